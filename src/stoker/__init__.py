@@ -1,0 +1,42 @@
+"""Stoker: submit jobs over REST, Python or the command line, and a pool of workers runs them.
+
+The public names load on first use. A worker's children import this package at every start, and none of
+them needs an HTTP client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoker.client import errors
+    from stoker.client.app import Stoker
+    from stoker.client.job import JobHandle
+    from stoker.client.task import Task
+
+__version__ = "0.1.0"
+
+__all__ = ["JobHandle", "Stoker", "Task", "__version__", "errors"]
+
+_HOMES = {
+    "Stoker": "stoker.client.app",
+    "Task": "stoker.client.task",
+    "JobHandle": "stoker.client.job",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "errors":
+        value: Any = import_module("stoker.client.errors")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'stoker' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

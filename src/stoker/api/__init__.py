@@ -1,0 +1,1 @@
+"""The HTTP face of a coordinator. `endpoints.py` is the table that everything else is made from."""

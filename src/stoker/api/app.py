@@ -1,0 +1,226 @@
+"""The ASGI application: one straight line that every request walks.
+
+    request id → Host → Origin → route → token → query → body → handler → answer
+
+Whatever fails on the way is raised and becomes a problem document at one place, `_answer`. There are no middlewares and
+no framework objects on this line: at tens of thousands of submissions a second, each layer would cost more than the whole of
+it does.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+from starlette.types import ASGIApp, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars
+
+from stoker import ids
+from stoker.api import sockets
+from stoker.api.body import ClientGone, read_body
+from stoker.api.context import Context
+from stoker.api.decode import decode_body
+from stoker.api.endpoints import ENDPOINTS
+from stoker.api.exchange import Header, Request, Response, problem_response
+from stoker.api.limits import MemoryWindow, SubmissionLimiter
+from stoker.api.openapi import document
+from stoker.api.problems import Kind, Problem, from_domain
+from stoker.api.query import parse_query
+from stoker.api.routing import Action, Params, Route, Router
+from stoker.api.security import Guard
+from stoker.api.service import Service
+from stoker.domain.errors import StokerDomainError
+from stoker.ids import NewId
+
+_log = structlog.get_logger(__name__)
+
+_MAX_REQUEST_ID_CHARS: Final = 128
+_ONLY_ONCE: Final = frozenset(
+    {
+        b"host",
+        b"origin",
+        b"authorization",
+        b"content-length",
+        b"content-type",
+        b"idempotency-key",
+        b"x-idempotency-key",
+    }
+)
+_NO_CONTENT: Final = Response(204, b"", content_type=b"text/plain; charset=utf-8")
+
+
+def create_app(service: Service, *, new_id: NewId = ids.new_id) -> ASGIApp:
+    """The API of one coordinator."""
+    settings = service.settings
+    limit = settings.rate_limit_jobs_per_min
+    limiter = SubmissionLimiter(limit, MemoryWindow(limit), service.known_key) if limit else None
+    context = Context(service, guard=Guard(settings), limiter=limiter, new_id=new_id)
+    context.openapi = document(ENDPOINTS)
+    return App(context, Router(ENDPOINTS))
+
+
+class App:
+    def __init__(self, context: Context, router: Router) -> None:
+        self._context = context
+        self._router = router
+        self._guard = context.guard
+        self._max_body_bytes = context.settings.max_body_bytes
+        self._new_id = context.new_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            await self._http(scope, receive, send)
+        elif kind == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            await _lifespan(receive, send)
+
+    # --- HTTP ------------------------------------------------------------------------------------------
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        request_id = self._request_id(headers)
+        try:
+            response = await self._answer(scope, headers, receive, request_id)
+        except ClientGone:
+            return
+        answer_headers = self._answer_headers(response, request_id, headers.get(b"origin"))
+        body = b"" if scope["method"] == "HEAD" else response.body
+        await send({"type": "http.response.start", "status": response.status, "headers": answer_headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, request_id: str
+    ) -> Response:
+        """The response, whatever happens on the way to it."""
+        try:
+            return await self._handle(scope, headers, receive)
+        except Problem as problem:
+            return problem_response(problem, request_id)
+        except StokerDomainError as error:
+            return problem_response(from_domain(error), request_id)
+        except ClientGone:
+            raise
+        except Exception:  # noqa: BLE001 - a client learns that it happened and its number, the log learns the rest
+            _log.exception("request_failed", method=scope["method"], path=scope["path"])
+            detail = "this is a defect of the server; its log has the details under this request_id"
+            return problem_response(Problem(Kind.INTERNAL, detail), request_id)
+
+    async def _handle(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Response:
+        self._check_caller(scope, headers)
+        route, params = self._router.find(scope["path"])
+        method = scope["method"]
+        action = None if route is None else route.action(method)
+        if method == "OPTIONS" and route is not None:
+            preflight = self._guard.preflight(headers, route.allow)
+            if preflight:
+                return Response(204, b"", preflight, _NO_CONTENT.content_type)
+        self._guard.authorise("admin" if action is None else action.scope, headers)
+        if action is None:
+            raise _no_action(route, method)
+        return await self._run(action, params, scope, headers, receive)
+
+    async def _run(
+        self, action: Action, params: Params, scope: Scope, headers: dict[bytes, bytes], receive: Receive
+    ) -> Response:
+        handler = action.handler
+        assert handler is not None  # noqa: S101 - only the WebSocket has none, and it has no HTTP method
+        text = scope["query_string"]
+        query = parse_query(action.endpoint.query, text) if text else action.default_query
+        body = None
+        if action.decoder is not None:
+            body = decode_body(action.decoder, await read_body(receive, headers, self._max_body_bytes))
+        client = scope.get("client")
+        address = client[0] if client else ""
+        return await handler(Request(self._context, headers, params, query, body, address))
+
+    # --- WebSocket -------------------------------------------------------------------------------------
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope["headers"])
+        request_id = self._request_id(headers)
+        try:
+            self._check_caller(scope, headers)
+            route, _ = self._router.find(scope["path"])
+            action = None if route is None else route.actions.get("WEBSOCKET")
+            self._guard.authorise("admin" if action is None else action.scope, headers)
+            if action is None:
+                raise Problem(Kind.NOT_FOUND, "there is no WebSocket at this path")
+        except Problem as problem:
+            response = problem_response(problem, request_id)
+            await sockets.deny(
+                scope, receive, send, response, self._answer_headers(response, request_id, None)
+            )
+            return
+        await sockets.serve(self._context.service, receive, send, [(b"x-request-id", request_id.encode())])
+
+    # --- both ------------------------------------------------------------------------------------------
+
+    def _check_caller(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        raw = scope["headers"]
+        if len(raw) != len(headers):
+            _check_repeated(raw)
+        guard = self._guard
+        guard.check_host(headers.get(b"host"))
+        if b"origin" in headers:
+            secure = scope.get("scheme") in ("https", "wss")
+            guard.check_origin(headers, "https" if secure else "http")
+
+    def _request_id(self, headers: Mapping[bytes, bytes]) -> str:
+        """The caller's id if it is fit for a log, else a new one; every log line of this request carries it."""
+        given = headers.get(b"x-request-id")
+        request_id = None if given is None else _usable(given)
+        if request_id is None:
+            request_id = self._new_id()
+        bind_contextvars(request_id=request_id)
+        return request_id
+
+    def _answer_headers(self, response: Response, request_id: str, origin: bytes | None) -> list[Header]:
+        headers = [
+            (b"content-type", response.content_type),
+            (b"content-length", b"%d" % len(response.body)),
+            (b"x-request-id", request_id.encode()),
+            *response.headers,
+        ]
+        if origin is not None:
+            headers += self._guard.cors(origin)
+        return headers
+
+
+def _usable(given: bytes) -> str | None:
+    text = given.decode("latin-1")
+    usable = 0 < len(text) <= _MAX_REQUEST_ID_CHARS and text.isascii() and text.isprintable()
+    return text if usable else None
+
+
+def _check_repeated(raw: list[Header]) -> None:
+    """A header that decides something may come only once: which of two would the next machine believe?"""
+    seen: set[bytes] = set()
+    for name, _ in raw:
+        if name in seen and name in _ONLY_ONCE:
+            raise Problem(Kind.UNREADABLE, f"the header {name.decode('latin-1')} is given more than once")
+        seen.add(name)
+
+
+def _no_action(route: Route | None, method: str) -> Problem:
+    if route is None:
+        return Problem(Kind.NOT_FOUND, "there is nothing at this path; GET /openapi.json lists what there is")
+    if not route.allow:
+        headers = [(b"upgrade", b"websocket"), (b"connection", b"upgrade")]
+        return Problem(Kind.UPGRADE_REQUIRED, "connect with a WebSocket", headers=headers)
+    return Problem(
+        Kind.METHOD_NOT_ALLOWED,
+        f"this path knows {route.allow.decode()}, not {method[:20]}",
+        headers=[(b"allow", route.allow)],
+    )
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    """Starting and stopping is the business of whoever made the coordinator; servers only want to hear of it."""
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            await send({"type": "lifespan.shutdown.complete"})
+            return

@@ -1,0 +1,406 @@
+"""The table of endpoints. The router, the OpenAPI document, the reference page, authorisation and the security tests are all
+made from it; what is not in it does not exist, and what is not public in it needs the token.
+
+Hot routes stand first.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from stoker.api import aliases, dashboard_page, jobs, operate, workers
+from stoker.api.exchange import Request, Response
+from stoker.api.query import DeadLettersQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
+from stoker.api.security import Scope
+from stoker.api.views import (
+    AttemptsView,
+    BatchView,
+    CountView,
+    HealthView,
+    JobsView,
+    JobView,
+    QueuesView,
+    ReadyView,
+    SessionsView,
+    SessionView,
+    StatsView,
+)
+from stoker.domain.job import JobSpec
+from stoker.wire.http import HttpHeartbeat, HttpHello, HttpOrders, HttpReceipt, HttpReports, HttpWelcome
+
+Handler = Callable[[Request], Awaitable[Response]]
+Method = Literal["GET", "POST", "DELETE", "WEBSOCKET"]
+Tag = Literal["jobs", "dead letters", "workers", "plain-HTTP workers", "operation", "aliases", "dashboard"]
+
+
+class Endpoint(NamedTuple):
+    """One row: everything there is to know about one method on one path."""
+
+    method: Method
+    path: str
+    handler: Handler | None
+    scope: Scope
+    tag: Tag
+    summary: str
+    description: str = ""
+    body: type[msgspec.Struct] | None = None
+    query: type[msgspec.Struct] = NoQuery
+    status: int = 200
+    response: Any = None
+    """A struct for JSON; `str` for text; None for what is not described."""
+    also: int | None = None
+    """Another status that carries the same response."""
+    errors: tuple[int, ...] = ()
+    """Besides those that any endpoint of this kind may answer (`problems_of`)."""
+    idempotent_submit: bool = False
+    """Takes idempotency keys, and is counted by the rate limit."""
+    documented: bool = True
+
+
+_ANYWHERE: Final = (403, 500, 503)
+_WITH_TOKEN: Final = (401,)
+_WITH_BODY: Final = (400, 413, 415, 422)
+_WITH_QUERY: Final = (422,)
+_SUBMIT: Final = (429,)
+
+
+def problems_of(endpoint: Endpoint) -> tuple[int, ...]:
+    """Every status with which this endpoint may refuse."""
+    found = {*_ANYWHERE, *_WITH_QUERY, *endpoint.errors}
+    if endpoint.scope != "public":
+        found.update(_WITH_TOKEN)
+    if endpoint.body is not None:
+        found.update(_WITH_BODY)
+    if endpoint.idempotent_submit:
+        found.update(_SUBMIT)
+    return tuple(sorted(found - {endpoint.also}))
+
+
+_KEYS: Final = (
+    "Under an `Idempotency-Key` (or `X-Idempotency-Key`) the same request returns the same job for "
+    "`IDEMPOTENCY_TTL_SEC`, marked `Idempotency-Replayed: true`; another request under that key is refused with 422."
+)
+_RETURNS_JOB: Final = "The job as it is now."
+
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    Endpoint(
+        "POST",
+        "/jobs",
+        jobs.submit,
+        "submit",
+        "jobs",
+        "Submit a job",
+        f"Answers 202 once the job is stored for good; it runs asynchronously. {_KEYS}",
+        body=JobSpec,
+        status=202,
+        response=JobView,
+        idempotent_submit=True,
+    ),
+    Endpoint(
+        "POST",
+        "/jobs/batch",
+        jobs.submit_batch,
+        "submit",
+        "jobs",
+        "Submit up to 10,000 jobs",
+        "One transaction: all are stored or none. Jobs may carry an `idempotency_key` each; a key in the header names "
+        "the whole batch.",
+        body=jobs.Batch,
+        status=202,
+        response=BatchView,
+        idempotent_submit=True,
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{id}",
+        jobs.get_job,
+        "read",
+        "jobs",
+        "Get a job and its attempts",
+        "With `wait`, answers as soon as the job has ended, or as it is when the time is up.",
+        query=WaitQuery,
+        response=JobView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs",
+        jobs.list_jobs,
+        "read",
+        "jobs",
+        "List jobs, newest first",
+        "`total` is exact unless `total_capped` is true. Deep lists: follow `next_cursor`.",
+        query=JobsQuery,
+        response=JobsView,
+    ),
+    Endpoint(
+        "DELETE",
+        "/jobs/{id}",
+        jobs.cancel,
+        "submit",
+        "jobs",
+        "Cancel a job",
+        "The same as `POST /jobs/{id}/cancel`.",
+        response=JobView,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{id}/attempts",
+        jobs.get_attempts,
+        "read",
+        "jobs",
+        "List the attempts at a job, oldest first",
+        response=AttemptsView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "POST",
+        "/jobs/{id}/cancel",
+        jobs.cancel,
+        "submit",
+        "jobs",
+        "Cancel a job",
+        "A job that waits never starts after this answer; a running one is told to stop, see `cancel_requested_at`. "
+        + _RETURNS_JOB,
+        response=JobView,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "POST",
+        "/jobs/{id}/retry",
+        jobs.retry,
+        "submit",
+        "jobs",
+        "Run a failed or cancelled job again",
+        "Same id, fresh attempts; a job that waits for its retry runs now. " + _RETURNS_JOB,
+        response=JobView,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "GET",
+        "/dlq",
+        jobs.list_dead_letters,
+        "read",
+        "dead letters",
+        "List dead letters, newest first",
+        "Jobs that failed for good and were not discarded.",
+        query=DeadLettersQuery,
+        response=JobsView,
+    ),
+    Endpoint(
+        "POST",
+        "/dlq/replay",
+        jobs.replay,
+        "admin",
+        "dead letters",
+        "Run dead letters again",
+        'Exactly one of `{"ids": […]}`, `{"filter": {…}}` and `{"all": true}`.',
+        body=jobs.DeadLetters,
+        response=CountView,
+    ),
+    Endpoint(
+        "POST",
+        "/dlq/discard",
+        jobs.discard,
+        "admin",
+        "dead letters",
+        "Take dead letters off the list",
+        "They stay `failed`, with `discarded_at`. The body is that of `/dlq/replay`.",
+        body=jobs.DeadLetters,
+        response=CountView,
+    ),
+    Endpoint(
+        "GET",
+        "/workers",
+        workers.list_workers,
+        "read",
+        "workers",
+        "List workers",
+        "Live and draining ones, and those that ended a short while ago.",
+        response=SessionsView,
+    ),
+    Endpoint(
+        "POST",
+        "/workers/{id}/drain",
+        workers.drain,
+        "admin",
+        "workers",
+        "Let a worker finish",
+        "It gets no more jobs; what it runs goes on.",
+        response=SessionView,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "WEBSOCKET",
+        "/workers/connect",
+        None,
+        "worker",
+        "workers",
+        "Connect a worker",
+        "One WebSocket per worker; see the worker protocol.",
+        documented=False,
+    ),
+    Endpoint(
+        "POST",
+        "/workers",
+        workers.register,
+        "worker",
+        "plain-HTTP workers",
+        "Register a worker",
+        "Opens a session, which ends when it is silent for `heartbeat_timeout_sec`.",
+        body=HttpHello,
+        status=201,
+        response=HttpWelcome,
+    ),
+    Endpoint(
+        "POST",
+        "/workers/{id}/lease",
+        workers.lease,
+        "worker",
+        "plain-HTTP workers",
+        "Lease jobs",
+        "Each comes with the `claim_id` under which alone its outcome is accepted.",
+        query=LeaseQuery,
+        response=workers.LeasedView,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "POST",
+        "/workers/{id}/heartbeat",
+        workers.heartbeat,
+        "worker",
+        "plain-HTTP workers",
+        "Keep the session and its leases alive",
+        "404 means that the session was given up: stop what runs and register again.",
+        body=HttpHeartbeat,
+        response=HttpOrders,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "POST",
+        "/workers/{id}/report",
+        workers.report,
+        "worker",
+        "plain-HTTP workers",
+        "Report how jobs ended",
+        "Safe to send again. What is `stale` belongs to a later claim and must be discarded.",
+        body=HttpReports,
+        response=HttpReceipt,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "GET",
+        "/queues",
+        operate.queues,
+        "read",
+        "operation",
+        "Count jobs by queue and status",
+        response=QueuesView,
+    ),
+    Endpoint(
+        "GET",
+        "/stats",
+        operate.stats,
+        "read",
+        "operation",
+        "Numbers for people",
+        "`queue_depth` counts `queued` jobs only; `success_rate` is null until a job has ended.",
+        response=StatsView,
+    ),
+    Endpoint(
+        "GET",
+        "/health",
+        operate.health,
+        "public",
+        "operation",
+        "Is the process alive?",
+        response=HealthView,
+    ),
+    Endpoint(
+        "GET",
+        "/ready",
+        operate.ready,
+        "public",
+        "operation",
+        "Can jobs be accepted and run?",
+        "503 with reasons until a worker is registered and the store answers.",
+        response=ReadyView,
+        also=503,
+    ),
+    Endpoint(
+        "GET",
+        "/metrics",
+        operate.metrics,
+        "read",
+        "operation",
+        "Prometheus metrics",
+        response=str,
+    ),
+    Endpoint(
+        "GET",
+        "/openapi.json",
+        operate.openapi,
+        "read",
+        "operation",
+        "This API as an OpenAPI document",
+        response=dict,
+    ),
+    Endpoint(
+        "POST",
+        "/submit_job",
+        aliases.submit_job,
+        "submit",
+        "aliases",
+        "Submit a job, with `name` as its type",
+        f"For clients of earlier systems; use `POST /jobs`. {_KEYS}",
+        body=aliases.SubmitJob,
+        status=202,
+        response=JobView,
+        idempotent_submit=True,
+    ),
+    Endpoint(
+        "GET",
+        "/db/jobs",
+        jobs.list_jobs,
+        "read",
+        "aliases",
+        "List jobs, history included",
+        "The same as `GET /jobs`.",
+        query=JobsQuery,
+        response=JobsView,
+    ),
+    Endpoint(
+        "GET",
+        "/db/jobs/{id}",
+        jobs.get_job,
+        "read",
+        "aliases",
+        "Get a job, history included",
+        "The same as `GET /jobs/{id}`.",
+        query=WaitQuery,
+        response=JobView,
+        errors=(404,),
+    ),
+    Endpoint("GET", "/", dashboard_page.root, "public", "dashboard", "To the dashboard", documented=False),
+    Endpoint("GET", "/dashboard", dashboard_page.page, "public", "dashboard", "The page", documented=False),
+    Endpoint(
+        "GET",
+        "/dashboard/app.js",
+        dashboard_page.script,
+        "public",
+        "dashboard",
+        "Its script",
+        documented=False,
+    ),
+    Endpoint(
+        "GET",
+        "/dashboard/style.css",
+        dashboard_page.style,
+        "public",
+        "dashboard",
+        "Its style",
+        documented=False,
+    ),
+)

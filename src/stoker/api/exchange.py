@@ -1,0 +1,57 @@
+"""One request and its answer, as handlers see them: plain values, nothing of the transport."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from stoker.api.problems import CONTENT_TYPE as PROBLEM
+from stoker.api.problems import Problem
+
+if TYPE_CHECKING:
+    from stoker.api.context import Context
+
+Header = tuple[bytes, bytes]
+
+JSON: Final = b"application/json"
+TEXT_METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Request:
+    """What a handler may look at. `body` and `query` are already of the types that the endpoint table names."""
+
+    __slots__ = ("address", "body", "context", "headers", "params", "query")
+
+    def __init__(
+        self,
+        context: Context,
+        headers: dict[bytes, bytes],
+        params: dict[str, str],
+        query: Any,
+        body: Any,
+        address: str,
+    ) -> None:
+        self.context = context
+        self.headers = headers
+        self.params = params
+        self.query = query
+        self.body = body
+        self.address = address
+
+
+class Response:
+    """An answer: status, body, its type, and whatever headers are its own."""
+
+    __slots__ = ("body", "content_type", "headers", "status")
+
+    def __init__(
+        self, status: int, body: bytes, headers: Sequence[Header] = (), content_type: bytes = JSON
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers
+        self.content_type = content_type
+
+
+def problem_response(problem: Problem, request_id: str) -> Response:
+    return Response(problem.kind.status, problem.document(request_id), problem.headers, PROBLEM)

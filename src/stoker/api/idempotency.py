@@ -1,0 +1,108 @@
+"""Idempotency keys: a client's own name for a submission, so that sending it again is safe.
+
+The key comes in a header (`Idempotency-Key`, which the standard puts in quotes, or `X-Idempotency-Key`) or in the job.
+Beside it stands a digest of what was asked: the same key with another digest is a mistake that must be told. The digest
+is taken from the decoded request, so that spaces and the order of names do not matter.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from stoker.api.problems import invalid_field
+from stoker.clock import SECOND
+from stoker.domain.job import JobSpec
+from stoker.store.base import IdempotencyKey
+
+_MAX_CHARS: Final = 255
+_FIELD: Final = "idempotency_key"
+
+_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def header_key(headers: Mapping[bytes, bytes]) -> str | None:
+    """The key in the headers. Raises 422 for one that is unusable, or two that differ."""
+    standard = headers.get(b"idempotency-key")
+    plain = headers.get(b"x-idempotency-key")
+    if standard is None and plain is None:
+        return None
+    given = {_parsed(value) for value in (standard, plain) if value is not None}
+    if len(given) > 1:
+        raise invalid_field("Idempotency-Key", "differs from X-Idempotency-Key; send one of them")
+    return given.pop()
+
+
+def _parsed(value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        raise invalid_field("Idempotency-Key", "is not valid UTF-8") from None
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    if not 1 <= len(text) <= _MAX_CHARS or not text.isprintable():
+        raise invalid_field("Idempotency-Key", f"must have 1 to {_MAX_CHARS} printable characters")
+    return text
+
+
+def key_for_one(spec: JobSpec, header: str | None, *, client: str, expires_at: int) -> IdempotencyKey | None:
+    """The key of a single job, from its header or its field."""
+    field = spec.idempotency_key
+    if header is not None and field is not None and header != field:
+        raise invalid_field(_FIELD, "differs from the Idempotency-Key header; send one of them")
+    name = header or field
+    return None if name is None else IdempotencyKey(client, name, digest_of(spec), expires_at)
+
+
+def keys_for_batch(
+    specs: Sequence[JobSpec], header: str | None, *, client: str, expires_at: int
+) -> Sequence[IdempotencyKey | None]:
+    """One key per job. A header names the whole batch: it is repeated as a whole or not at all."""
+    if header is None:
+        return _own_keys(specs, client, expires_at)
+    for index, spec in enumerate(specs):
+        if spec.idempotency_key is not None:
+            field = f"jobs[{index}].{_FIELD}"
+            raise invalid_field(
+                field, "cannot be combined with an Idempotency-Key header for the whole batch"
+            )
+    digest = hashlib.sha256(b"".join(map(digest_of, specs))).digest()
+    return [IdempotencyKey(client, f"{header}#{index}", digest, expires_at) for index in range(len(specs))]
+
+
+def _own_keys(specs: Sequence[JobSpec], client: str, expires_at: int) -> Sequence[IdempotencyKey | None]:
+    seen: dict[str, bytes] = {}
+    keys: list[IdempotencyKey | None] = []
+    for index, spec in enumerate(specs):
+        name = spec.idempotency_key
+        if name is None:
+            keys.append(None)
+            continue
+        digest = digest_of(spec)
+        if seen.setdefault(name, digest) != digest:
+            raise invalid_field(f"jobs[{index}].{_FIELD}", "is used in this batch for a different job")
+        keys.append(IdempotencyKey(client, name, digest, expires_at))
+    return keys
+
+
+def expiry(now_us: int, ttl_seconds: float) -> int:
+    return now_us + int(ttl_seconds * SECOND)
+
+
+def digest_of(spec: JobSpec) -> bytes:
+    """A hash of what is asked for, whatever it is called."""
+    parts = {
+        name: getattr(spec, name)
+        for name in JobSpec.__struct_fields__
+        if name not in ("payload", _FIELD) and getattr(spec, name) is not None
+    }
+    return hashlib.sha256(_sorted(parts) + b"\n" + _canonical(bytes(spec.payload))).digest()
+
+
+def _canonical(payload: bytes) -> bytes:
+    """The payload with sorted names; as it was sent where it holds what cannot be written again."""
+    try:
+        return _sorted(msgspec.json.decode(payload))
+    except (msgspec.DecodeError, OverflowError, RecursionError, ValueError):
+        return payload

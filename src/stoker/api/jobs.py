@@ -1,0 +1,237 @@
+"""Jobs: submit, look, cancel, retry, and the dead letters."""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from stoker.api.context import Context
+from stoker.api.exchange import Header, Request, Response
+from stoker.api.idempotency import expiry, header_key, key_for_one, keys_for_batch
+from stoker.api.locate import join
+from stoker.api.payload import check_payload
+from stoker.api.problems import Kind, Problem, invalid_field
+from stoker.api.query import DeadLettersQuery, JobsQuery, WaitQuery, job_query
+from stoker.api.service import Submitted
+from stoker.api.times import parse_rfc3339
+from stoker.api.views import (
+    AttemptsView,
+    CountView,
+    attempt_view,
+    encode,
+    render_batch,
+    render_job,
+    render_job_with_attempts,
+    render_page,
+)
+from stoker.clock import SECOND
+from stoker.domain.job import MAX_BATCH, MAX_DELAY_SEC, Ident, JobSpec, Label, Priority, new_job
+from stoker.store.base import IdempotencyKey, JobFilter, Submission
+
+BATCH_SIZE: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
+
+_REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+
+
+class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`POST /jobs/batch`: stored in one transaction, all or none."""
+
+    jobs: Annotated[list[JobSpec], BATCH_SIZE]
+
+
+class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dead letters that match everything given here."""
+
+    queue: Ident | None = None
+    type: Ident | None = None
+    name: Label | None = None
+    priority: Priority | None = None
+
+
+class DeadLetters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which dead letters: exactly one of `ids`, `filter` and `all`."""
+
+    ids: Annotated[list[JobId], BATCH_SIZE] | None = None
+    filter: DeadLetterFilter | None = None
+    all: bool = False
+
+
+# --- submitting ----------------------------------------------------------------------------------------
+
+
+async def submit(request: Request) -> Response:
+    return await submit_spec(request, request.body)
+
+
+async def submit_spec(request: Request, spec: JobSpec) -> Response:
+    """One job, from a checked body to the 202 that promises it."""
+    context = request.context
+    check_payload(bytes(spec.payload), "payload", context.settings.max_payload_bytes)
+    header = header_key(request.headers)
+    now = context.service.clock.now_us()
+    key = None
+    if header is not None or spec.idempotency_key is not None:
+        key = key_for_one(
+            spec, header, client=context.guard.client_of_keys, expires_at=_expires_at(context, now)
+        )
+    submitted = await _submit(request, (_submission(context, spec, now, key, ""),))
+    accepted = submitted.accepted[0]
+    job = accepted.job
+    location = (b"location", f"/jobs/{job.id}".encode())
+    headers = (location, _REPLAYED) if accepted.repeated else (location,)
+    return Response(202, render_job(job, submitted.warnings), headers)
+
+
+async def submit_batch(request: Request) -> Response:
+    context = request.context
+    specs: list[JobSpec] = request.body.jobs
+    limit = context.settings.max_payload_bytes
+    for index, spec in enumerate(specs):
+        check_payload(bytes(spec.payload), f"jobs[{index}].payload", limit)
+    now = context.service.clock.now_us()
+    keys = keys_for_batch(
+        specs,
+        header_key(request.headers),
+        client=context.guard.client_of_keys,
+        expires_at=_expires_at(context, now),
+    )
+    submissions = [
+        _submission(context, spec, now, keys[index], f"jobs[{index}]") for index, spec in enumerate(specs)
+    ]
+    submitted = await _submit(request, submissions)
+    headers = (_REPLAYED,) if all(accepted.repeated for accepted in submitted.accepted) else ()
+    body = render_batch((accepted.job for accepted in submitted.accepted), submitted.warnings)
+    return Response(202, body, headers)
+
+
+async def _submit(request: Request, submissions: Sequence[Submission]) -> Submitted:
+    context = request.context
+    limiter = context.limiter
+    if limiter is None:
+        return await context.service.submit(submissions)
+    client = context.guard.client(request.address)
+    async with limiter.admit(client, [submission.key for submission in submissions]):
+        return await context.service.submit(submissions)
+
+
+def _submission(
+    context: Context, spec: JobSpec, now: int, key: IdempotencyKey | None, path: str
+) -> Submission:
+    settings = context.settings
+    job = new_job(
+        spec,
+        id=context.new_id(),
+        now=now,
+        run_at=now if spec.run_at is None and spec.delay_sec is None else due_at(spec, now, path),
+        max_attempts=spec.max_attempts or settings.max_attempts,
+        order=settings.priority_order,
+    )
+    return Submission(job, key)
+
+
+def due_at(spec: JobSpec, now: int, path: str) -> int:
+    """When the job is to run, from `run_at` or `delay_sec`. Raises 422 for both, or for a time nobody can wait for."""
+    if spec.run_at is None:
+        return now + round((spec.delay_sec or 0) * SECOND)
+    field = join(path, "run_at")
+    if spec.delay_sec is not None:
+        raise invalid_field(field, "cannot be combined with delay_sec; send one of them")
+    try:
+        run_at = parse_rfc3339(spec.run_at)
+    except ValueError as error:
+        raise invalid_field(field, str(error)) from None
+    if run_at - now > MAX_DELAY_SEC * SECOND:
+        raise invalid_field(field, "is more than ten years ahead")
+    return run_at
+
+
+def _expires_at(context: Context, now: int) -> int:
+    return expiry(now, context.settings.idempotency_ttl_sec)
+
+
+# --- looking -------------------------------------------------------------------------------------------
+
+
+async def get_job(request: Request) -> Response:
+    """The job and its attempts, at once or when it has ended."""
+    service = request.context.service
+    id = job_id(request)
+    query: WaitQuery = request.query
+    job = await service.wait(id, query.wait) if query.wait > 0 else await service.get(id)
+    # A job that was never claimed has no attempts, and most that are asked for right after a submit are such.
+    attempts = await service.attempts(id) if job.claim_id > 0 else []
+    return Response(200, render_job_with_attempts(job, attempts))
+
+
+async def get_attempts(request: Request) -> Response:
+    service = request.context.service
+    job = await service.get(job_id(request))
+    attempts = await service.attempts(job.id)
+    return Response(200, encode(AttemptsView([attempt_view(attempt) for attempt in attempts])))
+
+
+async def list_jobs(request: Request) -> Response:
+    parameters: JobsQuery = request.query
+    query = job_query(parameters)
+    return Response(200, render_page(await request.context.service.page(query), query))
+
+
+async def list_dead_letters(request: Request) -> Response:
+    parameters: DeadLettersQuery = request.query
+    query = job_query(parameters, dead_letters=True)
+    return Response(200, render_page(await request.context.service.page(query), query))
+
+
+# --- changing ------------------------------------------------------------------------------------------
+
+
+async def cancel(request: Request) -> Response:
+    return Response(200, render_job(await request.context.service.cancel(job_id(request))))
+
+
+async def retry(request: Request) -> Response:
+    return Response(200, render_job(await request.context.service.retry(job_id(request))))
+
+
+async def replay(request: Request) -> Response:
+    ids, wanted = _which(request.body)
+    return Response(200, encode(CountView(await request.context.service.replay(ids, wanted))))
+
+
+async def discard(request: Request) -> Response:
+    ids, wanted = _which(request.body)
+    return Response(200, encode(CountView(await request.context.service.discard(ids, wanted))))
+
+
+def _which(body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
+    """The ids or the filter that a request for many dead letters names. Nothing named is not everything."""
+    named = (body.ids is not None) + (body.filter is not None) + body.all
+    if named != 1:
+        raise invalid_field("body", 'must have exactly one of "ids", "filter" and "all": true')
+    if body.ids is not None:
+        # An id that cannot be one is an id of nothing; a repeated one counts once.
+        return list(dict.fromkeys(id.lower() for id in body.ids if is_job_id(id.lower()))), None
+    wanted = body.filter or DeadLetterFilter()
+    return None, JobFilter(
+        type=wanted.type,
+        queue=wanted.queue,
+        priority=wanted.priority,
+        name=wanted.name,
+        dead_letters=True,
+    )
+
+
+def is_job_id(text: str) -> bool:
+    return _UUID.fullmatch(text) is not None
+
+
+def job_id(request: Request) -> str:
+    """The id in the path. What is not a UUID is the id of no job, and the store need not be asked."""
+    id = request.params["id"].lower()
+    if not is_job_id(id):
+        raise Problem(Kind.NOT_FOUND, "there is no such job; its id is not a UUID")
+    return id

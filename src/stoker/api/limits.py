@@ -1,0 +1,128 @@
+"""The rate limit on submissions: a moving window of one minute per client.
+
+Each job of a batch counts. A repeat under a live idempotency key creates nothing and so costs nothing; to be sure which
+request is the repeat, requests with the same key wait for each other here. Without a limit there is no limiter at all.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final, Protocol
+
+from limits import RateLimitItemPerMinute
+from limits.aio.storage import MemoryStorage
+from limits.aio.strategies import MovingWindowRateLimiter
+
+from stoker.api.problems import FieldError, Kind, Problem, retry_after
+from stoker.store.base import IdempotencyKey
+
+WINDOW_SECONDS: Final = 60
+
+KnownKey = Callable[[str, str], Awaitable[bool]]
+
+
+class Window(Protocol):
+    """Counts jobs per client; one in memory here, one shared between coordinators later."""
+
+    async def charge(self, client: str, jobs: int) -> int:
+        """Charge so many jobs and return 0, or charge nothing and return the seconds after which they would pass."""
+        ...
+
+
+class MemoryWindow:
+    """The window of one process."""
+
+    def __init__(self, jobs_per_minute: int) -> None:
+        self._item = RateLimitItemPerMinute(jobs_per_minute)
+        self._storage = MemoryStorage()
+        self._limiter = MovingWindowRateLimiter(self._storage)
+
+    async def charge(self, client: str, jobs: int) -> int:
+        if await self._limiter.hit(self._item, client, cost=jobs):
+            return 0
+        return await self._seconds_until(client, jobs)
+
+    async def _seconds_until(self, client: str, jobs: int) -> int:
+        """The first whole second at which enough of what is in the window has left it."""
+        key = self._item.key_for(client)
+        room = self._item.amount - jobs
+        for seconds in range(1, WINDOW_SECONDS):
+            _, still_inside = await self._storage.get_moving_window(
+                key, self._item.amount, WINDOW_SECONDS - seconds
+            )
+            if still_inside <= room:
+                return seconds
+        return WINDOW_SECONDS
+
+
+class SubmissionLimiter:
+    """Lets a submission through, or raises 429."""
+
+    def __init__(self, jobs_per_minute: int, window: Window, known_key: KnownKey) -> None:
+        self._limit = jobs_per_minute
+        self._window = window
+        self._known_key = known_key
+        self._locks = KeyLocks()
+
+    @asynccontextmanager
+    async def admit(self, client: str, keys: Sequence[IdempotencyKey | None]) -> AsyncIterator[None]:
+        """Charge the client for the jobs that are new, and hold their keys until the submission is through."""
+        named = {(key.client, key.key) for key in keys if key is not None}
+        async with self._locks.hold(named):
+            cost = keys.count(None) + await self._count_new(named)
+            if cost > self._limit:
+                raise _never_passes(cost, self._limit)
+            wait = await self._window.charge(client, cost) if cost else 0
+            if wait:
+                raise _too_many(self._limit, wait)
+            yield
+
+    async def _count_new(self, named: Iterable[tuple[str, str]]) -> int:
+        new = 0
+        for client, key in named:
+            new += not await self._known_key(client, key)
+        return new
+
+
+class KeyLocks:
+    """One lock per key, for as long as somebody holds or awaits it."""
+
+    def __init__(self) -> None:
+        self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._locks)
+
+    @asynccontextmanager
+    async def hold(self, keys: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for key in sorted(keys):  # one order for everybody: two batches cannot wait for each other
+                await stack.enter_async_context(self._one(key))
+            yield
+
+    @asynccontextmanager
+    async def _one(self, key: tuple[str, str]) -> AsyncIterator[None]:
+        lock, users = self._locks.get(key, (asyncio.Lock(), 0))
+        self._locks[key] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._locks[key]
+            if users == 1:
+                del self._locks[key]
+            else:
+                self._locks[key] = (lock, users - 1)
+
+
+def _too_many(limit: int, wait: int) -> Problem:
+    return Problem(
+        Kind.RATE_LIMITED,
+        f"this client may submit {limit:,} jobs per minute; try again in {wait} s",
+        headers=[retry_after(wait)],
+    )
+
+
+def _never_passes(cost: int, limit: int) -> Problem:
+    message = f"{cost:,} jobs can never pass a limit of {limit:,} per minute; send smaller batches"
+    return Problem(Kind.INVALID, message, errors=[FieldError("jobs", message)])

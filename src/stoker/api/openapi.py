@@ -1,0 +1,228 @@
+"""The OpenAPI 3.1 document, made from the endpoint table and the types it names."""
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec.structs import fields as struct_fields
+
+from stoker import __version__
+from stoker.api.decode import bare_type
+from stoker.api.endpoints import Endpoint, problems_of
+from stoker.api.jobs import BATCH_SIZE, Batch
+from stoker.api.problems import ProblemDocument
+from stoker.api.query import present_type
+from stoker.domain.job import JobSpec
+
+Schema = dict[str, Any]
+
+_REF: Final = "#/components/schemas/{name}"
+_PROBLEM: Final = "application/problem+json"
+
+_RETRY_AFTER: Final[Schema] = {
+    "description": "Seconds after which the request would pass.",
+    "schema": {"type": "integer", "minimum": 1},
+}
+_ANSWER_HEADERS: Final[dict[int, Schema]] = {
+    401: {"WWW-Authenticate": {"description": "How to be let in.", "schema": {"type": "string"}}},
+    429: {"Retry-After": _RETRY_AFTER},
+    503: {"Retry-After": _RETRY_AFTER},
+}
+
+
+def document(endpoints: Iterable[Endpoint]) -> bytes:
+    """The document as JSON."""
+    shown = [endpoint for endpoint in endpoints if endpoint.documented]
+    paths: dict[str, Schema] = {}
+    for endpoint in shown:
+        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+    return msgspec.json.encode(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Stoker",
+                "version": __version__,
+                "description": "Submit jobs, and a pool of workers runs them.",
+                "license": {"name": "MIT", "identifier": "MIT"},
+            },
+            "servers": [{"url": "/"}],
+            "tags": [{"name": name} for name in dict.fromkeys(endpoint.tag for endpoint in shown)],
+            "paths": paths,
+            "components": {
+                "schemas": components(shown),
+                "securitySchemes": {
+                    "token": {
+                        "type": "http",
+                        "scheme": "bearer",
+                        "description": "Needed when the server runs with `STOKER_TOKEN`.",
+                    }
+                },
+            },
+        }
+    )
+
+
+def _operation(endpoint: Endpoint) -> Schema:
+    operation: Schema = {
+        "operationId": operation_id(endpoint),
+        "tags": [endpoint.tag],
+        "summary": endpoint.summary,
+        "parameters": [
+            *_path_parameters(endpoint),
+            *_query_parameters(endpoint),
+            *_header_parameters(endpoint),
+        ],
+        "responses": _responses(endpoint),
+        # Without a token on the server everybody is let in, so the empty requirement is an alternative.
+        "security": [] if endpoint.scope == "public" else [{"token": []}, {}],
+        "x-scope": endpoint.scope,
+    }
+    if endpoint.description:
+        operation["description"] = endpoint.description
+    if endpoint.body is not None:
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": _ref(endpoint.body)}},
+        }
+    return operation
+
+
+def operation_id(endpoint: Endpoint) -> str:
+    """A name that generators turn into a function: `post_jobs_id_cancel`."""
+    words = endpoint.path.replace("{", "").replace("}", "").replace(".", "_").strip("/").split("/")
+    return "_".join([endpoint.method.lower(), *words])
+
+
+def _path_parameters(endpoint: Endpoint) -> list[Schema]:
+    names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def _query_parameters(endpoint: Endpoint) -> list[Schema]:
+    return [_query_parameter(field) for field in struct_fields(endpoint.query)]
+
+
+def _query_parameter(field: msgspec.structs.FieldInfo) -> Schema:
+    schema = portable(msgspec.json.schema(present_type(field.type)))
+    description = schema.pop("description", None)
+    if field.default is not None:
+        schema["default"] = field.default
+    parameter: Schema = {"name": field.encode_name, "in": "query", "required": False, "schema": schema}
+    if description:
+        parameter["description"] = description
+    return parameter
+
+
+def _header_parameters(endpoint: Endpoint) -> list[Schema]:
+    if not endpoint.idempotent_submit:
+        return []
+    schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"}
+    return [
+        {"name": name, "in": "header", "required": False, "schema": schema}
+        for name in ("Idempotency-Key", "X-Idempotency-Key")
+    ]
+
+
+def _responses(endpoint: Endpoint) -> Schema:
+    success = _success(endpoint)
+    responses = {str(endpoint.status): success}
+    if endpoint.also is not None:
+        responses[str(endpoint.also)] = {**success, "description": HTTPStatus(endpoint.also).phrase}
+    for status in problems_of(endpoint):
+        responses[str(status)] = _refusal(status)
+    return responses
+
+
+def _success(endpoint: Endpoint) -> Schema:
+    success: Schema = {"description": HTTPStatus(endpoint.status).phrase}
+    if endpoint.response is str:
+        success["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    elif endpoint.response is dict:
+        success["content"] = {"application/json": {"schema": {"type": "object"}}}
+    elif endpoint.response is not None:
+        success["content"] = {"application/json": {"schema": _ref(endpoint.response)}}
+    if endpoint.idempotent_submit:
+        success["headers"] = {
+            "Idempotency-Replayed": {
+                "description": "`true` when an earlier request under the same key had made this.",
+                "schema": {"type": "string", "enum": ["true"]},
+            }
+        }
+    return success
+
+
+def _refusal(status: int) -> Schema:
+    refusal: Schema = {
+        "description": HTTPStatus(status).phrase,
+        "content": {_PROBLEM: {"schema": _ref(ProblemDocument)}},
+    }
+    if status in _ANSWER_HEADERS:
+        refusal["headers"] = _ANSWER_HEADERS[status]
+    return refusal
+
+
+# --- schemas -------------------------------------------------------------------------------------------
+
+
+def components(endpoints: Iterable[Endpoint]) -> Schema:
+    """The schemas of every struct that the endpoints name, by the struct's name."""
+    named: dict[str, Any] = {ProblemDocument.__name__: ProblemDocument}
+    for endpoint in endpoints:
+        for kind in (endpoint.body, endpoint.response):
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                named[kind.__name__] = _describable(kind)
+    _, schemas = msgspec.json.schema_components(list(named.values()), ref_template=_REF)
+    schemas = portable(schemas)
+    schemas["JobSpec"]["properties"]["run_at"] = {
+        "anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}],
+        "default": None,
+        "description": "When to run, as in RFC 3339, with an offset; not together with `delay_sec`.",
+    }
+    return dict(sorted(schemas.items()))
+
+
+def _ref(kind: Any) -> Schema:
+    return {"$ref": _REF.format(name=bare_type(kind).__name__)}
+
+
+def _without_raw_default(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """A twin that msgspec can describe: it cannot write down a default that is raw JSON."""
+    described: list[Any] = []
+    for field in struct_fields(kind):
+        if isinstance(field.default, msgspec.Raw):
+            described.append((field.encode_name, Any, None))
+        elif field.default_factory is not msgspec.NODEFAULT:
+            described.append(
+                (field.encode_name, field.type, msgspec.field(default_factory=field.default_factory))
+            )
+        else:
+            described.append((field.encode_name, field.type, field.default))
+    return msgspec.defstruct(
+        kind.__name__, described, forbid_unknown_fields=True, namespace={"__doc__": kind.__doc__}
+    )
+
+
+_SPEC: Final = _without_raw_default(JobSpec)
+_BATCH: Final = msgspec.defstruct(
+    Batch.__name__,
+    [("jobs", Annotated[list[_SPEC], BATCH_SIZE])],  # type: ignore[valid-type]
+    forbid_unknown_fields=True,
+    namespace={"__doc__": Batch.__doc__},
+)
+
+
+def _describable(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    return {JobSpec: _SPEC, Batch: _BATCH}.get(kind, kind)
+
+
+def portable(schema: Any) -> Any:
+    """Anchors as every dialect of regular expressions writes them, not as Python does."""
+    if isinstance(schema, dict):
+        return {
+            key: value.replace("\\A", "^").replace("\\Z", "$") if key == "pattern" else portable(value)
+            for key, value in schema.items()
+        }
+    if isinstance(schema, list):
+        return [portable(item) for item in schema]
+    return schema

@@ -1,0 +1,32 @@
+"""What operators and their machines ask: is it alive, is it ready, how much is waiting."""
+
+from stoker.api.exchange import TEXT_METRICS, Request, Response
+from stoker.api.views import HealthView, QueuesView, ReadyView, encode, queue_views
+
+_HEALTHY = encode(HealthView())
+
+
+async def health(request: Request) -> Response:
+    """Answers as long as the loop turns; asks nobody, so that a slow store does not get the process restarted."""
+    return Response(200, _HEALTHY)
+
+
+async def ready(request: Request) -> Response:
+    reasons = await request.context.service.not_ready()
+    return Response(503 if reasons else 200, encode(ReadyView(not reasons, reasons)))
+
+
+async def metrics(request: Request) -> Response:
+    return Response(200, await request.context.service.metrics(), content_type=TEXT_METRICS)
+
+
+async def stats(request: Request) -> Response:
+    return Response(200, encode(await request.context.service.stats()))
+
+
+async def queues(request: Request) -> Response:
+    return Response(200, encode(QueuesView(queue_views(await request.context.service.counts()))))
+
+
+async def openapi(request: Request) -> Response:
+    return Response(200, request.context.openapi)

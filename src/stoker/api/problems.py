@@ -1,0 +1,144 @@
+"""What can be answered instead of what was asked: RFC 9457 problem documents.
+
+One table gives every kind of problem its name, title and status. The `type` is stable: programs match on it, people read
+`detail`, which says what happened and what to do next. Everything that goes wrong inside a request is raised as `Problem`,
+or as one of the coordinator's own errors, which `from_domain` translates; nothing else may reach a client.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+import msgspec
+
+from stoker.domain.errors import (
+    Conflict,
+    IdempotencyMismatch,
+    NotFound,
+    Overloaded,
+    StokerDomainError,
+    StoreUnavailable,
+)
+
+CONTENT_TYPE: Final = b"application/problem+json"
+URN: Final = "urn:stoker:problem:"
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class _Row(NamedTuple):
+    name: str
+    status: int
+    title: str
+
+
+class Kind(Enum):
+    """Every kind of problem there is."""
+
+    UNREADABLE = _Row("unreadable", 400, "The request cannot be read")
+    UNAUTHORIZED = _Row("unauthorized", 401, "A token is needed")
+    FORBIDDEN = _Row("forbidden", 403, "This caller is not allowed")
+    NOT_FOUND = _Row("not-found", 404, "There is no such thing")
+    METHOD_NOT_ALLOWED = _Row("method-not-allowed", 405, "This path does not know that method")
+    CONFLICT = _Row("conflict", 409, "The job's status does not fit the request")
+    TOO_LARGE = _Row("too-large", 413, "The request is too large")
+    UNSUPPORTED_MEDIA_TYPE = _Row("unsupported-media-type", 415, "The body must be JSON")
+    INVALID = _Row("invalid", 422, "The request is not valid")
+    IDEMPOTENCY_MISMATCH = _Row("idempotency-mismatch", 422, "The idempotency key belongs to another request")
+    UPGRADE_REQUIRED = _Row("upgrade-required", 426, "This path speaks WebSocket")
+    RATE_LIMITED = _Row("rate-limited", 429, "Too many jobs")
+    INTERNAL = _Row("internal", 500, "Something went wrong on the server")
+    UNAVAILABLE = _Row("unavailable", 503, "Not now")
+
+    @property
+    def urn(self) -> str:
+        return URN + self.value.name
+
+    @property
+    def status(self) -> int:
+        return self.value.status
+
+    @property
+    def title(self) -> str:
+        return self.value.title
+
+
+STATUSES: Final = frozenset(kind.status for kind in Kind)
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """What is wrong with one field, named as in `jobs[3].priority`."""
+
+    field: str
+    message: str
+
+
+class ProblemDocument(msgspec.Struct, frozen=True):
+    """The body of every answer that is not a success."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    errors: list[FieldError] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Problem(Exception):
+    """Ends a request with a problem document."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        *,
+        errors: Sequence[FieldError] = (),
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.errors = errors
+        self.headers = headers
+
+    def document(self, request_id: str) -> bytes:
+        kind = self.kind
+        errors = list(self.errors) or msgspec.UNSET
+        return msgspec.json.encode(
+            ProblemDocument(kind.urn, kind.title, kind.status, self.detail, request_id, errors)
+        )
+
+
+def invalid(errors: Sequence[FieldError]) -> Problem:
+    """422 for one or more fields. The detail repeats the first, for those who read nothing else."""
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    where = f"{first.field}: " if first.field else ""
+    return Problem(Kind.INVALID, f"{where}{first.message}{more}", errors=errors)
+
+
+def invalid_field(field: str, message: str) -> Problem:
+    return invalid([FieldError(field, message)])
+
+
+def retry_after(seconds: int) -> tuple[bytes, bytes]:
+    return b"retry-after", str(max(1, seconds)).encode()
+
+
+def from_domain(error: StokerDomainError) -> Problem:
+    """The coordinator's own errors, as answers."""
+    detail = str(error)
+    match error:
+        case NotFound():
+            return Problem(Kind.NOT_FOUND, detail)
+        case Conflict():
+            return Problem(Kind.CONFLICT, detail)
+        case IdempotencyMismatch():
+            field = FieldError("idempotency_key", detail)
+            return Problem(Kind.IDEMPOTENCY_MISMATCH, detail, errors=[field])
+        case Overloaded():
+            return Problem(Kind.UNAVAILABLE, detail, headers=[retry_after(error.retry_after_seconds)])
+        case StoreUnavailable():
+            return Problem(Kind.UNAVAILABLE, detail, headers=[retry_after(1)])
+        case _:
+            raise error

@@ -1,0 +1,155 @@
+"""Query strings: the same rules as bodies. A parameter that is unknown, repeated or wrong is refused by name, because a
+filter that is silently ignored answers another question than the one asked."""
+
+import base64
+import binascii
+import types
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec.structs import fields as struct_fields
+
+from stoker.api.decode import friendly, shortened, unknown
+from stoker.api.problems import FieldError, invalid, invalid_field
+from stoker.domain.job import Ident, Label, Priority
+from stoker.domain.lifecycle import Status
+from stoker.store.base import JobFilter, JobQuery
+from stoker.wire.http import MAX_LEASE_JOBS, MAX_LEASE_WAIT_SEC
+
+MAX_LIMIT: Final = 1_000
+MAX_OFFSET: Final = 10_000_000
+MAX_WAIT_SEC: Final = 60.0
+_MAX_PARAMETERS: Final = 50
+_MAX_SEQ: Final = 2**63 - 1
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT, description="Jobs per page.")]
+Offset = Annotated[
+    int, msgspec.Meta(ge=0, le=MAX_OFFSET, description="Jobs to skip; for deep lists use `cursor`.")
+]
+Cursor = Annotated[
+    str,
+    msgspec.Meta(max_length=64, description="`next_cursor` of the page before; not together with `offset`."),
+]
+
+
+class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """`GET /dlq`."""
+
+    limit: Limit = 50
+    offset: Offset = 0
+    cursor: Cursor | None = None
+    type: Ident | None = None
+    queue: Ident | None = None
+    priority: Priority | None = None
+    name: Label | None = None
+
+
+class JobsQuery(DeadLettersQuery, frozen=True, kw_only=True):
+    """`GET /jobs`."""
+
+    status: Status | None = None
+
+
+class WaitQuery(msgspec.Struct, frozen=True):
+    """`GET /jobs/{id}`."""
+
+    wait: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0, le=MAX_WAIT_SEC, description="Seconds to wait for the job to end before answering."
+        ),
+    ] = 0.0
+
+
+class LeaseQuery(msgspec.Struct, frozen=True):
+    """`POST /workers/{id}/lease`."""
+
+    wait: Annotated[
+        float, msgspec.Meta(ge=0, le=MAX_LEASE_WAIT_SEC, description="Seconds to wait for the first job.")
+    ] = 0.0
+    max: Annotated[int, msgspec.Meta(ge=1, le=MAX_LEASE_JOBS, description="The most jobs to lease.")] = 1
+
+
+class NoQuery(msgspec.Struct, frozen=True):
+    """For endpoints that take no parameters."""
+
+
+def parse_query(kind: type[Q], query: bytes) -> Q:
+    """The parameters as a struct of `kind`; raises a 422 that names every wrong one."""
+    known = {field.encode_name: field.type for field in struct_fields(kind)}
+    values: dict[str, Any] = {}
+    errors: list[FieldError] = []
+    for name, text in _pairs(query):
+        if name not in known:
+            errors.append(FieldError(shortened(name), unknown(name, known, "parameter")))
+        elif name in values:
+            errors.append(FieldError(name, "is given more than once"))
+        else:
+            values[name] = _converted(known[name], name, text, errors)
+    if errors:
+        raise invalid(errors)
+    return kind(**values)
+
+
+def _pairs(query: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(
+            query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS
+        )
+    except UnicodeError:
+        raise invalid_field("query", "is not valid UTF-8") from None
+    except ValueError:
+        raise invalid_field("query", f"has more than {_MAX_PARAMETERS} parameters") from None
+
+
+def _converted(kind: Any, name: str, text: str, errors: list[FieldError]) -> Any:
+    """The value of one parameter; what is wrong with it goes to `errors`."""
+    try:
+        return msgspec.convert(text, present_type(kind), strict=False)
+    except msgspec.ValidationError as error:
+        errors.append(FieldError(name, friendly(error, kind)))
+        return None
+
+
+def present_type(kind: Any) -> Any:
+    """The type of a parameter that was given: an optional one without its None, which nobody can write in a URL."""
+    if get_origin(kind) not in (Union, types.UnionType):
+        return kind
+    arms = [arm for arm in get_args(kind) if arm is not type(None)]
+    return arms[0] if len(arms) == 1 else kind
+
+
+def job_query(query: DeadLettersQuery, *, dead_letters: bool = False) -> JobQuery:
+    """What the store is asked for a list of jobs."""
+    status = query.status if isinstance(query, JobsQuery) else None
+    if query.cursor is not None and query.offset:
+        raise invalid_field("cursor", "cannot be combined with offset; a cursor already says where to go on")
+    wanted = JobFilter(
+        status=status,
+        type=query.type,
+        queue=query.queue,
+        priority=query.priority,
+        name=query.name,
+        dead_letters=dead_letters,
+    )
+    before = None if query.cursor is None else decode_cursor(query.cursor)
+    return JobQuery(wanted, query.limit, query.offset, before)
+
+
+def encode_cursor(seq: int | None) -> str | None:
+    """Opaque on purpose: clients hand it back and never take it apart."""
+    return None if seq is None else base64.urlsafe_b64encode(str(seq).encode()).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str) -> int:
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        seq = int(text) if text.isdigit() else -1
+    except (binascii.Error, ValueError):
+        seq = -1
+    if not 0 <= seq <= _MAX_SEQ:
+        raise invalid_field("cursor", "is not a cursor; use next_cursor as it was given")
+    return seq

@@ -1,0 +1,123 @@
+"""What the API asks of a coordinator, as a protocol: the real one is `stoker.coordinator.coordinator.Coordinator`, and tests
+bring a small one of their own. Errors are those of `stoker.domain.errors`."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from stoker.clock import Clock
+from stoker.domain.job import Job
+from stoker.settings import Settings
+from stoker.store.base import Accepted, Attempt, Count, JobFilter, JobQuery, Page, Session, Submission
+from stoker.wire.http import (
+    HttpAssignment,
+    HttpClaim,
+    HttpHello,
+    HttpOrders,
+    HttpReceipt,
+    HttpReport,
+    HttpWelcome,
+)
+
+
+class Submitted(Protocol):
+    """What became of a submission: one `Accepted` per job, in order, and what the submitter should know."""
+
+    @property
+    def accepted(self) -> Sequence[Accepted]: ...
+
+    @property
+    def warnings(self) -> Sequence[str]: ...
+
+
+class WorkerSocket(Protocol):
+    """One worker's connection, already let in."""
+
+    async def receive(self) -> bytes | str | None:
+        """The next frame; None when the connection is closed."""
+        ...
+
+    async def send(self, data: bytes | str) -> None:
+        """Send a frame; nothing happens when the other side is gone, `receive` tells of it."""
+        ...
+
+    async def close(self, code: int, reason: str) -> None: ...
+
+
+class Service(Protocol):
+    """A coordinator, as far as the API is concerned."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    async def submit(self, jobs: Sequence[Submission]) -> Submitted:
+        """Store all or none. Raises IdempotencyMismatch, StoreUnavailable, Overloaded."""
+        ...
+
+    async def known_key(self, client: str, key: str) -> bool:
+        """Whether a submission under this key would be a repeat."""
+        ...
+
+    async def get(self, id: str) -> Job:
+        """Raises NotFound."""
+        ...
+
+    async def wait(self, id: str, seconds: float) -> Job:
+        """The job as soon as it is final, or as it is after `seconds`. Raises NotFound."""
+        ...
+
+    async def attempts(self, id: str) -> list[Attempt]: ...
+
+    async def page(self, query: JobQuery) -> Page: ...
+
+    async def cancel(self, id: str) -> Job:
+        """Raises NotFound, Conflict."""
+        ...
+
+    async def retry(self, id: str) -> Job:
+        """Raises NotFound, Conflict."""
+        ...
+
+    async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+        """Run dead letters again; exactly one of the two is given."""
+        ...
+
+    async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+        """Take dead letters off the list; exactly one of the two is given."""
+        ...
+
+    async def workers(self) -> Sequence[Session]: ...
+
+    async def drain(self, worker_id: str) -> Session:
+        """Raises NotFound."""
+        ...
+
+    async def counts(self) -> Sequence[Count]: ...
+
+    async def stats(self) -> dict[str, object]: ...
+
+    async def not_ready(self) -> Sequence[str]:
+        """Why this coordinator cannot serve; empty when it can."""
+        ...
+
+    async def metrics(self) -> bytes:
+        """Prometheus text exposition."""
+        ...
+
+    async def http_register(self, hello: HttpHello) -> HttpWelcome: ...
+
+    async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> Sequence[HttpAssignment]:
+        """Up to `max_jobs` jobs, waiting up to `wait` seconds for the first. Raises NotFound."""
+        ...
+
+    async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
+        """Raises NotFound when the session is unknown or was given up: the worker must register again."""
+        ...
+
+    async def http_report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt: ...
+
+    async def worker_socket(self, socket: WorkerSocket) -> None:
+        """Run one worker's connection until it ends."""
+        ...

@@ -1,0 +1,301 @@
+"""How things look from outside: the shapes of answers, and how stored values become them.
+
+The structs are both what is encoded and what the OpenAPI document describes, so the two cannot disagree. `payload`,
+`result` and `error` are embedded as the bytes that were stored.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from stoker.api.query import encode_cursor
+from stoker.api.times import rfc3339, rfc3339_or_none
+from stoker.clock import SECOND
+from stoker.domain.job import Job, Oversize, decode_map
+from stoker.domain.lifecycle import Status
+from stoker.domain.retry import Kind
+from stoker.store.base import Attempt, Count, JobQuery, Page, Session
+
+Time = Annotated[
+    str, msgspec.Meta(extra_json_schema={"format": "date-time", "examples": ["2026-01-31T12:00:00.000000Z"]})
+]
+
+_NULL: Final = msgspec.Raw(b"null")
+
+encode = msgspec.json.Encoder().encode
+
+
+class AttemptView(msgspec.Struct, frozen=True):
+    """One attempt at a job, finished or under way."""
+
+    attempt: int
+    claim_id: int
+    worker_id: str | None
+    claimed_at: Time | None
+    started_at: Time | None
+    finished_at: Time | None
+    outcome: str
+    """How it ended, or `running`."""
+    charged: bool
+    error: msgspec.Raw | None
+    retry_delay_sec: float | None
+    cpu_seconds: float | None
+    peak_memory_kb: int | None
+
+
+class JobView(msgspec.Struct, frozen=True, gc=False):
+    """A job."""
+
+    id: str
+    type: str
+    name: str | None
+    queue: str
+    priority: int
+    status: Status
+    payload: msgspec.Raw
+    result: msgspec.Raw
+    error: msgspec.Raw
+    attempt: int
+    max_attempts: int
+    thread_demand: int
+    timeout_sec: float | None
+    worker_id: str | None
+    created_at: Time
+    run_at: Time
+    started_at: Time | None
+    completed_at: Time | None
+    claim_id: int
+    claimed_at: Time | None
+    threads_granted: int | None
+    on_oversize: Oversize
+    labels: dict[str, str]
+    metadata: dict[str, str]
+    cancel_requested_at: Time | None
+    discarded_at: Time | None
+    crashes: int
+    queue_time_sec: float | None
+    execution_time_sec: float | None
+    total_time_sec: float | None
+    cpu_seconds: float | None
+    peak_memory_kb: int | None
+    warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET
+    attempts: list[AttemptView] | msgspec.UnsetType = msgspec.UNSET
+
+
+class JobsView(msgspec.Struct, frozen=True):
+    """A page of jobs, newest first. `total_capped` says that there are more than `total`."""
+
+    jobs: list[JobView]
+    total: int
+    limit: int
+    offset: int
+    next_cursor: str | None
+    total_capped: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class BatchView(msgspec.Struct, frozen=True):
+    """The jobs of a batch, in the order in which they were sent."""
+
+    jobs: list[JobView]
+    warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class AttemptsView(msgspec.Struct, frozen=True):
+    attempts: list[AttemptView]
+
+
+class CountView(msgspec.Struct, frozen=True):
+    """How many jobs were changed."""
+
+    count: int
+
+
+class SessionView(msgspec.Struct, frozen=True):
+    """A worker: one life of one process."""
+
+    id: str
+    name: str
+    status: str
+    threads: int
+    threads_used: int
+    types: Sequence[str]
+    queues: Sequence[str] | None
+    labels: dict[str, str]
+    registered_at: Time
+    last_heartbeat_at: Time
+    endpoint: str | None
+    host: str | None
+    pid: int | None
+
+
+class SessionsView(msgspec.Struct, frozen=True):
+    workers: list[SessionView]
+
+
+class QueueView(msgspec.Struct):
+    """Jobs in one queue, by status."""
+
+    name: str
+    queued: int = 0
+    scheduled: int = 0
+    running: int = 0
+    blocked: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    paused: bool = False
+
+
+class QueuesView(msgspec.Struct, frozen=True):
+    queues: list[QueueView]
+
+
+class HealthView(msgspec.Struct, frozen=True):
+    status: str = "ok"
+
+
+class ReadyView(msgspec.Struct, frozen=True):
+    """Whether jobs can be accepted and run, and if not, why not."""
+
+    ready: bool
+    reasons: Sequence[str]
+
+
+class StatsView(msgspec.Struct, frozen=True):
+    """The numbers that people look at first; there may be more."""
+
+    queue_depth: int
+    workers: int
+    jobs_by_status: dict[str, int]
+    success_rate: float | None
+    uptime_sec: float
+
+
+def _raw(value: bytes | None) -> msgspec.Raw:
+    return _NULL if value is None else msgspec.Raw(value)
+
+
+def _seconds(us: int | None) -> float | None:
+    return None if us is None else us / SECOND
+
+
+def _seconds_from(start: int, end: int) -> float:
+    """Seconds from one time to another; never negative, whatever the clocks did."""
+    return (end - start) / SECOND if end > start else 0.0
+
+
+def job_view(
+    job: Job,
+    warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET,
+    attempts: list[AttemptView] | msgspec.UnsetType = msgspec.UNSET,
+) -> JobView:
+    """A job as it is shown. Positional, because this runs once per job and names would double its cost."""
+    created_at = rfc3339(job.created_at)
+    claimed_at, started_at, completed_at = job.claimed_at, job.started_at, job.completed_at
+    return JobView(
+        job.id,
+        job.type,
+        job.name,
+        job.queue,
+        job.priority,
+        job.status,
+        msgspec.Raw(job.payload),
+        _NULL if job.result is None else msgspec.Raw(job.result),
+        _NULL if job.error is None else msgspec.Raw(job.error),
+        job.attempt,
+        job.max_attempts,
+        job.thread_demand,
+        job.timeout_sec,
+        job.worker_id,
+        created_at,
+        created_at if job.run_at == job.created_at else rfc3339(job.run_at),
+        None if started_at is None else rfc3339(started_at),
+        None if completed_at is None else rfc3339(completed_at),
+        job.claim_id,
+        None if claimed_at is None else rfc3339(claimed_at),
+        job.threads_granted,
+        job.on_oversize,
+        {} if job.labels is None else decode_map(job.labels),
+        {} if job.metadata is None else decode_map(job.metadata),
+        None if job.cancel_requested_at is None else rfc3339(job.cancel_requested_at),
+        None if job.discarded_at is None else rfc3339(job.discarded_at),
+        job.crashes,
+        None if claimed_at is None else _seconds_from(job.run_at, started_at or claimed_at),
+        None if started_at is None or completed_at is None else _seconds_from(started_at, completed_at),
+        None if completed_at is None else _seconds_from(job.created_at, completed_at),
+        None if job.cpu_us is None else job.cpu_us / SECOND,
+        job.peak_memory_kb,
+        warnings,
+        attempts,
+    )
+
+
+def render_job(job: Job, warnings: Sequence[str] = ()) -> bytes:
+    return encode(job_view(job, warnings or msgspec.UNSET))
+
+
+def render_job_with_attempts(job: Job, attempts: Iterable[Attempt]) -> bytes:
+    return encode(job_view(job, attempts=[attempt_view(attempt) for attempt in attempts]))
+
+
+def render_batch(jobs: Iterable[Job], warnings: Sequence[str]) -> bytes:
+    return encode(BatchView([job_view(job) for job in jobs], warnings or msgspec.UNSET))
+
+
+def render_page(page: Page, query: JobQuery) -> bytes:
+    return encode(
+        JobsView(
+            [job_view(job) for job in page.jobs],
+            page.total,
+            query.limit,
+            query.offset,
+            encode_cursor(page.next_before_seq),
+            True if page.total_capped else msgspec.UNSET,
+        )
+    )
+
+
+def attempt_view(attempt: Attempt) -> AttemptView:
+    kind: Kind | None = attempt.kind
+    return AttemptView(
+        attempt=attempt.attempt,
+        claim_id=attempt.claim_id,
+        worker_id=attempt.worker_id,
+        claimed_at=rfc3339_or_none(attempt.claimed_at),
+        started_at=rfc3339_or_none(attempt.started_at),
+        finished_at=rfc3339_or_none(attempt.finished_at),
+        outcome=kind or "running",
+        charged=attempt.charged,
+        error=_raw(attempt.error),
+        retry_delay_sec=_seconds(attempt.retry_delay_us),
+        cpu_seconds=_seconds(attempt.cpu_us),
+        peak_memory_kb=attempt.peak_memory_kb,
+    )
+
+
+def session_view(session: Session) -> SessionView:
+    return SessionView(
+        id=session.id,
+        name=session.name,
+        status=session.status,
+        threads=session.threads,
+        threads_used=session.threads_used,
+        types=session.types,
+        queues=session.queues,
+        labels=session.labels,
+        registered_at=rfc3339(session.registered_at),
+        last_heartbeat_at=rfc3339(session.last_heartbeat_at),
+        endpoint=session.endpoint,
+        host=session.host,
+        pid=session.pid,
+    )
+
+
+def queue_views(counts: Iterable[Count]) -> list[QueueView]:
+    """Counts of queue, type and status, summed over types; in the order of names."""
+    queues: dict[str, QueueView] = {}
+    for count in counts:
+        view = queues.setdefault(count.queue, QueueView(count.queue))
+        setattr(view, count.status, getattr(view, count.status) + count.count)
+    return sorted(queues.values(), key=lambda view: view.name)

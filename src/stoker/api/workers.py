@@ -1,0 +1,75 @@
+"""Workers: the list, draining, and the worker protocol over plain HTTP (`stoker.wire.http`)."""
+
+from typing import Final
+
+import msgspec
+
+from stoker.api.exchange import Request, Response
+from stoker.api.payload import check_payload
+from stoker.api.problems import Kind, Problem, invalid_field
+from stoker.api.query import LeaseQuery
+from stoker.api.views import SessionsView, encode, session_view
+from stoker.wire.http import HttpAssignment, HttpHeartbeat, HttpHello, HttpReport, HttpReports
+
+_MAX_ID_CHARS: Final = 256
+
+
+class LeasedView(msgspec.Struct, frozen=True):
+    """Jobs to run now; empty when none came in time."""
+
+    jobs: list[HttpAssignment]
+
+
+async def list_workers(request: Request) -> Response:
+    sessions = await request.context.service.workers()
+    return Response(200, encode(SessionsView([session_view(session) for session in sessions])))
+
+
+async def drain(request: Request) -> Response:
+    session = await request.context.service.drain(_worker_id(request))
+    return Response(200, encode(session_view(session)))
+
+
+async def register(request: Request) -> Response:
+    hello: HttpHello = request.body
+    return Response(201, encode(await request.context.service.http_register(hello)))
+
+
+async def lease(request: Request) -> Response:
+    query: LeaseQuery = request.query
+    jobs = await request.context.service.http_lease(_worker_id(request), query.max, query.wait)
+    return Response(200, encode(LeasedView(list(jobs))))
+
+
+async def heartbeat(request: Request) -> Response:
+    body: HttpHeartbeat = request.body
+    return Response(200, encode(await request.context.service.http_heartbeat(_worker_id(request), body.held)))
+
+
+async def report(request: Request) -> Response:
+    body: HttpReports = request.body
+    worker_id = _worker_id(request)
+    for index, item in enumerate(body.reports):
+        _check_report(item, f"reports[{index}]", request.context.settings.max_body_bytes)
+    return Response(200, encode(await request.context.service.http_report(worker_id, body.reports)))
+
+
+def _check_report(report: HttpReport, path: str, max_bytes: int) -> None:
+    """Results are judged as payloads are. Their size is not judged here: a result that is too large is the job's
+    failure, and refusing to hear of it would only make the job run again."""
+    if isinstance(report.result, msgspec.Raw):
+        if report.outcome != "completed":
+            raise invalid_field(f"{path}.result", f"does not belong to the outcome {report.outcome}")
+        check_payload(bytes(report.result), f"{path}.result", max_bytes)
+    if report.error is None and report.outcome == "failed":
+        raise invalid_field(f"{path}.error", "is required for the outcome failed")
+    if report.error is not None and report.outcome == "completed":
+        raise invalid_field(f"{path}.error", "does not belong to the outcome completed")
+
+
+def _worker_id(request: Request) -> str:
+    """The id, or for a drain the name, in the path. What could be neither is not looked for."""
+    id = request.params["id"]
+    if len(id) > _MAX_ID_CHARS or not id.isprintable():
+        raise Problem(Kind.NOT_FOUND, "there is no such worker; GET /workers lists them")
+    return id

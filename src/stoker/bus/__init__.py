@@ -1,0 +1,1 @@
+"""Live news between coordinators and inside one: hints and events, never the truth."""

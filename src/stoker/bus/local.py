@@ -1,0 +1,44 @@
+"""News within one coordinator: who waits for which job to end."""
+
+import asyncio
+from collections.abc import Iterable
+
+
+class JobWaiters:
+    """Wakes those who wait for a job to reach a final status. A wake-up is a hint: the waiter asks the store again."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    def finished(self, ids: Iterable[str]) -> None:
+        if not self._waiting:
+            return
+        for id in ids:
+            for event in self._waiting.get(id, ()):
+                event.set()
+
+    def finished_all(self) -> None:
+        """Wake everybody: on shutdown nobody should hang until their time is up."""
+        self.finished(list(self._waiting))
+
+    def watch(self, id: str) -> "Watch":
+        return Watch(self._waiting, id)
+
+
+class Watch:
+    """`with waiters.watch(id) as event:` registers before the job is looked at, so that no news can fall between."""
+
+    def __init__(self, waiting: dict[str, set[asyncio.Event]], id: str) -> None:
+        self._waiting = waiting
+        self._id = id
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> asyncio.Event:
+        self._waiting.setdefault(self._id, set()).add(self._event)
+        return self._event
+
+    def __exit__(self, *_: object) -> None:
+        events = self._waiting[self._id]
+        events.discard(self._event)
+        if not events:
+            del self._waiting[self._id]

@@ -1,0 +1,564 @@
+"""Commands that talk to a running Stoker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.exits import Exit, exit_for, exit_for_status
+from stoker.cli.options import Json, Token, Url, Wait, WaitTimeout, ask, connect, moment, pairs, payload
+from stoker.client.errors import ProblemError
+from stoker.client.requests import (
+    Request,
+    SubmitOptions,
+    get,
+    get_job,
+    job_path,
+    post,
+    result_of,
+    wait_for_end,
+    worker_path,
+)
+from stoker.client.requests import submit as submit_request
+from stoker.client.transport import Transport
+
+dlq_app = typer.Typer(rich_markup_mode=None)
+workers_app = typer.Typer(rich_markup_mode=None)
+
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+JobIds = Annotated[list[str], typer.Argument(metavar="ID", help="One or more job ids.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many to show.")]
+Offset = Annotated[int, typer.Option("--offset", min=0, help="How many to skip.")]
+QueueFilter = Annotated[str | None, typer.Option("--queue", help="Only this queue.")]
+TypeFilter = Annotated[str | None, typer.Option("--type", help="Only this job type.")]
+
+
+# --- submit and follow -----------------------------------------------------------------------------------
+
+
+def submit(
+    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, such as echo.")],
+    payload_text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PAYLOAD", help="JSON, or plain text, or - for stdin, or @FILE.", show_default=False
+        ),
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option("--priority", min=0, max=100, help="0 high, 1 normal, 2 low.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="The queue to stand in.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="A label for people.")] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="Kill an attempt that runs longer.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Threads that the job needs.")
+    ] = None,
+    delay: Annotated[
+        float | None,
+        typer.Option("--delay", metavar="SECONDS", min=0, help="Start no earlier than in this time."),
+    ] = None,
+    run_at: Annotated[
+        str | None, typer.Option("--run-at", metavar="TIME", help="Start no earlier: 2030-01-31T12:00:00Z.")
+    ] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option("--max-attempts", min=1, max=100, help="Tries before it counts as failed.")
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", metavar="KEY=VALUE", help="A note on the job; repeatable."),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="A label that the worker must have; repeatable."),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option("--idempotency-key", help="The same key returns the same job.")
+    ] = None,
+    wait: Wait = False,
+    wait_timeout: WaitTimeout = None,
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Submit a job and print its id; with --wait, print its result as JSON.
+
+    \b
+    Examples:
+      stoker submit echo '{"hello": "world"}' --wait
+      stoker submit echo hello --priority 0 --name "say hello"
+      stoker submit sleep '{"seconds": 5}' --timeout 2 --max-attempts 1
+      stoker submit report @report.json --run-at 2030-01-31T12:00:00Z
+      generate | stoker submit import - --idempotency-key "import-$(date +%F)"
+    """
+    if delay is not None and run_at is not None:
+        raise typer.BadParameter("--delay and --run-at exclude each other; give one", param_hint="--delay")
+    options = SubmitOptions(
+        queue=queue,
+        priority=priority,
+        timeout_sec=timeout,
+        max_attempts=max_attempts,
+        thread_demand=threads,
+        labels=pairs(label, "--label") or None,
+        metadata=pairs(metadata, "--metadata") or None,
+        name=name,
+        run_at=moment(run_at, "--run-at"),
+        delay_sec=delay,
+        idempotency_key=idempotency_key,
+    )
+    waiting = wait or wait_timeout is not None
+    request = submit_request(type_name, payload(payload_text), options, answer=dict[str, Any])
+    with connect(url, token, patient=waiting) as transport:
+        document = transport.send(request)
+        for warning in document.get("warnings") or []:
+            output.note(f"warning: {warning}")
+        if waiting:
+            _print_result(transport, document["id"], wait_timeout, as_json)
+        elif as_json:
+            output.print_json(document)
+        else:
+            print(document["id"])
+
+
+def _print_result(transport: Transport, job_id: str, timeout: float | None, as_json: bool) -> None:
+    """The result, or with --json the whole job; for a job without a result, the reason on stderr."""
+    final = transport.run(wait_for_end(job_id, timeout))
+    if as_json:
+        output.print_json(_document(transport, job_id))
+        raise typer.Exit(exit_for_status(final.status))
+    output.print_json(result_of(final))
+
+
+def _document(transport: Transport, job_id: str) -> dict[str, Any]:
+    """The job with every field that the server knows, not only those that the SDK does."""
+    document: dict[str, Any] = transport.send(get_job(job_id, answer=dict[str, Any]))
+    return document
+
+
+def job(
+    job_id: JobId,
+    wait: Wait = False,
+    wait_timeout: WaitTimeout = None,
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Show one job and its attempts; with --wait, exit with how it ended.
+
+    \b
+    Examples:
+      stoker job 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+      stoker job 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11 --wait --wait-timeout 60
+    """
+    waiting = wait or wait_timeout is not None
+    with connect(url, token, patient=waiting) as transport:
+        if waiting:
+            transport.run(wait_for_end(job_id, wait_timeout))
+        document = _document(transport, job_id)
+    if as_json:
+        output.print_json(document)
+    else:
+        _print_job(document)
+    if waiting:
+        raise typer.Exit(exit_for_status(document["status"]))
+
+
+def _print_job(document: dict[str, Any]) -> None:
+    error = document.get("error")
+    facts = {name: value for name, value in document.items() if name not in {"attempts", "error"}}
+    output.print_facts({**facts, "error": _one_line(error)})
+    if error and error.get("traceback"):
+        print()
+        for line in error["traceback"].splitlines():
+            print(output.plain(line) if line else "")
+    attempts = document.get("attempts") or []
+    if attempts:
+        print()
+        output.print_table(
+            ["ATTEMPT", "OUTCOME", "WORKER", "STARTED", "FINISHED", "RETRY AFTER", "ERROR"],
+            [
+                (
+                    attempt.get("attempt"),
+                    attempt.get("outcome"),
+                    attempt.get("worker_id"),
+                    attempt.get("started_at"),
+                    attempt.get("finished_at"),
+                    _seconds(attempt.get("retry_delay_sec")),
+                    _one_line(attempt.get("error")),
+                )
+                for attempt in attempts
+            ],
+        )
+
+
+def _one_line(error: dict[str, Any] | None) -> str | None:
+    if error is None:
+        return None
+    return ": ".join(str(error[part]) for part in ("type", "message") if error.get(part))
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f}s"
+
+
+def jobs(
+    status: Annotated[str | None, typer.Option("--status", help="Only this status, such as running.")] = None,
+    type_name: TypeFilter = None,
+    queue: QueueFilter = None,
+    priority: Annotated[int | None, typer.Option("--priority", help="Only this priority.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only this name.")] = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Go on where a page with this next_cursor ended.")
+    ] = None,
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """List jobs, newest first.
+
+    \b
+    Examples:
+      stoker jobs
+      stoker jobs --status failed --type resize_image --limit 10
+      stoker jobs --json | jq -r '.jobs[].id'
+    """
+    request = get(
+        "/jobs",
+        status=status,
+        type=type_name,
+        queue=queue,
+        priority=priority,
+        name=name,
+        limit=limit,
+        offset=offset if cursor is None else None,
+        cursor=cursor,
+    )
+    _print_page(ask(url, token, request), as_json)
+
+
+def _print_page(page: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        output.print_json(page)
+        return
+    output.print_table(
+        ["ID", "TYPE", "NAME", "QUEUE", "PRIORITY", "STATUS", "ATTEMPT", "CREATED"],
+        [
+            (
+                job["id"],
+                job.get("type"),
+                job.get("name"),
+                job.get("queue"),
+                job.get("priority"),
+                job.get("status"),
+                f"{job.get('attempt')}/{job.get('max_attempts')}",
+                output.age(job.get("created_at")),
+            )
+            for job in page["jobs"]
+        ],
+    )
+    about = "more than " if page.get("total_capped") else ""
+    output.note(f"{len(page['jobs'])} of {about}{page.get('total')}")
+
+
+def cancel(job_ids: JobIds, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Cancel jobs: one that waits never starts, one that runs is stopped.
+
+    \b
+    Examples:
+      stoker cancel 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+      stoker jobs --queue bulk --status queued --json | jq -r '.jobs[].id' | xargs stoker cancel
+    """
+    _each(job_ids, lambda job_id: post(job_path(job_id, "cancel"), repeatable=True), as_json, url, token)
+
+
+def retry(job_ids: JobIds, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Run failed or cancelled jobs again, with fresh attempts, under the same id.
+
+    \b
+    Examples:
+      stoker retry 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+    """
+    _each(job_ids, lambda job_id: post(job_path(job_id, "retry")), as_json, url, token)
+
+
+def _each(
+    job_ids: list[str],
+    request: Callable[[str], Request],
+    as_json: bool,
+    url: str | None,
+    token: str | None,
+) -> None:
+    """Do it to each; a refusal is told and does not keep the others from their turn."""
+    done: list[dict[str, Any]] = []
+    worst = Exit.OK
+    with connect(url, token) as transport:
+        for job_id in job_ids:
+            try:
+                done.append(transport.send(request(job_id)))
+            except ProblemError as error:
+                output.error(str(error))
+                worst = exit_for(error)
+    if as_json:
+        output.print_json({"jobs": done})
+    else:
+        for document in done:
+            wish = (
+                ", to be stopped"
+                if document.get("cancel_requested_at") and document["status"] == "running"
+                else ""
+            )
+            print(f"{document['id']}  {output.plain(document['status'])}{wish}")
+    raise typer.Exit(worst)
+
+
+# --- dead letters ----------------------------------------------------------------------------------------
+
+
+@dlq_app.callback(invoke_without_command=True)
+def dlq(context: typer.Context, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Dead letters: jobs that failed for good. Alone, lists them.
+
+    \b
+    Examples:
+      stoker dlq
+      stoker dlq replay 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+      stoker dlq replay --type resize_image
+      stoker dlq discard --queue bulk --yes
+    """
+    if context.invoked_subcommand is None:
+        dlq_list(as_json=as_json, url=url, token=token)
+
+
+@dlq_app.command("list")
+def dlq_list(
+    queue: QueueFilter = None,
+    type_name: TypeFilter = None,
+    limit: Limit = 50,
+    offset: Offset = 0,
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """List dead letters, newest first.
+
+    \b
+    Examples:
+      stoker dlq list --queue bulk
+    """
+    page = ask(url, token, get("/dlq", queue=queue, type=type_name, limit=limit, offset=offset))
+    if as_json:
+        output.print_json(page)
+        return
+    output.print_table(
+        ["ID", "TYPE", "QUEUE", "ATTEMPTS", "FAILED", "ERROR"],
+        [
+            (
+                job["id"],
+                job.get("type"),
+                job.get("queue"),
+                job.get("attempt"),
+                output.age(job.get("completed_at")),
+                _one_line(job.get("error")),
+            )
+            for job in page["jobs"]
+        ],
+    )
+    output.note(f"{len(page['jobs'])} of {page.get('total')}")
+
+
+DeadIds = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", help="Ids of dead letters.", show_default=False)
+]
+All = Annotated[bool, typer.Option("--all", help="Every dead letter.")]
+
+
+@dlq_app.command("replay")
+def dlq_replay(
+    job_ids: DeadIds = None,
+    queue: QueueFilter = None,
+    type_name: TypeFilter = None,
+    everything: All = False,
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Run dead letters again, with fresh attempts: those named, those of a queue or type, or all.
+
+    \b
+    Examples:
+      stoker dlq replay 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+      stoker dlq replay --queue bulk --type resize_image
+      stoker dlq replay --all
+    """
+    body = _selection(job_ids, queue, type_name, everything)
+    _print_count(ask(url, token, post("/dlq/replay", body)), "queued again", as_json)
+
+
+@dlq_app.command("discard")
+def dlq_discard(
+    job_ids: DeadIds = None,
+    queue: QueueFilter = None,
+    type_name: TypeFilter = None,
+    everything: All = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Discard dead letters: those named, those of a queue or type, or all. Asks before discarding many.
+
+    \b
+    Examples:
+      stoker dlq discard 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+      stoker dlq discard --all --yes
+    """
+    body = _selection(job_ids, queue, type_name, everything)
+    if not job_ids and not yes:
+        _confirm("Discard every dead letter that matches?")
+    _print_count(ask(url, token, post("/dlq/discard", body)), "discarded", as_json)
+
+
+def _selection(
+    job_ids: list[str] | None, queue: str | None, type_name: str | None, everything: bool
+) -> dict[str, Any]:
+    """The body that says which; exactly one way of saying it, so that nothing is hit by mistake."""
+    filters = {name: value for name, value in (("queue", queue), ("type", type_name)) if value is not None}
+    if sum((bool(job_ids), bool(filters), everything)) != 1:
+        raise typer.BadParameter("say which: ids, or --queue and/or --type, or --all", param_hint="ID")
+    if job_ids:
+        return {"ids": job_ids}
+    return {"filter": filters} if filters else {"all": True}
+
+
+def _confirm(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("there is nobody to ask; add --yes", param_hint="--yes")
+    typer.confirm(question, abort=True)
+
+
+def _print_count(answer: dict[str, Any], done: str, as_json: bool) -> None:
+    if as_json:
+        output.print_json(answer)
+    else:
+        print(f"{answer['count']} {done}")
+
+
+# --- workers, queues, stats ------------------------------------------------------------------------------
+
+
+@workers_app.callback(invoke_without_command=True)
+def workers(context: typer.Context, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Workers. Alone, lists them.
+
+    \b
+    Examples:
+      stoker workers
+      stoker workers drain 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+    """
+    if context.invoked_subcommand is None:
+        workers_list(as_json=as_json, url=url, token=token)
+
+
+@workers_app.command("list")
+def workers_list(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """List workers.
+
+    \b
+    Examples:
+      stoker workers list --json
+    """
+    answer = ask(url, token, get("/workers"))
+    if as_json:
+        output.print_json(answer)
+        return
+    output.print_table(
+        ["ID", "NAME", "STATUS", "THREADS", "QUEUES", "LABELS", "LAST SEEN"],
+        [
+            (
+                worker["id"],
+                worker.get("name"),
+                worker.get("status"),
+                f"{worker.get('threads_used')}/{worker.get('threads')}",
+                ",".join(worker.get("queues") or []) or "all",
+                ",".join(f"{key}={value}" for key, value in (worker.get("labels") or {}).items()),
+                output.age(worker.get("last_heartbeat_at")),
+            )
+            for worker in answer["workers"]
+        ],
+    )
+
+
+@workers_app.command("drain")
+def workers_drain(
+    worker_id: Annotated[str, typer.Argument(metavar="ID", help="The worker's id.")],
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
+    """Let a worker finish what it runs, and give it nothing new.
+
+    \b
+    Examples:
+      stoker workers drain 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+    """
+    answer = ask(url, token, post(worker_path(worker_id, "drain")))
+    if as_json:
+        output.print_json(answer)
+    else:
+        print(f"{output.plain(worker_id)}  draining")
+
+
+def queues(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """List queues and what stands in them.
+
+    \b
+    Examples:
+      stoker queues
+    """
+    answer = ask(url, token, get("/queues"))
+    if as_json:
+        output.print_json(answer)
+        return
+    counts = ["queued", "scheduled", "running", "completed", "failed", "cancelled"]
+    output.print_table(
+        ["QUEUE", *(count.upper() for count in counts), "PAUSED"],
+        [
+            (
+                queue["name"],
+                *(queue.get(count, 0) for count in counts),
+                "yes" if queue.get("paused") else "no",
+            )
+            for queue in answer["queues"]
+        ],
+    )
+
+
+def stats(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Show the state of the system in a few numbers.
+
+    \b
+    Examples:
+      stoker stats
+      watch stoker stats
+    """
+    answer = ask(url, token, get("/stats"))
+    if as_json:
+        output.print_json(answer)
+        return
+    rate = answer.get("success_rate")
+    shown = {
+        **answer,
+        "success_rate": None if rate is None else f"{rate:.1%}",
+        "uptime_sec": None,
+        "uptime": output.span(answer.get("uptime_sec") or 0),
+        "jobs_by_status": None,
+        **{f"jobs {status}": count for status, count in (answer.get("jobs_by_status") or {}).items()},
+    }
+    output.print_facts(shown)

@@ -1,0 +1,134 @@
+"""The `stoker` command: puts the commands together and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import platform
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from typer.core import TyperGroup
+
+import stoker
+from stoker.cli import client_commands, output, run_commands
+from stoker.cli.exits import MEANINGS, Exit, exit_for
+from stoker.cli.options import Json, Token, Url
+from stoker.client.errors import StokerError
+from stoker.settings import SettingsError
+
+_HELP = "Stoker: submit jobs, and a pool of workers runs them."
+
+_EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
+    f"  {code.value}  {meaning.replace('`', '')}" for code, meaning in MEANINGS.items()
+)
+
+
+class _Commands(TyperGroup):
+    """Commands raise errors that say what to do; here each becomes lines on stderr and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SettingsError as error:
+            for problem in error.problems:
+                output.error(problem)
+            raise typer.Exit(exit_for(error)) from None
+        except StokerError as error:
+            output.error(str(error))
+            raise typer.Exit(exit_for(error)) from None
+
+
+app = typer.Typer(
+    cls=_Commands,
+    name="stoker",
+    help=_HELP,
+    epilog=_EXIT_CODES,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+for _command in (
+    run_commands.up,
+    run_commands.serve,
+    run_commands.worker,
+    client_commands.submit,
+    client_commands.job,
+    client_commands.jobs,
+    client_commands.cancel,
+    client_commands.retry,
+):
+    app.command()(_command)
+app.add_typer(client_commands.dlq_app, name="dlq")
+app.add_typer(client_commands.workers_app, name="workers")
+app.command()(client_commands.queues)
+app.command()(client_commands.stats)
+
+
+@app.command()
+def version(as_json: Json = False) -> None:
+    """Print the version.
+
+    \b
+    Examples:
+      stoker version
+    """
+    import apsw
+
+    versions = {
+        "stoker": stoker.__version__,
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+    }
+    if as_json:
+        output.print_json(versions)
+    else:
+        print(f"stoker {versions['stoker']} (Python {versions['python']}, SQLite {versions['sqlite']})")
+
+
+@app.command()
+def doctor(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Check this machine, the settings and the coordinator, and say how to fix what is wrong.
+
+    \b
+    Examples:
+      stoker doctor
+      stoker doctor --url http://jobs.example.com:8080
+    """
+    from stoker.cli.doctor import examine_here
+
+    findings = examine_here(url, token)
+    if as_json:
+        output.print_json({"findings": msgspec.to_builtins(findings)})
+    else:
+        rows = [(finding.state, finding.check, finding.detail) for finding in findings]
+        output.print_table(["STATE", "CHECK", "FOUND"], rows)
+        for finding in findings:
+            if finding.fix:
+                print(f"\n{finding.check}: {output.plain(finding.detail)}\n  fix: {finding.fix}")
+    raise typer.Exit(Exit.ERROR if any(finding.state == "broken" for finding in findings) else Exit.OK)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Stoker: submit jobs, and a pool of workers runs them."""
+
+
+def main() -> None:
+    """The entry point."""
+    app(prog_name="stoker")
+
+
+if __name__ == "__main__":
+    main()

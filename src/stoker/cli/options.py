@@ -1,0 +1,135 @@
+"""Options that many commands share, and the parsers of their values."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from stoker.client.requests import Request
+from stoker.client.transport import REPEAT_PAUSES_SECONDS, Transport
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Where the API is. [env: STOKER_API_URL, API_URL]"),
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", metavar="TOKEN", help="The secret to call it with. [env: STOKER_TOKEN]"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end of the job.")]
+WaitTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--wait-timeout", metavar="SECONDS", min=0, help="Wait at most this long (exit 7); implies --wait."
+    ),
+]
+
+# A person at a prompt wants to hear soon that nothing listens; one who waits for a job wants to sit out a restart.
+_PROMPT_PAUSES_SECONDS = (0.1, 0.3)
+
+
+def connect(url: str | None, token: str | None, *, patient: bool = False) -> Transport:
+    """The way to the API."""
+    return Transport(url, token, pauses=REPEAT_PAUSES_SECONDS if patient else _PROMPT_PAUSES_SECONDS)
+
+
+def ask(url: str | None, token: str | None, request: Request) -> Any:
+    """One question, one answer."""
+    with connect(url, token) as transport:
+        return transport.send(request)
+
+
+def pairs(values: list[str] | None, option: str) -> dict[str, str]:
+    """`k=v` options as a map."""
+    found = {}
+    for value in values or []:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            _wrong(option, f"{value!r} is not KEY=VALUE")
+        found[key] = text
+    return found
+
+
+def moment(text: str | None, option: str) -> datetime | None:
+    """An RFC 3339 time. A zone is required: a guess would be wrong for half of the readers."""
+    if text is None:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        _wrong(option, f"{text!r} is not a time such as 2030-01-31T12:00:00Z")
+    if parsed.tzinfo is None:
+        _wrong(option, f"{text!r} has no time zone; end it with Z for UTC, or an offset such as +02:00")
+    return parsed
+
+
+def payload(argument: str | None) -> bytes:
+    """The PAYLOAD argument as JSON.
+
+    `-` reads stdin and `@FILE` a file; both must be JSON. Other text is JSON if it parses, a plain string if it
+    does not look like JSON at all, and a mistake if it looks like JSON but does not parse.
+    """
+    if argument is None:
+        return b"null"
+    if argument == "-":
+        return _checked_json(sys.stdin.read(), "stdin")
+    if argument.startswith("@"):
+        return _checked_json(_read(Path(argument[1:])), argument[1:])
+    if argument.lstrip()[:1] in tuple('{["0123456789') or _is_json(argument):
+        return _checked_json(argument, "PAYLOAD")
+    return _encoded(json.dumps(argument), "PAYLOAD")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        _wrong("PAYLOAD", f"cannot read {path}: {error}")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except ValueError:
+        return False
+    return True
+
+
+def _checked_json(text: str, source: str) -> bytes:
+    """The text itself, so that numbers keep every digit, once it is known to be JSON."""
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        _wrong("PAYLOAD", f"{source} is not JSON: {error.msg} at {where}\n{_pointer(error)}")
+    except (ValueError, RecursionError) as error:
+        _wrong("PAYLOAD", f"{source} is not JSON: {error}")
+    return _encoded(text, source)
+
+
+def _encoded(text: str, source: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        _wrong("PAYLOAD", f"{source} is not valid UTF-8")
+
+
+def _pointer(error: json.JSONDecodeError) -> str:
+    """The line at fault, cut to a readable width, with a caret under the place."""
+    start = max(0, error.colno - 41)
+    line = error.doc.split("\n")[error.lineno - 1][start : start + 80]
+    return f"  {line}\n  {' ' * (error.colno - 1 - start)}^"
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _wrong(option: str, message: str) -> NoReturn:
+    raise typer.BadParameter(message, param_hint=option)

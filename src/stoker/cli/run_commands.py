@@ -1,0 +1,157 @@
+"""Commands that start something: the whole system, a coordinator, a worker.
+
+They turn options into settings, say what is wrong with them, and hand over. What they start is imported only
+then, so that `stoker jobs` does not pay for a web server.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.options import pairs
+from stoker.settings import Settings, load
+
+Host = Annotated[
+    str | None, typer.Option("--host", help="Address to listen on. [env: STOKER_HOST; 127.0.0.1]")
+]
+Port = Annotated[int | None, typer.Option("--port", help="Port to listen on. [env: API_PORT; 8080]")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", help="Threads of each worker. [env: STOKER_WORKER_THREADS; CPUs]")
+]
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database", metavar="URL", help="Where jobs are kept. [env: DATABASE_URL; .stoker/stoker.db]"
+    ),
+]
+App = Annotated[
+    str | None,
+    typer.Option(
+        "--app", metavar="MODULE:NAME", help="The Stoker object whose tasks are run. [env: STOKER_APP]"
+    ),
+]
+LogLevel = Annotated[
+    str | None,
+    typer.Option("--log-level", help="debug, info, warning or error. [env: STOKER_LOG_LEVEL; info]"),
+]
+LogFormat = Annotated[
+    str | None, typer.Option("--log-format", help="auto, json or text. [env: STOKER_LOG_FORMAT; auto]")
+]
+
+
+def up(
+    host: Host = None,
+    port: Port = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Workers to start. [env: STOKER_WORKERS; 2]")
+    ] = None,
+    threads: Threads = None,
+    database: Database = None,
+    app: App = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> None:
+    """Start the whole system here: coordinator, API and workers.
+
+    \b
+    Examples:
+      stoker up
+      stoker up --workers 4 --threads 2 --app tasks:app
+      stoker up --port 9000 --database sqlite:////var/lib/stoker/jobs.db
+    """
+    settings = _settings(
+        host=host,
+        api_port=port,
+        workers=workers,
+        worker_threads=threads,
+        database_url=database,
+        app=app,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    from stoker.cli.up import run
+
+    raise typer.Exit(run(settings))
+
+
+def serve(
+    host: Host = None,
+    port: Port = None,
+    database: Database = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> None:
+    """Start a coordinator with its API, and no workers.
+
+    \b
+    Examples:
+      stoker serve --port 9000
+      STOKER_TOKEN=... stoker serve --host 0.0.0.0
+    """
+    settings = _settings(
+        host=host, api_port=port, database_url=database, log_level=log_level, log_format=log_format
+    )
+    from stoker.cli.serve import run
+
+    raise typer.Exit(run(settings))
+
+
+def worker(
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--url", metavar="URL", help="A coordinator; repeatable. [env: STOKER_WORKER_URLS, API_URL]"
+        ),
+    ] = None,
+    threads: Threads = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name to show. [env: STOKER_WORKER_NAME]")
+    ] = None,
+    queues: Annotated[
+        str | None,
+        typer.Option("--queues", metavar="A,B", help="Queues to serve. [env: STOKER_WORKER_QUEUES; all]"),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="A label; repeatable. [env: STOKER_WORKER_LABELS]"),
+    ] = None,
+    app: App = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="TOKEN", help="The secret to call with. [env: STOKER_TOKEN]"),
+    ] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> None:
+    """Start one worker.
+
+    \b
+    Examples:
+      stoker worker --app tasks:app
+      stoker worker --url http://one:8080 --url http://two:8080 --threads 8 --queues fast,bulk --label gpu=yes
+    """
+    settings = _settings(
+        worker_urls=url,
+        worker_threads=threads,
+        worker_name=name,
+        worker_queues=queues,
+        worker_labels=pairs(label, "--label") or None,
+        app=app,
+        token=token,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    from stoker.cli.worker import run
+
+    raise typer.Exit(run(settings))
+
+
+def _settings(**overrides: object) -> Settings:
+    settings = load(os.environ, overrides)
+    for warning in settings.warnings:
+        output.note(f"warning: {warning}")
+    return settings

@@ -1,0 +1,156 @@
+"""One coordinator process: store, loops and API wired together and served until a signal says stop."""
+
+import asyncio
+import contextlib
+import gc
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import structlog
+import uvicorn
+import uvloop
+
+from stoker import __version__
+from stoker import log as logs
+from stoker.api.app import create_app
+from stoker.cli.signals import on_signals
+from stoker.clock import SystemClock
+from stoker.coordinator.coordinator import Coordinator
+from stoker.domain.errors import StoreUnavailable
+from stoker.settings import Settings
+from stoker.store.sqlite.store import SqliteStore
+from stoker.wire.frames import MAX_FRAME_BYTES
+
+BACKLOG = 2048
+CANNOT_START = 1
+
+log = structlog.get_logger()
+
+
+class CannotStart(Exception):
+    """The process cannot serve; the message says why and what to do."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: this process has children to think of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(settings: Settings) -> int:
+    """`stoker serve`: a coordinator until it is told to stop; the exit code."""
+    job_log = logs.configure(settings.log_level, settings.log_format)
+    try:
+        uvloop.run(_serve(settings, job_log))
+    except CannotStart as error:
+        print(f"error: {error}", file=sys.stderr)
+        return CANNOT_START
+    return 0
+
+
+async def _serve(settings: Settings, job_log: logs.JobLog) -> None:
+    async with running(settings, job_log) as server:
+        on_signals(lambda: _stop(server))
+        await server.stopped.wait()
+
+
+class Running:
+    """A coordinator that serves; `stop` ends it, `stopped` tells when."""
+
+    def __init__(self, server: Server, url: str) -> None:
+        self._server = server
+        self.url = url
+        self.stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self.stopped.set()
+
+
+def _stop(server: Running) -> None:
+    log.info("shutting_down")
+    server.stop()
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Running]:
+    """A coordinator that listens. On leaving: no new requests, those under way are answered, the store is closed."""
+    listener = listen(settings)
+    try:
+        store = await SqliteStore.open(
+            settings.database_path,
+            SystemClock(),
+            priority_order=settings.priority_order,
+            max_pending=settings.max_pending_jobs,
+        )
+    except StoreUnavailable as error:
+        listener.close()
+        raise CannotStart(str(error)) from error
+    coordinator = Coordinator(settings, store, SystemClock(), job_log, version=__version__)
+    server = Server(_config(coordinator))
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        coordinator.start()
+        handle = Running(server, url_of(settings))
+        serving.add_done_callback(lambda _: handle.stopped.set())
+        # Everything that lives as long as the process is out of the collector's way from here on.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        log.info("coordinator_started", url=handle.url, database=settings.database_url)
+        yield handle
+    finally:
+        server.should_exit = True
+        await coordinator.stop()
+        await serving
+        await store.close()
+        log.info("coordinator_stopped")
+
+
+def _config(coordinator: Coordinator) -> uvicorn.Config:
+    options: dict[str, Any] = {
+        "loop": "uvloop",
+        "http": "httptools",
+        "ws": "websockets-sansio",
+        "ws_max_size": MAX_FRAME_BYTES,
+        "ws_per_message_deflate": False,
+        "ws_ping_interval": None,  # the workers' own heartbeats do this
+        "lifespan": "off",
+        "access_log": False,
+        "log_config": None,
+        "server_header": False,
+        "date_header": True,
+        "timeout_graceful_shutdown": 5,
+        "backlog": BACKLOG,
+    }
+    return uvicorn.Config(create_app(coordinator), **options)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket, bound before anything else is opened: a taken port is the commonest mistake."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.api_port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise CannotStart(
+            f"cannot listen on {settings.host}:{settings.api_port} ({error.strerror}); "
+            "stop what uses it, or choose another port with --port or API_PORT"
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
+def url_of(settings: Settings) -> str:
+    """The address under which a process on this machine reaches the API."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
+    if ":" in host and not host.startswith("["):
+        host = f"[{host}]"
+    return f"http://{host}:{settings.api_port}"

@@ -1,0 +1,1 @@
+"""The SDK: what a program imports to declare tasks, submit jobs and read their results."""

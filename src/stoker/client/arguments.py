@@ -1,0 +1,276 @@
+"""How the arguments of a Python function become the payload of a job, and back.
+
+The payload is a JSON object of arguments by name: `add(2, y=3)` is `{"x": 2, "y": 3}`. For people who write
+payloads by hand there are three shorter forms:
+
+- a function of one parameter takes a payload that is not an object as that argument: `"hello"`;
+- if that parameter is a `dict` or has no annotation, an object is the argument too, unless its only key is the
+  parameter's name;
+- a function whose parameters all have defaults, or that has none, takes `null` as no arguments.
+
+The submitter checks the encoded arguments with the very decoder that the worker will use, so what is accepted
+at submit is what the function gets: a tuple arrives as the list that JSON made of it, unless the annotation says
+`tuple`.
+
+Worker children import this module, so it needs msgspec and the standard library alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, get_origin
+
+import msgspec
+
+from stoker.client.errors import ArgumentError, TaskError
+
+_NO_ARGUMENTS = (b"", b"null", b"{}")
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.(?P<parameter>\w+)(?P<rest>[^`]*)`)?$", re.DOTALL)
+_QUOTED_FIELD = re.compile(r"field `(\w+)`$")
+
+
+class Sole(typing.NamedTuple):
+    """The one parameter of a function that has only one, for payloads that are its bare value."""
+
+    name: str
+    decoder: msgspec.json.Decoder[Any]
+    takes_objects: bool
+    required: bool
+
+
+class ArgumentSpec(typing.NamedTuple):
+    """What a function takes, prepared for speed. Make it with `argument_spec`."""
+
+    task: str
+    signature: inspect.Signature
+    decoder: msgspec.json.Decoder[Any]
+    """Of a struct with a field for each parameter."""
+    names: frozenset[str]
+    has_defaults: bool
+    sole: Sole | None
+    extra: Any
+    """The type of what goes to `**kwargs`, or None where there is no such parameter."""
+
+
+def argument_spec(function: Callable[..., Any], task: str | None = None) -> ArgumentSpec:
+    """Read a function's signature. Raises `TaskError` if no payload could call it."""
+    task = task or function.__name__
+    signature = inspect.signature(function)
+    hints = _annotations(function, signature)
+    fields: list[Any] = []
+    extra = None
+    for parameter in signature.parameters.values():
+        annotation = hints.get(parameter.name, Any)
+        _check(task, parameter, annotation)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            extra = annotation
+        else:
+            fields.append(_field(parameter, annotation))
+    struct = msgspec.defstruct(f"{task} arguments", fields, kw_only=True, forbid_unknown_fields=True)
+    return ArgumentSpec(
+        task=task,
+        signature=signature,
+        decoder=msgspec.json.Decoder(struct),
+        names=frozenset(field[0] for field in fields),
+        has_defaults=any(len(field) == 3 for field in fields),
+        sole=_sole(signature, fields[0], hints) if len(fields) == 1 and extra is None else None,
+        extra=extra,
+    )
+
+
+def encode_arguments(spec: ArgumentSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+    """The payload for a call with these arguments, checked. Raises `ArgumentError` naming the parameter."""
+    try:
+        bound = spec.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise ArgumentError(f"task {spec.task!r}: {error}") from None
+    arguments = dict(bound.arguments)
+    if spec.extra is not None:
+        arguments |= arguments.pop(_kwargs_name(spec), {})
+    payload = _encode(spec, arguments)
+    decode_arguments(spec, payload)
+    return payload
+
+
+def decode_arguments(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
+    """The keyword arguments to call the function with. Raises `ArgumentError` naming the parameter."""
+    try:
+        if spec.extra is not None:
+            return _decode_with_extra(spec, payload)
+        if spec.sole is not None:
+            return _decode_sole(spec, spec.sole, payload)
+        return _named(spec, spec.decoder.decode(_object(payload)))
+    except _UNREADABLE as error:
+        raise _explained(spec, error) from None
+
+
+# --- reading a signature ---------------------------------------------------------------------------------
+
+
+def _annotations(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
+    """The parameters' types. One that cannot be resolved (a name imported for type checkers only) is `Any`."""
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception:  # noqa: BLE001 - evaluating someone's annotation can raise anything
+        return {
+            name: _resolved(function, parameter.annotation)
+            for name, parameter in signature.parameters.items()
+        }
+
+
+def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
+    if annotation is inspect.Parameter.empty:
+        return Any
+    alone = types.SimpleNamespace(__annotations__={"it": annotation})
+    scope = getattr(function, "__globals__", {})
+    try:
+        return typing.get_type_hints(alone, scope, include_extras=True)["it"]
+    except Exception:  # noqa: BLE001 - as above
+        return Any
+
+
+def _check(task: str, parameter: inspect.Parameter, annotation: Any) -> None:
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        raise TaskError(
+            f"task {task!r}: *{parameter.name} cannot be filled, because a payload names its arguments; "
+            f"take a list instead: {parameter.name}: list"
+        )
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise TaskError(
+            f"task {task!r}: {parameter.name!r} is positional-only, but a payload names its arguments; "
+            "remove the '/' from the signature"
+        )
+    try:
+        msgspec.json.Decoder(annotation)
+    except TypeError as error:
+        reason = str(error).splitlines()[0]
+        raise TaskError(
+            f"task {task!r}: the annotation of {parameter.name!r} cannot be read from JSON: {reason}; "
+            "use another type, or none and check the value yourself"
+        ) from None
+
+
+def _field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, ...]:
+    """A field of the struct. Defaults stay in the function: what the payload leaves out is not passed at all."""
+    if parameter.default is parameter.empty:
+        return (parameter.name, annotation)
+    if annotation is Any:
+        return (parameter.name, Any, msgspec.UNSET)
+    # Not `|`, which some kinds of annotation do not have.
+    optional = typing.Union[annotation, msgspec.UnsetType]  # noqa: UP007
+    return (parameter.name, optional, msgspec.UNSET)
+
+
+def _sole(signature: inspect.Signature, field: tuple[Any, ...], hints: Mapping[str, Any]) -> Sole:
+    name = field[0]
+    annotation = hints.get(name, Any)
+    bare = get_origin(annotation) or annotation
+    return Sole(
+        name=name,
+        decoder=msgspec.json.Decoder(annotation),
+        takes_objects=annotation is Any or bare in (dict, Mapping, typing.Mapping),
+        required=signature.parameters[name].default is inspect.Parameter.empty,
+    )
+
+
+def _kwargs_name(spec: ArgumentSpec) -> str:
+    return next(
+        name
+        for name, parameter in spec.signature.parameters.items()
+        if parameter.kind is parameter.VAR_KEYWORD
+    )
+
+
+# --- encoding and decoding -------------------------------------------------------------------------------
+
+
+def _encode(spec: ArgumentSpec, arguments: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(arguments)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        for name, value in arguments.items():
+            _encode_one(spec, name, value)
+        raise
+
+
+def _encode_one(spec: ArgumentSpec, name: str, value: Any) -> None:
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ArgumentError(
+            f"task {spec.task!r}: argument {name!r} cannot be sent as JSON: {error}", name
+        ) from None
+
+
+def _object(payload: bytes) -> bytes:
+    return b"{}" if payload in _NO_ARGUMENTS else payload
+
+
+def _named(spec: ArgumentSpec, decoded: Any) -> dict[str, Any]:
+    arguments = msgspec.structs.asdict(decoded)
+    if not spec.has_defaults:
+        return arguments
+    return {name: value for name, value in arguments.items() if value is not msgspec.UNSET}
+
+
+def _decode_sole(spec: ArgumentSpec, sole: Sole, payload: bytes) -> dict[str, Any]:
+    if not sole.required and payload in _NO_ARGUMENTS:
+        return {}
+    is_object = payload.lstrip()[:1] == b"{"
+    if is_object and (not sole.takes_objects or _only_key_is(sole.name, payload)):
+        return _named(spec, spec.decoder.decode(payload))
+    return {sole.name: sole.decoder.decode(payload or b"null")}
+
+
+def _only_key_is(name: str, payload: bytes) -> bool:
+    return msgspec.json.decode(payload, type=dict[str, msgspec.Raw]).keys() == {name}
+
+
+def _decode_with_extra(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
+    """Parameters go through the struct; the other members of the object are for `**kwargs`."""
+    members = msgspec.json.decode(_object(payload), type=dict[str, msgspec.Raw])
+    known = {name: value for name, value in members.items() if name in spec.names}
+    arguments = _named(spec, spec.decoder.decode(msgspec.json.encode(known)))
+    for name, value in members.items():
+        if name not in spec.names:
+            arguments[name] = _decode_extra(spec, name, value)
+    return arguments
+
+
+def _decode_extra(spec: ArgumentSpec, name: str, value: msgspec.Raw) -> Any:
+    try:
+        return msgspec.json.decode(value, type=spec.extra)
+    except _UNREADABLE as error:
+        raise ArgumentError(f"task {spec.task!r}: argument {name!r}: {error}", name) from None
+
+
+def _explained(spec: ArgumentSpec, error: Exception) -> ArgumentError:
+    """msgspec's complaint, as one about a call."""
+    if not isinstance(error, msgspec.ValidationError):
+        return ArgumentError(f"task {spec.task!r}: the payload cannot be read: {error}")
+    text = str(error)
+    match = _AT.match(text)
+    what, parameter, rest = match.group("what", "parameter", "rest") if match else (text, None, None)
+    field = _QUOTED_FIELD.search(what)
+    if parameter is None and field is not None:
+        name = field.group(1)
+        if what.startswith("Object missing"):
+            return ArgumentError(f"task {spec.task!r}: argument {name!r} is missing", name)
+        return ArgumentError(f"task {spec.task!r}: there is no parameter {name!r}{_offer(spec)}", name)
+    if parameter is None and spec.sole is not None:
+        parameter = spec.sole.name
+    if parameter is None:
+        return ArgumentError(
+            f"task {spec.task!r}: the payload must be an object of arguments by name: {what}"
+        )
+    where = f"{parameter}{rest or ''}"
+    return ArgumentError(f"task {spec.task!r}: argument {where!r}: {what[:1].lower()}{what[1:]}", parameter)
+
+
+def _offer(spec: ArgumentSpec) -> str:
+    return f"; it takes {', '.join(sorted(spec.names))}" if spec.names else "; it takes no arguments"

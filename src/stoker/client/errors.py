@@ -1,0 +1,164 @@
+"""What can go wrong when a program talks to Stoker.
+
+    StokerError
+    ├── TaskError             a function cannot be a task                     (also a TypeError)
+    ├── ArgumentError         arguments do not fit the task                   (also a TypeError)
+    ├── ConnectionFailed      no coordinator answered                         (also a ConnectionError)
+    ├── ProblemError          a coordinator answered with an error
+    │   ├── InvalidInput      400, 413, 415, 422: correct the request; `errors` names the fields
+    │   ├── Unauthorized      401, 403: set STOKER_TOKEN
+    │   ├── NotFound          404
+    │   ├── Conflict          409: the job is in a state that does not allow it
+    │   ├── RateLimited       429: wait `retry_after` seconds
+    │   └── Unavailable       5xx: try again
+    ├── JobFailed             the job ran and failed for good; `job` has its error and attempts
+    ├── JobCancelled          the job was cancelled
+    └── ResultTimeout         the job had not finished in time; it goes on    (also a TimeoutError)
+
+Import nothing heavy here: every child of a worker loads this module.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from stoker.client.job import JobInfo
+
+
+class StokerError(Exception):
+    """The root of the tree."""
+
+
+class TaskError(StokerError, TypeError):
+    """The function cannot be a task, for a reason in its signature or its name."""
+
+
+class ArgumentError(StokerError, TypeError):
+    """The arguments do not fit the task. `parameter` is the one at fault, where it is one."""
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class ConnectionFailed(StokerError, ConnectionError):
+    """No coordinator answered at `url`."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"cannot reach Stoker at {url}: {reason}; is it running (`stoker up`), and is STOKER_API_URL right?"
+        )
+        self.url = url
+        self.reason = reason
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """What is wrong with one field of a request."""
+
+    field: str = ""
+    message: str = ""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A problem document (RFC 9457), as far as we rely on it."""
+
+    title: str = ""
+    detail: str = ""
+    type: str = "about:blank"
+    request_id: str | None = None
+    errors: list[FieldError] = []
+
+
+class ProblemError(StokerError):
+    """A coordinator answered with an error."""
+
+    def __init__(self, status: int, problem: Problem, retry_after: float | None = None) -> None:
+        super().__init__(_describe(status, problem))
+        self.status = status
+        self.title = problem.title
+        self.detail = problem.detail
+        self.type = problem.type
+        self.errors = problem.errors
+        self.request_id = problem.request_id
+        self.retry_after = retry_after
+
+
+def _describe(status: int, problem: Problem) -> str:
+    what = problem.detail or problem.title or "no explanation"
+    fields = "; ".join(f"{error.field}: {error.message}" for error in problem.errors)
+    request = f" [request {problem.request_id}]" if problem.request_id else ""
+    return f"{status} {what}{f' ({fields})' if fields else ''}{request}"
+
+
+class InvalidInput(ProblemError):
+    """The request is wrong; `errors` names the fields."""
+
+
+class Unauthorized(ProblemError):
+    """The token is missing, wrong, or not enough for this; set STOKER_TOKEN."""
+
+
+class NotFound(ProblemError):
+    """There is no such thing."""
+
+
+class Conflict(ProblemError):
+    """What it is about is in a state that does not allow this."""
+
+
+class RateLimited(ProblemError):
+    """Too many submissions; wait `retry_after` seconds."""
+
+
+class Unavailable(ProblemError):
+    """The coordinator cannot serve this now; what it accepted before is safe."""
+
+
+_BY_STATUS: dict[int, type[ProblemError]] = {
+    400: InvalidInput,
+    401: Unauthorized,
+    403: Unauthorized,
+    404: NotFound,
+    409: Conflict,
+    413: InvalidInput,
+    415: InvalidInput,
+    422: InvalidInput,
+    429: RateLimited,
+}
+
+
+def problem_error(status: int, problem: Problem, retry_after: float | None = None) -> ProblemError:
+    """The error that fits the status."""
+    fallback = Unavailable if status >= 500 else ProblemError
+    return _BY_STATUS.get(status, fallback)(status, problem, retry_after)
+
+
+class JobFailed(StokerError):
+    """The job ran and failed for good. `job` is the job; its traceback, if any, is a note of this error."""
+
+    def __init__(self, job: JobInfo) -> None:
+        tries = "1 attempt" if job.attempt == 1 else f"{job.attempt} attempts"
+        super().__init__(f"job {job.id} ({job.type}) failed after {tries}: {job.error or 'no reason given'}")
+        self.job = job
+        if job.error is not None and job.error.traceback:
+            self.add_note(job.error.traceback)
+
+
+class JobCancelled(StokerError):
+    """The job was cancelled, so there is no result."""
+
+    def __init__(self, job: JobInfo) -> None:
+        super().__init__(f"job {job.id} ({job.type}) was cancelled")
+        self.job = job
+
+
+class ResultTimeout(StokerError, TimeoutError):
+    """The job had not finished in time. It goes on: ask again, or cancel it."""
+
+    def __init__(self, job: JobInfo, timeout: float) -> None:
+        super().__init__(f"job {job.id} ({job.type}) is {job.status} after {timeout:g} s; it goes on")
+        self.job = job
+        self.timeout = timeout

@@ -1,0 +1,89 @@
+"""A job that was submitted, as seen from the program that waits for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stoker.client.requests import (
+    AttemptInfo,
+    JobError,
+    JobInfo,
+    Request,
+    get_job,
+    job_path,
+    post,
+    result_of,
+    wait_for_end,
+)
+
+if TYPE_CHECKING:
+    from stoker.client.transport import Transport
+
+__all__ = ["AttemptInfo", "JobError", "JobHandle", "JobInfo"]
+
+
+class JobHandle:
+    """A job by its id. `info` is what is known of it; methods ask the server.
+
+    Every method that asks has a twin ending in `_async` for use on an event loop.
+    """
+
+    def __init__(self, transport: Transport, job_id: str, info: JobInfo | None = None) -> None:
+        self._transport = transport
+        self._info = info
+        self.id = job_id
+
+    def __repr__(self) -> str:
+        known = f" {self._info.type} {self._info.status}" if self._info is not None else ""
+        return f"<JobHandle {self.id}{known}>"
+
+    @property
+    def info(self) -> JobInfo:
+        """The job as last seen; asks once if it was never seen."""
+        return self._info if self._info is not None else self.refresh()
+
+    def refresh(self) -> JobInfo:
+        """The job as it is now."""
+        return self._seen(self._transport.send(get_job(self.id)))
+
+    async def refresh_async(self) -> JobInfo:
+        """The job as it is now."""
+        return self._seen(await self._transport.send_async(get_job(self.id)))
+
+    def status(self) -> str:
+        """The status now: blocked, scheduled, queued, running, completed, failed or cancelled."""
+        return self.refresh().status
+
+    async def status_async(self) -> str:
+        """The status now."""
+        return (await self.refresh_async()).status
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for the end and return the result.
+
+        Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after `timeout` seconds (None: never).
+        """
+        return result_of(self._seen(self._transport.run(wait_for_end(self.id, timeout))))
+
+    async def result_async(self, timeout: float | None = None) -> Any:
+        """Wait for the end and return the result, like `result`."""
+        return result_of(self._seen(await self._transport.run_async(wait_for_end(self.id, timeout))))
+
+    def cancel(self) -> JobInfo:
+        """Cancel: a job that waits never starts, one that runs is told to stop.
+
+        Raises `Conflict` if it has already completed or failed.
+        """
+        return self._seen(self._transport.send(self._cancel()))
+
+    async def cancel_async(self) -> JobInfo:
+        """Cancel, like `cancel`."""
+        return self._seen(await self._transport.send_async(self._cancel()))
+
+    def _cancel(self) -> Request:
+        # Cancelling twice is cancelling once.
+        return post(job_path(self.id, "cancel"), answer=JobInfo, repeatable=True)
+
+    def _seen(self, info: JobInfo) -> JobInfo:
+        self._info = info
+        return info

@@ -1,0 +1,291 @@
+"""What the SDK and the command line ask of the REST API, as values: no I/O here.
+
+A `Request` is one exchange. A conversation is a generator that yields requests and receives their decoded
+answers; `Transport.run` and `Transport.run_async` drive the same generator, so the logic of waiting, batching and
+paging exists once, not once for each colour of function.
+
+A submit always carries an idempotency key, made here unless the caller has one. It makes a repeat harmless, so a
+connection that broke after the request was sent can be repaired by sending it again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypedDict, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from stoker.client.errors import ArgumentError, JobCancelled, JobFailed, ResultTimeout
+
+T = TypeVar("T")
+
+BATCH_MAX_JOBS = 10_000
+# Half the server's default bound on a body, so that a batch of large payloads is split before it is refused.
+BATCH_MAX_BYTES = 8 * 1024 * 1024
+WAIT_MAX_SECONDS = 30.0
+
+FINAL = frozenset({"completed", "failed", "cancelled"})
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One exchange with the API."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    params: dict[str, str] = {}
+    body: bytes | None = None
+    headers: dict[str, str] = {}
+    answer: Any = Any
+    """The type that the answer is decoded to."""
+    repeatable: bool = False
+    """Sending it twice has the effect of sending it once."""
+    wait_seconds: float = 0
+    """How long the server may hold the answer back on our behalf."""
+
+
+Conversation = Generator[Request, Any, T]
+
+
+# --- shapes ----------------------------------------------------------------------------------------------
+
+
+class JobError(msgspec.Struct, frozen=True):
+    """Why an attempt failed."""
+
+    type: str = ""
+    message: str = ""
+    traceback: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.type else self.message
+
+
+class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at a job."""
+
+    attempt: int
+    claim_id: int | None = None
+    worker_id: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    outcome: str | None = None
+    error: JobError | None = None
+    retry_delay_sec: float | None = None
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the API described it at one moment. Fields that a newer server adds are ignored."""
+
+    id: str
+    type: str
+    status: str
+    name: str | None = None
+    queue: str = "default"
+    priority: int = 1
+    payload: Any = None
+    result: Any = None
+    error: JobError | None = None
+    attempt: int = 0
+    max_attempts: int | None = None
+    thread_demand: int = 1
+    timeout_sec: float | None = None
+    worker_id: str | None = None
+    created_at: datetime | None = None
+    run_at: datetime | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    attempts: list[AttemptInfo] = []
+    warnings: list[str] = []
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended; only a replay can change it now."""
+        return self.status in FINAL
+
+
+class _Jobs(msgspec.Struct, frozen=True):
+    jobs: list[JobInfo]
+
+
+class TaskDefaults(TypedDict, total=False):
+    """What can be said about every job of a task."""
+
+    queue: str
+    priority: int
+    timeout_sec: float
+    max_attempts: int
+    thread_demand: int
+    on_oversize: Literal["degrade", "wait"]
+    labels: dict[str, str]
+    metadata: dict[str, str]
+
+
+class SubmitFields(TaskDefaults, total=False):
+    """What can be said about one job."""
+
+    name: str
+    run_at: datetime
+    delay_sec: float
+    idempotency_key: str
+
+
+class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The same as `SubmitFields`, as a value. What is None is left to the server's default."""
+
+    queue: str | None = None
+    priority: int | None = None
+    timeout_sec: float | None = None
+    max_attempts: int | None = None
+    thread_demand: int | None = None
+    on_oversize: Literal["degrade", "wait"] | None = None
+    labels: dict[str, str] | None = None
+    metadata: dict[str, str] | None = None
+    name: str | None = None
+    run_at: datetime | None = None
+    delay_sec: float | None = None
+    idempotency_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.run_at is not None and self.run_at.tzinfo is None:
+            raise ArgumentError(
+                f"run_at={self.run_at.isoformat()} has no time zone; say which, such as datetime.now(UTC)",
+                "run_at",
+            )
+        if self.run_at is not None and self.delay_sec is not None:
+            raise ArgumentError("run_at and delay_sec exclude each other; give one", "delay_sec")
+
+
+class _NewJob(SubmitOptions, frozen=True, kw_only=True, omit_defaults=True):
+    type: str
+    payload: msgspec.Raw
+
+
+# --- requests --------------------------------------------------------------------------------------------
+
+
+def job_path(job_id: str, action: str = "") -> str:
+    """The path of a job, or of something to do with it."""
+    return _path("jobs", job_id, action)
+
+
+def worker_path(worker_id: str, action: str = "") -> str:
+    """The path of a worker, or of something to do with it."""
+    return _path("workers", worker_id, action)
+
+
+def _path(kind: str, identity: str, action: str) -> str:
+    """Ids are quoted, since a person may have typed them."""
+    return f"/{kind}/{quote(identity, safe='')}{f'/{action}' if action else ''}"
+
+
+def get(path: str, answer: Any = Any, **params: object) -> Request:
+    """A read. Parameters that are None are left out."""
+    given = {name: str(value) for name, value in params.items() if value is not None}
+    return Request(method="GET", path=path, params=given, answer=answer, repeatable=True)
+
+
+def post(path: str, body: object = None, answer: Any = Any, *, repeatable: bool = False) -> Request:
+    """A change."""
+    encoded = None if body is None else msgspec.json.encode(body)
+    return Request(method="POST", path=path, body=encoded, answer=answer, repeatable=repeatable)
+
+
+def get_job(job_id: str, wait_seconds: float = 0, answer: Any = JobInfo) -> Request:
+    """The job, once it is final or after `wait_seconds`, whichever comes first."""
+    params = {"wait": f"{wait_seconds:g}"} if wait_seconds > 0 else {}
+    return Request(
+        method="GET",
+        path=job_path(job_id),
+        params=params,
+        answer=answer,
+        repeatable=True,
+        wait_seconds=wait_seconds,
+    )
+
+
+def submit(type_name: str, payload: bytes, options: SubmitOptions, answer: Any = JobInfo) -> Request:
+    """One new job."""
+    key = options.idempotency_key or new_key()
+    job = _new_job(type_name, payload, msgspec.structs.replace(options, idempotency_key=None))
+    return Request(
+        method="POST",
+        path="/jobs",
+        body=job,
+        headers={"Idempotency-Key": key},
+        answer=answer,
+        repeatable=True,
+    )
+
+
+def new_key() -> str:
+    """An idempotency key that nobody else will make."""
+    return secrets.token_hex(16)
+
+
+def _new_job(type_name: str, payload: bytes, options: SubmitOptions) -> bytes:
+    given = msgspec.structs.asdict(options)
+    return msgspec.json.encode(_NewJob(type=type_name, payload=msgspec.Raw(payload), **given))
+
+
+# --- conversations ---------------------------------------------------------------------------------------
+
+
+def ask(request: Request) -> Conversation[Any]:
+    """The shortest conversation."""
+    return (yield request)
+
+
+def submit_batches(
+    type_name: str, payloads: Sequence[bytes], options: SubmitOptions
+) -> Conversation[list[JobInfo]]:
+    """Many new jobs, in order, in as few requests as the bounds allow; each request is all or nothing."""
+    if options.idempotency_key is not None:
+        raise ArgumentError("one idempotency_key cannot serve many jobs; leave it out", "idempotency_key")
+    encoded = [
+        _new_job(type_name, payload, msgspec.structs.replace(options, idempotency_key=new_key()))
+        for payload in payloads
+    ]
+    accepted: list[JobInfo] = []
+    for batch in _batches(encoded):
+        body = b'{"jobs":[' + b",".join(batch) + b"]}"
+        request = Request(method="POST", path="/jobs/batch", body=body, answer=_Jobs, repeatable=True)
+        accepted += (yield request).jobs
+    return accepted
+
+
+def _batches(encoded: Iterable[bytes]) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
+    for job in encoded:
+        if batch and (len(batch) == BATCH_MAX_JOBS or size + len(job) > BATCH_MAX_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(job)
+        size += len(job) + 1
+    if batch:
+        yield batch
+
+
+def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:
+    """The job when it is final, by asking the server to hold its answer. Raises `ResultTimeout`."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = WAIT_MAX_SECONDS if deadline is None else deadline - time.monotonic()
+        job: JobInfo = yield get_job(job_id, min(max(left, 0), WAIT_MAX_SECONDS))
+        if job.is_final:
+            return job
+        if timeout is not None and deadline is not None and time.monotonic() >= deadline:
+            raise ResultTimeout(job, timeout)
+
+
+def result_of(job: JobInfo) -> Any:
+    """The result of a final job, or the error that says why there is none."""
+    if job.status == "failed":
+        raise JobFailed(job)
+    if job.status == "cancelled":
+        raise JobCancelled(job)
+    return job.result

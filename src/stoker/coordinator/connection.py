@@ -1,0 +1,244 @@
+"""One worker's WebSocket, from hello to goodbye."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+import structlog
+
+from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.sessions import Sessions, WorkerSession, compare
+from stoker.domain.errors import StoreUnavailable
+from stoker.domain.retry import Claim
+from stoker.store.base import Renewal, Session, Store
+from stoker.wire import codec, frames
+from stoker.wire.frames import ClaimRef, Frame
+
+HELLO_SECONDS: Final = 10.0
+LEASE_INTERVALS: Final = 5
+"""Heartbeats per timeout: a few may be lost before anybody is given up."""
+
+# WebSocket close codes: 1002 protocol error, 1011 internal error, 1012 service restart, 4000 and up are ours.
+CLOSE_PROTOCOL: Final = 1002
+CLOSE_UNSTORED: Final = 1011
+CLOSE_REPLACED: Final = 4000
+CLOSE_REFUSED: Final = 4001
+
+log = structlog.get_logger()
+
+
+class Socket(Protocol):
+    async def receive(self) -> bytes | str | None: ...
+
+    async def send(self, data: bytes | str) -> None: ...
+
+    async def close(self, code: int, reason: str) -> None: ...
+
+
+class Connection:
+    """Runs the protocol of `stoker.wire.frames` over one socket."""
+
+    def __init__(
+        self,
+        socket: Socket,
+        *,
+        store: Store,
+        sessions: Sessions,
+        sink: ReportSink,
+        heartbeat_timeout_sec: float,
+        max_result_bytes: int,
+    ) -> None:
+        self._socket = socket
+        self._store = store
+        self._sessions = sessions
+        self._sink = sink
+        self._timeout_sec = heartbeat_timeout_sec
+        self._max_result_bytes = max_result_bytes
+        self._text = False
+        self._outbox: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Serve the worker until it leaves, breaks the protocol, or its reports cannot be stored."""
+        sender = asyncio.create_task(self._send_all())
+        session: WorkerSession | None = None
+        try:
+            session = await self._welcome()
+            if session is not None:
+                await self._serve(session)
+        except codec.BadFrame as error:
+            log.warning("worker_bad_frame", worker=session.name if session else None, detail=str(error))
+            await self._socket.close(CLOSE_PROTOCOL, str(error)[:120])
+        except StoreUnavailable as error:
+            log.error("worker_connection_dropped", detail=str(error))
+            await self._socket.close(CLOSE_UNSTORED, "the store is unavailable; reconnect and send again")
+        finally:
+            if session is not None:
+                self._sessions.remove(session, self._store.now_us())
+            await self._finish(sender)
+
+    async def _finish(self, sender: asyncio.Task[None]) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._outbox.put_nowait(None)
+        await asyncio.gather(sender, *self._tasks, return_exceptions=True)
+
+    # ── coming in ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _welcome(self) -> WorkerSession | None:
+        hello = await self._hello()
+        if hello is None:
+            return None
+        if hello.protocol != frames.PROTOCOL:
+            return await self._refuse(
+                f"protocol {hello.protocol} is not spoken here, {frames.PROTOCOL} is; upgrade the older side"
+            )
+        if not await self._store.open_session(_row(hello, self._store.now_us())):
+            return await self._refuse("this session was given up for lost", new_session=True)
+        session = WorkerSession(hello, self._outbox.put_nowait)
+        held = await self._store.held(session.id)
+        for claim in held:
+            session.hold(claim, None)
+        replaced = self._sessions.add(session)
+        if replaced is not None:
+            replaced.send(frames.Refused("another connection of this session took over"))
+        self._outbox.put_nowait(
+            frames.Welcome(
+                frames.PROTOCOL,
+                session.id,
+                self._timeout_sec / LEASE_INTERVALS,
+                self._timeout_sec,
+                self._max_result_bytes,
+            )
+        )
+        self._cancel_again(session, held)
+        log.info(
+            "worker_registered",
+            worker_id=session.id,
+            worker=session.name,
+            threads=session.threads,
+            types=len(session.types),
+            held=len(held),
+        )
+        return session
+
+    async def _hello(self) -> frames.Hello | None:
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                data = await self._socket.receive()
+        except TimeoutError:
+            await self._socket.close(CLOSE_PROTOCOL, "no hello")
+            return None
+        if data is None:
+            return None
+        self._text = isinstance(data, str)
+        frame = codec.decode_from_worker(data)
+        if not isinstance(frame, frames.Hello):
+            raise codec.BadFrame(f"the first frame must be hello, not {type(frame).__name__.lower()}")
+        return frame
+
+    async def _refuse(self, reason: str, *, new_session: bool = False) -> None:
+        self._outbox.put_nowait(frames.Refused(reason, new_session))
+        await self._flushed()
+        await self._socket.close(CLOSE_REFUSED, reason[:120])
+
+    async def _flushed(self) -> None:
+        while not self._outbox.empty():
+            await asyncio.sleep(0)
+
+    def _cancel_again(self, session: WorkerSession, held: list[Claim]) -> None:
+        """Cancels that were asked for while this worker was away."""
+        refs = [ClaimRef(claim.id, claim.claim_id) for claim in held if claim.cancel_requested]
+        if refs:
+            session.send(frames.Cancel(refs))
+
+    # ── serving ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _serve(self, session: WorkerSession) -> None:
+        self._sink.wake()
+        while (data := await self._socket.receive()) is not None:
+            frame = codec.decode_from_worker(data)
+            if isinstance(frame, frames.Reports):
+                released = self._sink.release(session, frame.reports)
+                self._spawn(self._take(session, frame, released))
+            elif isinstance(frame, frames.Heartbeat):
+                self._spawn(self._heartbeat(session, frame))
+            elif isinstance(frame, frames.Started):
+                self._spawn(self._sink.started(session, frame.starts))
+            elif isinstance(frame, frames.Goodbye):
+                await self._goodbye(session)
+                return
+            else:
+                raise codec.BadFrame("a second hello on one connection")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Store what a frame brought without holding up the next one: both may share a transaction."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("worker_frame_failed", detail=repr(task.exception()))
+            # What could not be stored is still with the worker: it sends it again on its next connection.
+            closing = asyncio.get_running_loop().create_task(
+                self._socket.close(CLOSE_UNSTORED, "not stored; reconnect and send again")
+            )
+            self._tasks.add(closing)
+            closing.add_done_callback(self._tasks.discard)
+
+    async def _take(
+        self, session: WorkerSession, frame: frames.Reports, released: list[Claim | None]
+    ) -> None:
+        stale = await self._sink.take(session, frame.reports, released)
+        session.send(frames.Ack(frame.number, stale))
+
+    async def _heartbeat(self, session: WorkerSession, frame: frames.Heartbeat) -> None:
+        session.draining = session.draining or frame.draining
+        missing, foreign = compare(session, frame.held, self._store.now_us())
+        (alive,) = await self._store.renew([Renewal(session.id, frame.threads_used)])
+        log.debug("worker_heartbeat", worker_id=session.id, held=len(frame.held))
+        if not alive:
+            self._sessions.remove(session, self._store.now_us())
+            await self._refuse("this session was given up for lost", new_session=True)
+            return
+        session.send(frames.Renewed(frame.number))
+        if foreign:
+            session.send(frames.Drop(foreign))
+        if missing:
+            await self._sink.hand_back(session, missing, "the assignment never reached its worker")
+
+    async def _goodbye(self, session: WorkerSession) -> None:
+        self._sessions.remove(session, self._store.now_us())
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        left = [holding.claim for holding in session.held.values()]
+        if left:
+            await self._sink.hand_back(session, left, "the worker left without it")
+        await self._store.set_session_status(session.id, "gone")
+        log.info("worker_gone", worker_id=session.id, worker=session.name)
+
+    async def _send_all(self) -> None:
+        while (frame := await self._outbox.get()) is not None:
+            data: bytes | str = codec.encode_text(frame) if self._text else codec.encode(frame)
+            await self._socket.send(data)
+            if isinstance(frame, frames.Refused):
+                await self._socket.close(CLOSE_REPLACED, frame.reason[:120])
+
+
+def _row(hello: frames.Hello, now: int) -> Session:
+    return Session(
+        hello.session,
+        hello.name,
+        hello.threads,
+        tuple(hello.types),
+        None if hello.queues is None else tuple(hello.queues),
+        dict(hello.labels),
+        "draining" if hello.draining else "live",
+        now,
+        now,
+        0,
+        None,
+        hello.host,
+        hello.pid,
+    )

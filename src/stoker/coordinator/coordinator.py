@@ -1,0 +1,413 @@
+"""The coordinator as one object: what the API calls, and the loops that keep it going.
+
+It owns no truth. Whatever it keeps in memory (sessions connected here, run times seen, who waits) can be lost with it.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from stoker.bus.local import JobWaiters
+from stoker.clock import SECOND, Clock
+from stoker.coordinator.connection import Connection, Socket
+from stoker.coordinator.dispatch import Dispatch
+from stoker.coordinator.http_workers import HttpWorkers
+from stoker.coordinator.metrics import Metrics
+from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.run_times import RunTimes
+from stoker.coordinator.sessions import Sessions
+from stoker.coordinator.upkeep import Upkeep
+from stoker.domain.errors import Conflict, NotFound
+from stoker.domain.job import Job
+from stoker.domain.lifecycle import FINAL, STATUSES, Status
+from stoker.domain.retry import RetryPolicy
+from stoker.ids import NewId, new_id
+from stoker.log import JobLog
+from stoker.settings import Settings
+from stoker.store.base import (
+    Accepted,
+    Attempt,
+    Count,
+    Expired,
+    Finish,
+    Grant,
+    JobFilter,
+    JobQuery,
+    Page,
+    Retention,
+    Session,
+    Store,
+    Submission,
+)
+from stoker.wire import frames
+from stoker.wire.frames import ClaimRef
+from stoker.wire.http import (
+    HttpAssignment,
+    HttpClaim,
+    HttpHello,
+    HttpOrders,
+    HttpReceipt,
+    HttpReport,
+    HttpWelcome,
+)
+
+BULK: Final = 1_000
+WARNED_TYPES: Final = 20
+
+log = structlog.get_logger()
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    accepted: list[Accepted]
+    warnings: list[str]
+
+
+class Coordinator:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        clock: Clock,
+        job_log: JobLog,
+        *,
+        version: str = "0",
+        new_id: NewId = new_id,
+        spread: Callable[[], float] = lambda: random.uniform(-1.0, 1.0),
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self._store = store
+        self._log = job_log
+        self._sessions = Sessions()
+        self._run_times = RunTimes()
+        self._waiters = JobWaiters()
+        self._metrics = Metrics(version)
+        self._started = clock.monotonic()
+        self._closing = False
+        policy = RetryPolicy(
+            settings.retry_backoff_base_sec, settings.retry_backoff_cap_sec, settings.retry_jitter
+        )
+        self._dispatch = Dispatch(
+            store, self._sessions, self._run_times, settings.placement, self._on_dispatched
+        )
+        self._sink = ReportSink(
+            store,
+            self._run_times,
+            policy,
+            max_result_bytes=settings.max_result_bytes,
+            spread=spread,
+            wake=self._dispatch.wake,
+            finished=self._on_finished,
+        )
+        self._http = HttpWorkers(
+            store,
+            self._sessions,
+            self._sink,
+            heartbeat_timeout_sec=settings.worker_heartbeat_timeout_sec,
+            new_id=new_id,
+        )
+        self._upkeep = Upkeep(
+            store,
+            clock,
+            heartbeat_timeout_sec=settings.worker_heartbeat_timeout_sec,
+            policy=policy,
+            retention=Retention(
+                int(settings.retention_completed_sec * SECOND), int(settings.retention_failed_sec * SECOND)
+            ),
+            wake=self._dispatch.wake,
+            expired=self._on_expired,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ── life ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._dispatch.run(), name="stoker-dispatch"),
+            asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
+        ]
+        for task in self._tasks:
+            task.add_done_callback(_complain)
+
+    async def stop(self) -> None:
+        """Stop handing out work and let go of everybody who waits; the store is closed by its owner."""
+        self._closing = True
+        self._waiters.finished_all()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def submit(self, jobs: Sequence[Submission]) -> Submitted:
+        # Woken before the commit, so that a job for which a worker is free is stored as already claimed.
+        self._dispatch.wake()
+        accepted = await self._store.insert(jobs)
+        self._metrics.on_submitted(accepted)
+        self._log_submitted(accepted)
+        if any(item.job.status == "scheduled" for item in accepted):
+            self._upkeep.nudge()
+        return Submitted(accepted, self._warnings(accepted))
+
+    def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
+        served = self._sessions.types()
+        missing = sorted({item.job.type for item in accepted} - served)
+        return [
+            f"no live worker serves the type {type!r}; the job waits until one does"
+            for type in missing[:WARNED_TYPES]
+        ]
+
+    async def known_key(self, client: str, key: str) -> bool:
+        return await self._store.known_key(client, key)
+
+    async def get(self, id: str) -> Job:
+        (job,) = await self._store.get([id])
+        if job is None:
+            raise NotFound(f"there is no job {id}")
+        return job
+
+    async def wait(self, id: str, seconds: float) -> Job:
+        with self._waiters.watch(id) as ended:
+            job = await self.get(id)
+            if job.status in FINAL or self._closing:
+                return job
+            try:
+                async with asyncio.timeout(seconds):
+                    await ended.wait()
+            except TimeoutError:
+                pass
+            return await self.get(id)
+
+    async def attempts(self, id: str) -> list[Attempt]:
+        return await self._store.attempts(id)
+
+    async def page(self, query: JobQuery) -> Page:
+        return await self._store.page(query)
+
+    async def cancel(self, id: str) -> Job:
+        (job,) = await self._store.cancel([id])
+        if job is None:
+            raise NotFound(f"there is no job {id}")
+        if job.status in ("completed", "failed"):
+            raise Conflict(f"job {id} is {job.status} already and cannot be cancelled")
+        if job.status == "running":
+            self._tell_to_cancel(job)
+        else:
+            self._waiters.finished([id])
+        log.info("job_cancelled" if job.status == "cancelled" else "job_cancel_requested", job_id=id)
+        return job
+
+    def _tell_to_cancel(self, job: Job) -> None:
+        session = self._sessions.get(job.worker_id or "")
+        if session is not None:
+            session.send(frames.Cancel([ClaimRef(job.id, job.claim_id)]))
+
+    async def retry(self, id: str) -> Job:
+        job = await self.get(id)
+        if job.status not in ("failed", "cancelled", "scheduled"):
+            raise Conflict(
+                f"job {id} is {job.status}; only failed, cancelled and scheduled jobs can be retried"
+            )
+        self._dispatch.wake()
+        (after,) = await self._store.replay([id])
+        if after is None:
+            raise NotFound(f"there is no job {id}")
+        log.info("job_replayed", job_id=id)
+        return after
+
+    async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+        """Run dead letters again: those named, or those that match."""
+        if ids is not None:
+            dead = [job.id for job in await self._store.get(ids) if job is not None and _is_dead_letter(job)]
+            count = sum(job is not None for job in await self._store.replay(dead)) if dead else 0
+        else:
+            count = await _in_bulk(lambda: self._store.replay_where(filter or JobFilter(), BULK))
+        self._dispatch.wake()
+        log.info("dead_letters_replayed", count=count)
+        return count
+
+    async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+        if ids is not None:
+            count = await self._store.discard(ids)
+        else:
+            count = await _in_bulk(lambda: self._store.discard_where(filter or JobFilter(), BULK))
+        log.info("dead_letters_discarded", count=count)
+        return count
+
+    # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def workers(self) -> list[Session]:
+        rows = await self._store.sessions()
+        return [self._fresh(row) for row in rows if row.status != "gone"]
+
+    def _fresh(self, row: Session) -> Session:
+        """A row with what only the coordinator that has the connection knows."""
+        session = self._sessions.get(row.id)
+        return row if session is None else msgspec.structs.replace(row, threads_used=session.threads_used)
+
+    async def drain(self, worker_id: str) -> Session:
+        row = self._named(worker_id, await self._store.sessions())
+        if row is None or not await self._store.set_session_status(row.id, "draining"):
+            raise NotFound(f"there is no live worker {worker_id}; GET /workers lists them")
+        session = self._sessions.get(row.id)
+        if session is not None:
+            session.draining = True
+            session.send(frames.Drain())
+        log.info("worker_draining", worker_id=row.id, worker=row.name)
+        return msgspec.structs.replace(row, status="draining")
+
+    def _named(self, worker_id: str, rows: Sequence[Session]) -> Session | None:
+        live = [row for row in rows if row.status in ("live", "draining")]
+        named = [row for row in live if row.id == worker_id] or [row for row in live if row.name == worker_id]
+        return named[0] if len(named) == 1 else None
+
+    async def worker_socket(self, socket: Socket) -> None:
+        connection = Connection(
+            socket,
+            store=self._store,
+            sessions=self._sessions,
+            sink=self._sink,
+            heartbeat_timeout_sec=self.settings.worker_heartbeat_timeout_sec,
+            max_result_bytes=self.settings.max_result_bytes,
+        )
+        await connection.run()
+
+    async def http_register(self, hello: HttpHello) -> HttpWelcome:
+        return await self._http.register(hello)
+
+    async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
+        return await self._http.lease(worker_id, max_jobs, wait)
+
+    async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
+        return await self._http.heartbeat(worker_id, held)
+
+    async def http_report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt:
+        return await self._http.report(worker_id, reports)
+
+    # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def counts(self) -> list[Count]:
+        return await self._store.counts()
+
+    async def stats(self) -> dict[str, object]:
+        counts = await self._store.counts()
+        by_status = dict.fromkeys(STATUSES, 0)
+        for count in counts:
+            by_status[count.status] += count.count
+        live = [row for row in await self.workers() if row.status in ("live", "draining")]
+        ended = by_status["completed"] + by_status["failed"]
+        return {
+            "queue_depth": by_status["queued"],
+            "workers": len(live),
+            "threads": sum(row.threads for row in live),
+            "threads_used": sum(row.threads_used for row in live),
+            "jobs_by_status": by_status,
+            "jobs_total": sum(by_status.values()),
+            "success_rate": by_status["completed"] / ended if ended else None,
+            "uptime_sec": round(self.clock.monotonic() - self._started, 3),
+        }
+
+    async def not_ready(self) -> list[str]:
+        if self._closing:
+            return ["the coordinator is shutting down"]
+        live = [row for row in await self._store.sessions() if row.status == "live"]
+        return [] if live else ["no worker is registered; start one with: stoker worker"]
+
+    async def metrics(self) -> bytes:
+        return self._metrics.expose(
+            await self._store.counts(),
+            await self.workers(),
+            self._store.now_us(),
+            self.clock.monotonic() - self._started,
+        )
+
+    # ── what the loops tell ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_dispatched(self, grants: list[Grant]) -> None:
+        if self._log.enabled:
+            fields = {id: self._log.fields(worker_id=id) for id in {grant.session_id for grant in grants}}
+            self._log.job_events(
+                "job_dispatched",
+                self.clock.now_us(),
+                ((grant.job.id, grant.job.type, fields[grant.session_id]) for grant in grants),
+            )
+
+    def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        self._metrics.on_ended(ended)
+        self._waiters.finished(finish.claim.id for finish, status in ended if status in FINAL)
+        if any(status == "scheduled" for _, status in ended):
+            self._upkeep.nudge()
+        self._log_ended(ended)
+
+    def _on_expired(self, expired: Expired) -> None:
+        for id in expired.sessions:
+            session = self._sessions.get(id)
+            if session is not None:
+                self._sessions.remove(session, self._store.now_us())
+                session.send(frames.Refused("this session was given up for lost", True))
+            self._http.forget(id)
+            log.warning("worker_stale", worker_id=id)
+        self._metrics.lease_timeouts += len(expired.losses)
+        for lost in expired.losses:
+            log.warning(
+                "job_lease_expired", job_id=lost.claim.id, worker_id=lost.claim.session_id, status=lost.status
+            )
+        self._waiters.finished(lost.claim.id for lost in expired.losses if lost.status in FINAL)
+
+    def _log_submitted(self, accepted: Sequence[Accepted]) -> None:
+        if self._log.enabled:
+            self._log.job_events(
+                "job_submitted",
+                self.clock.now_us(),
+                ((item.job.id, item.job.type, "") for item in accepted if not item.repeated),
+            )
+
+    def _log_ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        if not self._log.enabled:
+            return
+        by_event: dict[str, list[tuple[str, str, str]]] = {}
+        for finish, status in ended:
+            claim, outcome = finish.claim, finish.outcome
+            event = _event_name(status)
+            more = (
+                "" if status == "completed" else self._log.fields(reason=outcome.kind, attempt=claim.attempt)
+            )
+            by_event.setdefault(event, []).append((claim.id, claim.type, more))
+        now = self.clock.now_us()
+        for event, lines in by_event.items():
+            self._log.job_events(event, now, lines)
+
+
+_EVENTS: Final[dict[Status | None, str]] = {
+    "completed": "job_completed",
+    "failed": "job_failed",
+    "cancelled": "job_cancelled",
+    "scheduled": "job_retried",
+    "queued": "job_requeued",
+    None: "report_refused",
+}
+
+
+def _event_name(status: Status | None) -> str:
+    return _EVENTS[status]
+
+
+def _is_dead_letter(job: Job) -> bool:
+    return job.status == "failed" and job.discarded_at is None
+
+
+async def _in_bulk(step: Callable[[], Awaitable[int]]) -> int:
+    total = 0
+    while count := await step():
+        total += count
+    return total
+
+
+def _complain(task: asyncio.Task[None]) -> None:
+    """A loop that ends by itself is a bug, and a silent one would leave jobs stuck: say so loudly."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("loop_died", loop=task.get_name(), error=repr(task.exception()))

@@ -1,0 +1,222 @@
+"""Workers that speak plain HTTP: the same session, lease and fence, asked for in four kinds of request.
+
+Such a worker pulls: it says how many jobs it wants and waits. Behind it stands a `WorkerSession` like any other, whose
+frames are collected here until the worker asks.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from stoker.clock import SECOND
+from stoker.coordinator.connection import LEASE_INTERVALS
+from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.sessions import Sessions, WorkerSession, compare
+from stoker.domain.errors import NotFound
+from stoker.domain.retry import Kind, problem
+from stoker.ids import NewId
+from stoker.store.base import Renewal, Session, Store
+from stoker.wire import frames
+from stoker.wire.frames import Assignment, ClaimRef, Frame, Report
+from stoker.wire.http import (
+    HttpAssignment,
+    HttpClaim,
+    HttpError,
+    HttpHello,
+    HttpOrders,
+    HttpReceipt,
+    HttpReport,
+    HttpWelcome,
+)
+
+
+class Mailbox:
+    """The frames for one HTTP worker, until it asks for them."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Assignment] = []
+        self.cancel: list[ClaimRef] = []
+        self.revoked: list[ClaimRef] = []
+        self.drain = False
+        self.arrived = asyncio.Event()
+
+    def put(self, frame: Frame) -> None:
+        match frame:
+            case frames.Assign(jobs):
+                self.jobs += jobs
+                self.arrived.set()
+            case frames.Cancel(claims):
+                self.cancel += claims
+            case frames.Drop(claims):
+                self.revoked += claims
+            case frames.Drain():
+                self.drain = True
+
+    def take_jobs(self) -> list[Assignment]:
+        jobs, self.jobs = self.jobs, []
+        return jobs
+
+    def take_orders(self) -> HttpOrders:
+        orders = HttpOrders(_claims(self.cancel), _claims(self.revoked), self.drain)
+        self.cancel, self.revoked = [], []
+        return orders
+
+
+class HttpWorkers:
+    def __init__(
+        self,
+        store: Store,
+        sessions: Sessions,
+        sink: ReportSink,
+        *,
+        heartbeat_timeout_sec: float,
+        new_id: NewId,
+    ) -> None:
+        self._store = store
+        self._sessions = sessions
+        self._sink = sink
+        self._timeout_sec = heartbeat_timeout_sec
+        self._new_id = new_id
+        self._mail: dict[str, Mailbox] = {}
+
+    async def register(self, hello: HttpHello) -> HttpWelcome:
+        now = self._store.now_us()
+        id = self._new_id()
+        row = Session(
+            id,
+            hello.name,
+            hello.threads,
+            hello.types,
+            hello.queues,
+            dict(hello.labels),
+            "live",
+            now,
+            now,
+            0,
+            hello.endpoint,
+        )
+        await self._store.open_session(row)
+        self._connect(row)
+        self._sink.wake()
+        return HttpWelcome(id, self._timeout_sec / LEASE_INTERVALS, self._timeout_sec)
+
+    async def lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
+        session, mail = await self._session(worker_id)
+        await self._renew(session)
+        session.wanted = min(max_jobs, session.threads)
+        if not mail.jobs:
+            mail.arrived.clear()
+            self._sink.wake()
+            try:
+                async with asyncio.timeout(wait):
+                    await mail.arrived.wait()
+            except TimeoutError:
+                pass
+        session.wanted = 0
+        return [_assignment(job) for job in mail.take_jobs()]
+
+    async def heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
+        session, mail = await self._session(worker_id)
+        refs = [ClaimRef(claim.id, claim.claim_id) for claim in held]
+        waiting = {job.id for job in mail.jobs}
+        missing, foreign = compare(session, refs, self._store.now_us())
+        await self._renew(session)
+        mail.revoked += foreign
+        lost = [claim for claim in missing if claim.id not in waiting]
+        if lost:
+            await self._sink.hand_back(session, lost, "the assignment never reached its worker")
+        return mail.take_orders()
+
+    async def report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt:
+        session, _ = await self._session(worker_id)
+        frames_ = [_report(report) for report in reports]
+        stale = {
+            (ref.id, ref.claim_id)
+            for ref in await self._sink.take(session, frames_, self._sink.release(session, frames_))
+        }
+        accepted = [HttpClaim(r.id, r.claim_id) for r in reports if (r.id, r.claim_id) not in stale]
+        return HttpReceipt(accepted, [HttpClaim(*key) for key in sorted(stale)])
+
+    def forget(self, session_id: str) -> None:
+        self._mail.pop(session_id, None)
+
+    async def _session(self, worker_id: str) -> tuple[WorkerSession, Mailbox]:
+        session, mail = self._sessions.get(worker_id), self._mail.get(worker_id)
+        if session is not None and mail is not None:
+            return session, mail
+        rows = [row for row in await self._store.sessions() if row.id == worker_id]
+        if not rows or rows[0].status not in ("live", "draining"):
+            raise NotFound(f"there is no live worker {worker_id}; register again with POST /workers")
+        return await self._resume(rows[0])
+
+    async def _resume(self, row: Session) -> tuple[WorkerSession, Mailbox]:
+        """A worker that registered with an earlier life of this coordinator, or with another one."""
+        session, mail = self._connect(row)
+        for claim in await self._store.held(row.id):
+            session.hold(claim, None)
+            if claim.cancel_requested:
+                mail.cancel.append(ClaimRef(claim.id, claim.claim_id))
+        return session, mail
+
+    def _connect(self, row: Session) -> tuple[WorkerSession, Mailbox]:
+        mail = self._mail[row.id] = Mailbox()
+        mail.drain = row.status == "draining"
+        hello = frames.Hello(
+            frames.PROTOCOL,
+            row.id,
+            row.name,
+            row.threads,
+            list(row.types),
+            None if row.queues is None else list(row.queues),
+            row.labels,
+            draining=mail.drain,
+        )
+        session = WorkerSession(hello, mail.put, pull=True)
+        self._sessions.add(session)
+        return session, mail
+
+    async def _renew(self, session: WorkerSession) -> None:
+        (alive,) = await self._store.renew([Renewal(session.id, session.threads_used)])
+        if not alive:
+            self._sessions.remove(session, self._store.now_us())
+            self.forget(session.id)
+            raise NotFound(
+                f"worker {session.id} was silent for too long and was given up; register again with POST /workers"
+            )
+
+
+def _assignment(job: Assignment) -> HttpAssignment:
+    return HttpAssignment(
+        job.id,
+        job.claim_id,
+        job.type,
+        msgspec.Raw(job.payload),
+        job.attempt,
+        job.max_attempts,
+        job.threads,
+        job.timeout_sec,
+        job.name,
+        job.queue,
+        job.metadata,
+    )
+
+
+def _report(report: HttpReport) -> Report:
+    kind: Kind = "error" if report.outcome == "failed" else report.outcome
+    if kind == "error" and report.error is not None and not report.error.retryable:
+        kind = "invalid"
+    result = None if isinstance(report.result, msgspec.UnsetType) else bytes(report.result)
+    started_us = None if report.run_seconds is None else int(report.run_seconds * SECOND)
+    return Report(report.id, report.claim_id, kind, result, _error(report.error), started_us)
+
+
+def _error(error: HttpError | None) -> bytes | None:
+    if error is None:
+        return None
+    more = {} if error.traceback is None else {"traceback": error.traceback}
+    return problem(error.type, error.message, **more)
+
+
+def _claims(refs: list[ClaimRef]) -> list[HttpClaim]:
+    return [HttpClaim(ref.id, ref.claim_id) for ref in refs]

@@ -1,0 +1,164 @@
+"""Reports: how attempts ended, as workers tell it. Check, decide, store under the fence, acknowledge.
+
+A report frees its threads the moment it arrives, so that the claim that fills them shares its transaction. The worker
+keeps the report until it is acknowledged; when it cannot be stored the connection is given up, and the worker sends it again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from stoker.coordinator.run_times import RunTimes
+from stoker.coordinator.sessions import WorkerSession
+from stoker.domain.lifecycle import Status
+from stoker.domain.retry import Claim, Outcome, RetryPolicy, decide, problem
+from stoker.store.base import Finish, Start, Store
+from stoker.wire.frames import ClaimRef, Report, StartNote
+
+_ANY: Final = msgspec.json.Decoder()
+Finished = Callable[[Sequence[tuple[Finish, Status | None]]], None]
+
+
+class ReportSink:
+    """Where reports of all kinds of workers go."""
+
+    def __init__(
+        self,
+        store: Store,
+        run_times: RunTimes,
+        policy: RetryPolicy,
+        *,
+        max_result_bytes: int,
+        spread: Callable[[], float],
+        wake: Callable[[], None],
+        finished: Finished,
+    ) -> None:
+        self._store = store
+        self._run_times = run_times
+        self._policy = policy
+        self._max_result_bytes = max_result_bytes
+        self._spread = spread
+        self.wake = wake
+        self._finished = finished
+
+    def release(self, session: WorkerSession, reports: Sequence[Report]) -> list[Claim | None]:
+        """Set free what these reports end, at once: the next frame is judged by what the session holds then."""
+        claims = [session.release(report.id, report.claim_id) for report in reports]
+        self.wake()
+        return claims
+
+    async def take(
+        self, session: WorkerSession, reports: Sequence[Report], released: list[Claim | None]
+    ) -> list[ClaimRef]:
+        """Store the reports; those that came too late. Raises `StoreUnavailable` when they could not be stored."""
+        received_at = self._store.now_us()
+        claims = await self._claims(session, reports, released)
+        finishes = [
+            Finish(claim, self._outcome(claim, report, received_at))
+            for claim, report in zip(claims, reports, strict=True)
+            if claim is not None
+        ]
+        stale = [
+            ClaimRef(report.id, report.claim_id)
+            for claim, report in zip(claims, reports, strict=True)
+            if claim is None
+        ]
+        self._run_times.observe(
+            (finish.claim.type, finish.outcome.finished_at - finish.outcome.started_at)
+            for finish in finishes
+            if finish.outcome.started_at is not None and finish.outcome.finished_at is not None
+        )
+        if finishes:
+            stale += await self.store(finishes)
+        return stale
+
+    async def store(self, finishes: Sequence[Finish]) -> list[ClaimRef]:
+        """Write outcomes that are already decided; those whose claim was not current any more."""
+        statuses = await self._store.finish(finishes)
+        ended = list(zip(finishes, statuses, strict=True))
+        self._finished(ended)
+        return [ClaimRef(f.claim.id, f.claim.claim_id) for f, status in ended if status is None]
+
+    async def started(self, session: WorkerSession, notes: Sequence[StartNote]) -> None:
+        now = self._store.now_us()
+        starts = []
+        for note in notes:
+            holding = session.held.get(note.id)
+            if holding is not None and holding.claim.claim_id == note.claim_id:
+                starts.append(Start(holding.claim, _ago(now, note.started_us, holding.claim)))
+        if starts:
+            await self._store.started(starts)
+
+    async def hand_back(self, session: WorkerSession, claims: Sequence[Claim], why: str) -> None:
+        """Return claims that their worker never got, without charging anybody."""
+        error = problem("handed_back", why)
+        for claim in claims:
+            session.release(claim.id, claim.claim_id)
+        await self.store(
+            [Finish(claim, Outcome("handed_back", "handed_back", error=error)) for claim in claims]
+        )
+        self.wake()
+
+    async def _claims(
+        self, session: WorkerSession, reports: Sequence[Report], claims: list[Claim | None]
+    ) -> list[Claim | None]:
+        """The claims behind the reports: those held here, else as the store knows them (after a restart)."""
+        unknown = [i for i, claim in enumerate(claims) if claim is None]
+        if unknown:
+            keys = [(reports[i].id, reports[i].claim_id) for i in unknown]
+            for i, claim in zip(unknown, await self._store.claims(keys), strict=True):
+                # A claim that is current, but of another session, is as stale as an old one for this worker.
+                claims[i] = claim if claim is not None and claim.session_id == session.id else None
+        return claims
+
+    def _outcome(self, claim: Claim, report: Report, received_at: int) -> Outcome:
+        kind, result, error = report.kind, report.result, report.error
+        if kind == "completed":
+            refusal = self._refuse_result(result)
+            if refusal is not None:
+                kind, result, error = "invalid", None, refusal
+        elif error is None or not _is_json(error):
+            error = problem(kind, f"the attempt ended as {kind}; the worker gave no readable error")
+        event, delay_us = decide(kind, claim, self._policy, self._spread())
+        started_at = None if report.started_us is None else _ago(received_at, report.started_us, claim)
+        finished_at = max(_ago(received_at, report.finished_us, claim), started_at or 0)
+        return Outcome(
+            event,
+            kind,
+            (result or b"null") if kind == "completed" else None,
+            error if kind != "completed" else None,
+            delay_us,
+            started_at,
+            finished_at,
+            report.cpu_us,
+            report.peak_memory_kb,
+        )
+
+    def _refuse_result(self, result: bytes | None) -> bytes | None:
+        if result is None:
+            return None
+        if len(result) > self._max_result_bytes:
+            return problem(
+                "result_too_large",
+                f"the result has {len(result)} bytes, and {self._max_result_bytes} are allowed; "
+                "store it elsewhere and return a reference",
+            )
+        if not _is_json(result):
+            return problem("invalid_result", "the worker sent a result that is not JSON")
+        return None
+
+
+def _ago(now: int, us: int, claim: Claim) -> int:
+    """A point in time from a duration that a worker measured, kept within what is possible."""
+    return min(now, max(claim.claimed_at, now - us))
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        _ANY.decode(data)
+    except msgspec.ValidationError:  # a number beyond 64 bits is JSON all the same
+        return True
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True

@@ -1,0 +1,32 @@
+"""How long jobs of a type take, as observed: what the window is measured with."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+_WEIGHT: Final = 0.2
+_MAX_TYPES: Final = 10_000
+
+
+class RunTimes:
+    """A moving average of run times by type, in microseconds."""
+
+    def __init__(self) -> None:
+        self._average: dict[str, float] = {}
+        self.us: dict[str, int] = {}
+
+    def observe(self, runs: Iterable[tuple[str, int]]) -> None:
+        """Take in the runs of one frame: (type, microseconds). The slowest of them counts as much as the mean, so that a
+        type whose jobs are sometimes slow loses its window at once and regains it gradually."""
+        by_type: dict[str, list[int]] = {}
+        for type, us in runs:
+            by_type.setdefault(type, []).append(us)
+        for type, times in by_type.items():
+            seen = sum(times) / len(times)
+            known = self._average.get(type)
+            average = seen if known is None else known + _WEIGHT * (seen - known)
+            if len(self._average) < _MAX_TYPES or known is not None:
+                self._average[type] = average
+                self.us[type] = int(average)
+
+    def view(self) -> Mapping[str, int]:
+        return self.us

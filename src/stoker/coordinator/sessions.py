@@ -1,0 +1,170 @@
+"""The workers that are connected to this coordinator, and what each of them holds.
+
+The store knows every session of every coordinator; this is the part that is connected here, with its free threads and its window.
+It is a cache of the truth: after a restart or a reconnect it is loaded from the store again, and each heartbeat is compared with it.
+
+Two things can be lost on the way. A claim that was committed but never reached its worker (the coordinator or the
+connection died in between) is missing from the worker's heartbeat; `GRACE_US` after the claim it goes back, uncharged.
+A claim that the worker still runs although it was given to somebody else is answered with `Drop`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView, window_cost
+from stoker.domain.retry import Claim
+from stoker.wire import frames
+from stoker.wire.frames import ClaimRef, Frame
+
+GRACE_US: Final = 5_000_000
+SEEN_LATELY_US: Final = 60_000_000
+
+Send = Callable[[Frame], None]
+"""Hands a frame to the worker's connection without waiting; a connection that cannot keep up is closed by its owner."""
+
+
+class Holding:
+    """A claim that a session holds here, and what it takes of the session's window."""
+
+    __slots__ = ("claim", "cost")
+
+    def __init__(self, claim: Claim, cost: int) -> None:
+        self.claim = claim
+        self.cost = cost
+
+
+class WorkerSession:
+    """One connected worker process."""
+
+    def __init__(self, hello: frames.Hello, send: Send, *, pull: bool = False) -> None:
+        self.id = hello.session
+        self.name = hello.name
+        self.threads = hello.threads
+        self.types = frozenset(hello.types)
+        self.queues = None if hello.queues is None else frozenset(hello.queues)
+        self.labels = dict(hello.labels)
+        self.draining = hello.draining
+        self.pull = pull
+        self.wanted = 0
+        """For a worker that asks over HTTP: how many jobs it asked for and has not got yet."""
+        self.held: dict[str, Holding] = {}
+        self.last_assigned = 0
+        self._send = send
+        self._used = 0
+        self._backlog_us = 0
+
+    @property
+    def threads_used(self) -> int:
+        return min(self._used, self.threads)
+
+    def send(self, frame: Frame) -> None:
+        self._send(frame)
+
+    def view(self) -> WorkerView:
+        """This worker for the planner."""
+        free = 0 if self.draining else max(0, self.threads - self._used)
+        window = 0 if self.draining else max(0, self.threads * WINDOW_US - self._backlog_us)
+        room = max(0, WINDOW_MAX_JOBS - len(self.held))
+        if self.pull:
+            free, window = min(free, self.wanted), 0
+        return WorkerView(
+            self.id,
+            self.threads,
+            free,
+            window,
+            self.types,
+            self.queues,
+            self.labels,
+            self.last_assigned,
+            room,
+        )
+
+    def hold(self, claim: Claim, run_us: int | None) -> None:
+        cost = window_cost(run_us) * claim.threads
+        self.held[claim.id] = Holding(claim, cost)
+        self._used += claim.threads
+        self._backlog_us += cost
+
+    def release(self, id: str, claim_id: int) -> Claim | None:
+        """Stop holding a claim; None when this session does not hold that one here."""
+        holding = self.held.get(id)
+        if holding is None or holding.claim.claim_id != claim_id:
+            return None
+        del self.held[id]
+        self._used -= holding.claim.threads
+        self._backlog_us -= holding.cost
+        return holding.claim
+
+    def release_all(self) -> None:
+        self.held.clear()
+        self._used = self._backlog_us = 0
+
+
+def compare(session: WorkerSession, held: Sequence[ClaimRef], now: int) -> tuple[list[Claim], list[ClaimRef]]:
+    """What a heartbeat reveals: claims that never reached the worker, and claims that it should not have any more."""
+    reported = {(ref.id, ref.claim_id) for ref in held}
+    missing = [
+        holding.claim
+        for holding in session.held.values()
+        if holding.claim.claimed_at < now - GRACE_US
+        and (holding.claim.id, holding.claim.claim_id) not in reported
+    ]
+    foreign = [ref for ref in held if not _holds(session, ref)]
+    return missing, foreign
+
+
+def _holds(session: WorkerSession, ref: ClaimRef) -> bool:
+    holding = session.held.get(ref.id)
+    return holding is not None and holding.claim.claim_id == ref.claim_id
+
+
+class Sessions:
+    """All sessions connected here, and the sizes of those that left lately."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, WorkerSession] = {}
+        self._departed: dict[str, tuple[int, WorkerView]] = {}
+
+    def __iter__(self) -> Iterator[WorkerSession]:
+        return iter(self._sessions.values())
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, id: str) -> WorkerSession | None:
+        return self._sessions.get(id)
+
+    def find(self, id_or_name: str) -> WorkerSession | None:
+        """By id, or by name when exactly one session has it."""
+        if id_or_name in self._sessions:
+            return self._sessions[id_or_name]
+        named = [session for session in self._sessions.values() if session.name == id_or_name]
+        return named[0] if len(named) == 1 else None
+
+    def add(self, session: WorkerSession) -> WorkerSession | None:
+        """Connect a session; the connection that it replaces, if it was still thought to be here."""
+        replaced = self._sessions.get(session.id)
+        self._sessions[session.id] = session
+        self._departed.pop(session.id, None)
+        return replaced
+
+    def remove(self, session: WorkerSession, now: int) -> None:
+        """Disconnect; nothing happens when a newer connection of the same session took its place."""
+        if self._sessions.get(session.id) is not session:
+            return
+        del self._sessions[session.id]
+        ghost = session.view()
+        ghost.free = ghost.window_us = ghost.room = 0
+        ghost.present = False
+        self._departed[session.id] = (now, ghost)
+
+    def views(self, now: int) -> list[WorkerView]:
+        """Everybody who could take work, and those who left within the last minute, who cannot."""
+        for id in [id for id, (left, _) in self._departed.items() if left < now - SEEN_LATELY_US]:
+            del self._departed[id]
+        return [session.view() for session in self._sessions.values()] + [
+            ghost for _, ghost in self._departed.values()
+        ]
+
+    def types(self) -> set[str]:
+        return {type for session in self._sessions.values() for type in session.types}

@@ -1,0 +1,119 @@
+"""Upkeep: sessions that fell silent, jobs whose time has come, rows past their retention.
+
+Any coordinator may run it and none must: each step is one guarded transaction, and doing it twice does nothing twice.
+
+After an outage nobody is given up before heartbeats were possible again for one full timeout. A coordinator that just
+started, or that notices it was itself asleep (a paused machine, a blocked loop, a jumping clock), starts that count anew.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from stoker.clock import SECOND, Clock
+from stoker.domain.errors import StoreUnavailable
+from stoker.domain.retry import RetryPolicy
+from stoker.store.base import Expired, Retention, Store
+
+TICK_SECONDS: Final = 0.5
+ASLEEP_SECONDS: Final = 3.0
+PROMOTE_BATCH: Final = 1_000
+PURGE_BATCH: Final = 500
+PURGE_EVERY_SECONDS: Final = 30.0
+
+log = structlog.get_logger()
+
+
+class Upkeep:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        heartbeat_timeout_sec: float,
+        policy: RetryPolicy,
+        retention: Retention,
+        wake: Callable[[], None],
+        expired: Callable[[Expired], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._timeout_sec = heartbeat_timeout_sec
+        self._policy = policy
+        self._retention = retention
+        self._wake_dispatch = wake
+        self._expired = expired
+        self._nudge = asyncio.Event()
+        self._next_purge = clock.monotonic() + PURGE_EVERY_SECONDS
+        self._last_tick = clock.monotonic()
+        self._last_wall = clock.now_us()
+        self._judging_since = self._last_tick
+
+    def nudge(self) -> None:
+        """Something was scheduled: look again when to wake."""
+        self._nudge.set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.tick()
+            except StoreUnavailable as error:
+                log.error("upkeep_failed", detail=str(error))
+                self._judging_since = self._clock.monotonic()
+            await self._pause()
+
+    async def tick(self) -> None:
+        self._notice_sleep()
+        await self._promote()
+        if self._clock.monotonic() - self._judging_since >= self._timeout_sec:
+            await self._expire()
+        if self._clock.monotonic() >= self._next_purge:
+            await self._purge()
+
+    def _notice_sleep(self) -> None:
+        mono, wall = self._clock.monotonic(), self._clock.now_us()
+        slept = mono - self._last_tick
+        jumped = abs((wall - self._last_wall) / SECOND - slept)
+        self._last_tick, self._last_wall = mono, wall
+        if slept > ASLEEP_SECONDS or jumped > ASLEEP_SECONDS:
+            log.warning("upkeep_asleep", seconds=round(slept, 3), clock_jump_seconds=round(jumped, 3))
+            self._judging_since = mono
+
+    async def _promote(self) -> None:
+        due = await self._store.next_due_at()
+        while due is not None and due <= self._store.now_us():
+            if await self._store.promote(PROMOTE_BATCH) == 0:
+                return
+            self._wake_dispatch()
+            due = await self._store.next_due_at()
+
+    async def _expire(self) -> None:
+        expired = await self._store.expire(int(self._timeout_sec * SECOND), self._policy)
+        if expired.sessions or expired.losses:
+            self._expired(expired)
+            self._wake_dispatch()
+
+    async def _purge(self) -> None:
+        purged = await self._store.purge(self._retention, PURGE_BATCH)
+        # A full batch means that more is waiting; come back soon, but let others write in between.
+        self._next_purge = self._clock.monotonic() + (0.0 if purged >= PURGE_BATCH else PURGE_EVERY_SECONDS)
+
+    async def _pause(self) -> None:
+        self._nudge.clear()
+        seconds = TICK_SECONDS
+        due = await self._next_due()
+        if due is not None:
+            seconds = min(seconds, max(0.0, (due - self._store.now_us()) / SECOND))
+        try:
+            async with asyncio.timeout(seconds):
+                await self._nudge.wait()
+        except TimeoutError:
+            pass
+
+    async def _next_due(self) -> int | None:
+        try:
+            return await self._store.next_due_at()
+        except StoreUnavailable:
+            return None

@@ -1,0 +1,44 @@
+"""What can go wrong, as one tree. Every message says what happened and what to do next.
+
+StokerDomainError
+├── NotFound             no such job or worker
+├── Conflict             the job is in a status that the request does not fit
+│   └── StaleClaim       a later claim owns the job now: discard this result
+├── IdempotencyMismatch  the key was used before with another body
+├── StoreUnavailable     the store did not commit; nothing was changed, try again
+└── Overloaded           too much is waiting to be committed; try again later
+"""
+
+
+class StokerDomainError(Exception):
+    """The root of everything that this package raises on purpose inside a coordinator."""
+
+
+class NotFound(StokerDomainError):
+    pass
+
+
+class Conflict(StokerDomainError):
+    pass
+
+
+class StaleClaim(Conflict):
+    pass
+
+
+class IdempotencyMismatch(StokerDomainError):
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"idempotency key {key!r} was already used with a different request; use a new key for a new job"
+        )
+        self.key = key
+
+
+class StoreUnavailable(StokerDomainError):
+    pass
+
+
+class Overloaded(StokerDomainError):
+    def __init__(self, detail: str, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail)
+        self.retry_after_seconds = retry_after_seconds

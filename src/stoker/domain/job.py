@@ -1,0 +1,153 @@
+"""The job, as submitted (`JobSpec`) and as stored (`Job`).
+
+`Job` lists its fields in the order of the store's columns, so that a row becomes a job, and a job a row, in one call.
+Times are integer microseconds, UTC. `payload`, `result` and `error` are JSON bytes that nobody between the submitter and
+the child needs to look into: big integers and NUL characters come back as they were sent.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from stoker.domain.lifecycle import Status
+
+MAX_BATCH: Final = 10_000
+MAX_ATTEMPTS: Final = 100
+MAX_THREADS: Final = 1024
+MAX_TIMEOUT_SEC: Final = 30 * 86_400
+MAX_DELAY_SEC: Final = 10 * 366 * 86_400
+MAX_METADATA: Final = 32
+
+# Text that people type and read: no control characters, so that no log, terminal or database chokes on a name.
+_PLAIN = r"\A[^\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]*\Z"
+_IDENT = r"\A[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*\Z"
+Ident = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=_IDENT)]
+Label = Annotated[str, msgspec.Meta(max_length=256, pattern=_PLAIN)]
+Key = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=_PLAIN)]
+Priority = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Threads = Annotated[int, msgspec.Meta(ge=1, le=MAX_THREADS)]
+Attempts = Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)]
+StringMap = Annotated[dict[Ident, Label], msgspec.Meta(max_length=MAX_METADATA)]
+Oversize = Literal["degrade", "wait"]
+PriorityOrder = Literal["lowest_first", "highest_first"]
+
+NULL: Final = b"null"
+
+
+class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a submitter may say about a job; everything but the payload has a default."""
+
+    payload: msgspec.Raw = msgspec.Raw(NULL)
+    type: Ident = "echo"
+    name: Label | None = None
+    queue: Ident = "default"
+    priority: Priority = 1
+    timeout_sec: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_SEC)] | None = None
+    thread_demand: Threads = 1
+    on_oversize: Oversize = "degrade"
+    max_attempts: Attempts | None = None
+    run_at: str | None = None
+    delay_sec: Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY_SEC)] | None = None
+    labels: StringMap = {}
+    metadata: StringMap = {}
+    idempotency_key: Key | None = None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job as the store holds it. The field order is the column order: change both or neither."""
+
+    seq: int
+    id: str
+    type: str
+    name: str | None
+    queue: str
+    lane_id: int
+    priority: int
+    rank: int
+    status: Status
+    claim_id: int
+    attempt: int
+    max_attempts: int
+    crashes: int
+    thread_demand: int
+    threads_granted: int | None
+    on_oversize: Oversize
+    timeout_sec: float | None
+    labels: str | None
+    group_key: str | None
+    concurrency_key: str | None
+    pending_deps: int
+    metadata: str | None
+    worker_id: str | None
+    created_at: int
+    run_at: int
+    claimed_at: int | None
+    started_at: int | None
+    completed_at: int | None
+    cancel_requested_at: int | None
+    discarded_at: int | None
+    cpu_us: int | None
+    peak_memory_kb: int | None
+    error: bytes | None
+    payload: bytes
+    result: bytes | None
+
+
+COLUMNS: Final[tuple[str, ...]] = Job.__struct_fields__
+
+
+def rank_of(priority: int, order: PriorityOrder) -> int:
+    """The place of a priority in the queue: lower ranks run first, whichever way the users count."""
+    return priority if order == "lowest_first" else 100 - priority
+
+
+def encode_map(values: dict[str, str]) -> str | None:
+    """A small string map as canonical JSON text, None when empty: equal maps give equal lanes."""
+    if not values:
+        return None
+    return msgspec.json.encode(values, order="sorted").decode()
+
+
+def decode_map(text: str | None) -> dict[str, str]:
+    return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
+
+
+def new_job(spec: JobSpec, *, id: str, now: int, run_at: int, max_attempts: int, order: PriorityOrder) -> Job:
+    """The job that a valid spec becomes. `seq` and `lane_id` are given by the store when it is inserted."""
+    return Job(
+        0,
+        id,
+        spec.type,
+        spec.name,
+        spec.queue,
+        0,
+        spec.priority,
+        rank_of(spec.priority, order),
+        "scheduled" if run_at > now else "queued",
+        0,
+        0,
+        max_attempts,
+        0,
+        spec.thread_demand,
+        None,
+        spec.on_oversize,
+        spec.timeout_sec,
+        encode_map(spec.labels),
+        None,
+        None,
+        0,
+        encode_map(spec.metadata),
+        None,
+        now,
+        run_at,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        None,
+        bytes(spec.payload),
+        None,
+    )

@@ -1,0 +1,186 @@
+"""Which job goes to which worker: a pure function from a snapshot to a plan.
+
+Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand, group, concurrency
+key). Candidates come in order of (rank, seq), the heads of the lanes that somebody serves. For each the planner looks for
+a worker with enough free threads, by the policy in force; failing that, for room in a worker's window. A lane whose head
+found no place is closed for the rest of the plan, because those behind it need the same.
+
+The window: beyond its free threads a worker may hold jobs that, by the run times observed for their type, will start
+within `WINDOW_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt.
+
+No starvation: a job that has waited `RESERVE_AFTER_US` for more threads than any worker has free gets a reservation, and
+nothing else is placed on that worker until the threads are there. A demand that no worker could ever meet runs on one thread
+after `DEGRADE_AFTER_US` if the job allows it (`on_oversize: degrade`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from stoker.domain.job import Job, decode_map
+
+Policy = Literal["round_robin", "least_loaded", "least_recently_used"]
+
+WINDOW_US: Final = 20_000
+WINDOW_MAX_JOBS: Final = 2_000
+SHORTEST_US: Final = 20
+"""No job is cheaper than what it costs to hand it over."""
+RESERVE_AFTER_US: Final = 2_000_000
+DEGRADE_AFTER_US: Final = 5_000_000
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """What the jobs of one lane have in common, and so what a worker must offer to serve it."""
+
+    queue: str
+    type: str
+    labels: str | None
+    thread_demand: int
+    group_key: str | None
+    concurrency_key: str | None
+
+
+class WorkerView(msgspec.Struct):
+    """A worker as the planner sees it. The planner spends `free` and `window_us` on its own copy.
+
+    `present` is False for a worker that was seen lately but is gone: it takes nothing, but a job that would fit it is not
+    degraded yet.
+    """
+
+    session_id: str
+    threads: int
+    free: int
+    window_us: int
+    types: frozenset[str]
+    queues: frozenset[str] | None
+    labels: Mapping[str, str]
+    last_assigned: int = 0
+    room: int = WINDOW_MAX_JOBS
+    present: bool = True
+
+
+class Placed(msgspec.Struct, frozen=True):
+    job: Job
+    session_id: str
+    threads: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    placed: list[Placed]
+    cursor: int
+    """Where the next round-robin choice begins."""
+
+
+def serves(worker: WorkerView, lane: Lane) -> bool:
+    """Whether the worker could ever run a job of this lane, threads aside."""
+    if lane.type not in worker.types or (worker.queues is not None and lane.queue not in worker.queues):
+        return False
+    if lane.labels is None:
+        return True
+    wanted = decode_map(lane.labels)
+    return all(worker.labels.get(key) == value for key, value in wanted.items())
+
+
+def window_cost(run_us: int | None) -> int:
+    """What a job takes of a window: its observed run time. An unknown or slow one fills a thread's share, so that a worker
+    can still be fed short jobs beside a long one."""
+    return WINDOW_US if run_us is None else min(max(run_us, SHORTEST_US), WINDOW_US)
+
+
+def capacity(workers: Iterable[WorkerView], run_us: int | None) -> int:
+    """An upper bound of the jobs that these workers can take now, given the run time observed for their type."""
+    cost = window_cost(run_us)
+    total = 0
+    for worker in workers:
+        total += worker.free
+        if cost < WINDOW_US:
+            total += max(0, min(worker.window_us // cost, worker.room))
+    return total
+
+
+def plan(
+    candidates: Iterable[Job],
+    lanes: Mapping[int, list[WorkerView]],
+    *,
+    now: int,
+    policy: Policy,
+    cursor: int,
+    run_us: Mapping[str, int],
+) -> Plan:
+    """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is given."""
+    placed: list[Placed] = []
+    closed: set[int] = set()
+    for job in candidates:
+        lane_id = job.lane_id
+        if lane_id in closed:
+            continue
+        workers = lanes[lane_id]
+        cost = window_cost(run_us.get(job.type))
+        worker, threads = _with_free_threads(job, workers, now, policy, cursor)
+        if worker is not None:
+            worker.free -= threads
+        else:
+            worker, threads = _with_window(job, workers, cost, cursor), 1
+            if worker is None:
+                closed.add(lane_id)
+                if len(closed) == len(lanes):
+                    break
+                continue
+        worker.window_us -= cost * threads
+        worker.room -= 1
+        cursor += 1
+        worker.last_assigned = now + cursor
+        placed.append(Placed(job, worker.session_id, threads))
+    return Plan(placed, cursor)
+
+
+def _with_free_threads(
+    job: Job, workers: list[WorkerView], now: int, policy: Policy, cursor: int
+) -> tuple[WorkerView | None, int]:
+    demand = job.thread_demand
+    fitting = [worker for worker in workers if worker.free >= demand and worker.present]
+    if fitting:
+        return _choose(fitting, policy, cursor), demand
+    if demand == 1:
+        return None, 0
+    return _for_a_large_demand(job, workers, now, policy, cursor)
+
+
+def _for_a_large_demand(
+    job: Job, workers: list[WorkerView], now: int, policy: Policy, cursor: int
+) -> tuple[WorkerView | None, int]:
+    waited = now - job.run_at
+    large_enough = [worker for worker in workers if worker.threads >= job.thread_demand]
+    if not large_enough:
+        single = [worker for worker in workers if worker.free >= 1 and worker.present]
+        if job.on_oversize == "degrade" and waited >= DEGRADE_AFTER_US and single:
+            return _choose(single, policy, cursor), 1
+        return None, 0
+    candidates = [worker for worker in large_enough if worker.present]
+    if waited >= RESERVE_AFTER_US and candidates:
+        reserved = max(candidates, key=lambda worker: worker.free)
+        reserved.free = 0
+        reserved.window_us = 0
+    return None, 0
+
+
+def _with_window(job: Job, workers: list[WorkerView], cost: int, cursor: int) -> WorkerView | None:
+    if cost >= WINDOW_US or job.thread_demand != 1 or job.max_attempts == 1:
+        return None
+    count = len(workers)
+    for step in range(count):
+        worker = workers[(cursor + step) % count]
+        if worker.window_us >= cost and worker.room > 0 and worker.present:
+            return worker
+    return None
+
+
+def _choose(workers: list[WorkerView], policy: Policy, cursor: int) -> WorkerView:
+    if len(workers) == 1:
+        return workers[0]
+    if policy == "round_robin":
+        return workers[cursor % len(workers)]
+    if policy == "least_loaded":
+        return max(workers, key=lambda worker: (worker.free / worker.threads, worker.free))
+    return min(workers, key=lambda worker: worker.last_assigned)

@@ -1,0 +1,63 @@
+"""A few words of memory that a supervisor and a child share, so that each can see the other without a message.
+
+The child writes which job it is running and since when; the supervisor reads that at any time, however busy the child is, and
+so knows the real start of every job without a message per job. The supervisor writes a range of indexes to skip: jobs that it takes back
+although they stand in the child's pipe already.
+
+No lock is needed. The child writes `running` before it looks at the range; the supervisor writes the range before it looks at
+`running`, and looks again a tick later: whichever came first, the two agree on whether the job was started.
+"""
+
+import mmap
+import os
+import struct
+from typing import Final
+
+_LAYOUT: Final = struct.Struct("<qqdqq")  # running, busy, started, skip_from, skip_to
+_RUNNING: Final = struct.Struct("<qqd")
+_SKIP: Final = struct.Struct("<qq")
+_SKIP_OFFSET: Final = 24
+_BUSY: Final = struct.Struct("<q")
+SIZE: Final = 4096
+NOTHING: Final = -1
+
+
+class Board:
+    def __init__(self, fd: int) -> None:
+        self._memory = mmap.mmap(fd, SIZE)
+
+    @classmethod
+    def create(cls) -> tuple["Board", int]:
+        """A fresh board and the file descriptor that the child opens it by."""
+        fd = os.memfd_create("stoker-board", os.MFD_CLOEXEC)
+        os.ftruncate(fd, SIZE)
+        board = cls(fd)
+        _LAYOUT.pack_into(board._memory, 0, NOTHING, 0, 0.0, 0, 0)
+        return board, fd
+
+    # The child's side.
+
+    def start(self, index: int, now: float) -> bool:
+        """Mark a job as running; False when it was taken back and must not run."""
+        _RUNNING.pack_into(self._memory, 0, index, 1, now)
+        skip_from, skip_to = _SKIP.unpack_from(self._memory, _SKIP_OFFSET)
+        if skip_from <= index < skip_to:
+            _RUNNING.pack_into(self._memory, 0, index, 0, now)
+            return False
+        return True
+
+    def stop(self) -> None:
+        _BUSY.pack_into(self._memory, 8, 0)
+
+    # The supervisor's side.
+
+    def running(self) -> tuple[int, bool, float]:
+        """The index of the last job that was started, whether it still runs, and since when."""
+        index, busy, started = _RUNNING.unpack_from(self._memory, 0)
+        return index, bool(busy), started
+
+    def skip(self, first: int, end: int) -> None:
+        _SKIP.pack_into(self._memory, _SKIP_OFFSET, first, end)
+
+    def close(self) -> None:
+        self._memory.close()

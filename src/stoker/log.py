@@ -1,0 +1,103 @@
+"""Structured logs: one event per line, JSON off a terminal, readable on one.
+
+Ordinary events go through structlog. Events about jobs come by the thousand, so they are rendered in bulk: one write for all
+jobs of a round (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no escaping is
+needed there.
+"""
+
+import logging
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+import structlog
+
+_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class JobLog:
+    """Renders lines about many jobs at once."""
+
+    def __init__(self, *, stream: TextIO | None = None, level: str = "info", json: bool = True) -> None:
+        self._stream = stream or sys.stderr
+        self._enabled = _LEVELS[level] <= _LEVELS["info"]
+        self._json = json
+
+    @property
+    def enabled(self) -> bool:
+        return self._enabled
+
+    def job_events(self, event: str, now_us: int, lines: Iterable[tuple[str, str, str]]) -> None:
+        """One line per (job id, type, more); `more` is already rendered by `fields`."""
+        if not self._enabled:
+            return
+        now_text = (
+            datetime.fromtimestamp(now_us / 1_000_000, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+        )
+        if self._json:
+            head = f'{{"timestamp":"{now_text}","level":"info","event":"{event}","job_id":"'
+            text = "".join([f'{head}{id}","type":"{type}"{more}}}\n' for id, type, more in lines])
+        else:
+            head = f"{now_text} info     event={event} job_id="
+            text = "".join([f"{head}{id} type={type}{more}\n" for id, type, more in lines])
+        if text:
+            self._stream.write(text)
+            self._stream.flush()
+
+    def fields(self, **values: str | int | float) -> str:
+        """More fields for a line, in the format in force. Strings must be free of quotes and control characters."""
+        if self._json:
+            return "".join(
+                f',"{key}":"{value}"' if isinstance(value, str) else f',"{key}":{value}'
+                for key, value in values.items()
+            )
+        return "".join(f" {key}={value}" for key, value in values.items())
+
+
+def configure(level: str, format: str, stream: TextIO | None = None) -> JobLog:
+    """Set structlog up for this process; the bulk renderer for job events in the same format."""
+    stream = stream or sys.stderr
+    json = format == "json" or (format == "auto" and not stream.isatty())
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _escape_control_characters,
+    ]
+    renderer: Any = structlog.processors.JSONRenderer() if json else _render_line
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(
+        level=_LEVELS[level], stream=stream, format="%(levelname)s %(name)s %(message)s", force=True
+    )
+    for noisy in ("websockets", "httpx", "httpcore", "asyncio", "uvicorn"):
+        logging.getLogger(noisy).setLevel(max(_LEVELS[level], logging.WARNING))
+    return JobLog(stream=stream, level=level, json=json)
+
+
+def _escape_control_characters(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+    """No value may break a line or steer a terminal."""
+    return {key: _escaped(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _render_line(_: Any, __: str, event: dict[str, Any]) -> str:
+    timestamp, level, name = event.pop("timestamp"), event.pop("level"), event.pop("event")
+    more = "".join(f" {key}={_quoted(value)}" for key, value in event.items())
+    return f"{timestamp} {level:<8} event={name}{more}"
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    return f'"{text}"' if " " in text or not text else text

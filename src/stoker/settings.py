@@ -1,0 +1,688 @@
+"""Every setting of every process, declared once.
+
+A setting is one field of `Settings`: its type, its default, its rule and the text that explains it. The
+loader, the error messages and `docs/reference/settings.md` (`python -m stoker.settings`) are all made from that
+declaration, so they cannot disagree.
+
+Where a value comes from, first match wins:
+
+1. the command line (`overrides`),
+2. the environment, as `STOKER_<NAME>`,
+3. for the names that other systems already use, the environment as plain `<NAME>`,
+4. the default.
+
+A variable that is set but empty counts as not set, because that is what `NAME=${NAME:-}` in a compose file
+means. A wrong value never falls back to the default: `load` raises `SettingsError`, which lists all problems,
+since meeting them one start at a time is a waste of a person's morning.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+PREFIX = "STOKER_"
+
+# Set by Stoker for the jobs it runs, or used by its tools; never read as settings, and no reason for a warning.
+_NOT_SETTINGS = frozenset({"STOKER_THREADS", "STOKER_JOB_ID", "STOKER_ATTEMPT"})
+
+_NEW_TOKEN = "STOKER_TOKEN=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')"  # noqa: S105
+_TOKEN_MIN_CHARS = 16
+_NAME_MAX_CHARS = 200
+_SHOWN_MAX_CHARS = 120
+_APP = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; `problems` has one line for each reason."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+# --- how texts become values: each parser raises ValueError with what is allowed -----------------------
+
+
+class Parser(NamedTuple):
+    """Reads one value from text, and says in words what it accepts."""
+
+    parse: Callable[[str], Any]
+    allowed: str
+
+
+def _printable(text: str) -> str:
+    if len(text) > _NAME_MAX_CHARS or not text.isprintable():
+        raise ValueError
+    return text
+
+
+def _token(text: str) -> str:
+    if len(text) < _TOKEN_MIN_CHARS or not all("!" <= char <= "~" for char in text):
+        raise ValueError
+    return text
+
+
+def _http_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError
+    parts.port  # noqa: B018 - reading it raises ValueError for a port that is not one
+    return text.rstrip("/")
+
+
+def _origin(text: str) -> str:
+    url = _http_url(text)
+    if urlsplit(url).path:
+        raise ValueError
+    return url
+
+
+def _sqlite_url(text: str) -> str:
+    path = text.removeprefix("sqlite:///")
+    if path == text or not path or path.startswith(":") or "?" in path or "\0" in unquote(path):
+        raise ValueError
+    return text
+
+
+def _redis_url(text: str) -> str:
+    """`REDIS_ADDR` is `host:port` in the systems that use it, so the scheme may be missing."""
+    url = text if "://" in text else f"redis://{text}"
+    parts = urlsplit(url)
+    if parts.scheme not in {"redis", "rediss", "unix"} or not (parts.hostname or parts.path):
+        raise ValueError
+    parts.port  # noqa: B018
+    return url
+
+
+def _app(text: str) -> str:
+    if not _APP.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _listed(parse_item: Callable[[str], str]) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        return tuple(parse_item(item.strip()) for item in text.split(",") if item.strip())
+
+    return parse
+
+
+def _labels(text: str) -> dict[str, str]:
+    labels = {}
+    for item in _listed(_printable)(text):
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise ValueError
+        labels[key.strip()] = value.strip()
+    return labels
+
+
+NAME = Parser(_printable, f"at most {_NAME_MAX_CHARS} printable characters")
+NAMES = Parser(_listed(_printable), "names, separated by commas")
+LABELS = Parser(_labels, "pairs such as zone=eu,gpu=yes")
+TOKEN = Parser(
+    _token, f"at least {_TOKEN_MIN_CHARS} visible ASCII characters, no spaces; make one: {_NEW_TOKEN}"
+)
+HTTP_URL = Parser(_http_url, "an address such as http://127.0.0.1:8080")
+HTTP_URLS = Parser(_listed(_http_url), "addresses such as http://127.0.0.1:8080, separated by commas")
+ORIGINS = Parser(_listed(_origin), "origins such as https://jobs.example.com (no path), separated by commas")
+REDIS_URL = Parser(_redis_url, "redis://HOST:PORT/DB, or HOST:PORT")
+APP = Parser(_app, "MODULE:NAME, such as tasks:app")
+SQLITE_URL = Parser(
+    _sqlite_url,
+    "sqlite:///relative/path.db or sqlite:////absolute/path.db; other databases come with a later release, and "
+    "a database in memory would lose every job (set STOKER_DATABASE_URL to override a DATABASE_URL meant for "
+    "another program)",
+)
+
+
+# --- the declaration of one setting --------------------------------------------------------------------
+
+
+class Rule(NamedTuple):
+    """What the declaration of a setting carries besides its type and default."""
+
+    section: str
+    doc: str
+    parser: Parser | None = None
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    bare: bool = False
+    """Also read without the prefix."""
+    aliases: tuple[str, ...] = ()
+    """Other names, in the same two spellings."""
+    secret: bool = False
+    """Never shown: not in an error, not in a log."""
+    default_text: str | None = None
+    """For the reference page, where the default is computed."""
+
+
+_SERVER = "Where the API listens, and who may call"
+_STORAGE = "Storage"
+_SUBMIT = "Submitting"
+_WORKERS = "Workers and placement"
+_RETRIES = "Retries"
+_SCALING = "Autoscaling"
+_LIMITS = "Bounds"
+_LOGS = "Logs"
+
+
+def available_cpus() -> int:
+    """The CPUs this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return max(1, os.cpu_count() or 1)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings, validated. Build it with `load`; tests may build it directly."""
+
+    host: Annotated[
+        str,
+        Rule(
+            _SERVER,
+            "Address to listen on. Anything but loopback is refused unless `STOKER_TOKEN` is set.",
+            NAME,
+        ),
+    ] = "127.0.0.1"
+    api_port: Annotated[
+        int, Rule(_SERVER, "Port to listen on; 0 takes a free one.", ge=0, le=65535, bare=True)
+    ] = 8080
+    api_url: Annotated[
+        str,
+        Rule(
+            _SERVER,
+            "Where clients and workers find the API.",
+            HTTP_URL,
+            bare=True,
+            default_text="`http://127.0.0.1:` + `API_PORT`",
+        ),
+    ] = "http://127.0.0.1:8080"
+    token: Annotated[
+        str | None,
+        Rule(
+            _SERVER,
+            "The secret that every call must carry (`Authorization: Bearer …`), `/health` and `/ready` excepted. "
+            "Servers, workers, the command line and the SDK all read it here.",
+            TOKEN,
+            secret=True,
+        ),
+    ] = None
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Rule(_SERVER, "Further names by which browsers and clients may address the API (`Host`).", NAMES),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Rule(_SERVER, "Web origins, besides its own, whose pages may call the API.", ORIGINS),
+    ] = ()
+
+    database_url: Annotated[
+        str,
+        Rule(
+            _STORAGE,
+            "Where jobs are kept. The folder is made if it is missing.",
+            SQLITE_URL,
+            bare=True,
+        ),
+    ] = "sqlite:///.stoker/stoker.db"
+    redis_url: Annotated[
+        str | None,
+        Rule(
+            _STORAGE,
+            "Redis as the fast layer. Optional: without it only latency changes.",
+            REDIS_URL,
+            bare=True,
+            aliases=("REDIS_ADDR",),
+        ),
+    ] = None
+    retention_completed_sec: Annotated[
+        float, Rule(_STORAGE, "How long completed and cancelled jobs stay queryable.", gt=0)
+    ] = 604_800
+    retention_failed_sec: Annotated[
+        float, Rule(_STORAGE, "How long failed jobs (the dead letters) stay.", gt=0)
+    ] = 2_592_000
+
+    priority_order: Annotated[
+        Literal["lowest_first", "highest_first"],
+        Rule(
+            _SUBMIT,
+            "Which priority runs first. Stored with the data: a mismatch refuses to start.",
+            bare=True,
+        ),
+    ] = "lowest_first"
+    idempotency_ttl_sec: Annotated[
+        float, Rule(_SUBMIT, "How long an idempotency key returns the same job.", gt=0, bare=True)
+    ] = 86_400
+    rate_limit_jobs_per_min: Annotated[
+        int, Rule(_SUBMIT, "Jobs that one client may submit per minute; 0 is no limit.", ge=0, bare=True)
+    ] = 0
+
+    worker_heartbeat_timeout_sec: Annotated[
+        float,
+        Rule(
+            _WORKERS,
+            "A worker silent for this long is given up and its jobs are queued again.",
+            gt=0,
+            bare=True,
+        ),
+    ] = 30
+    placement: Annotated[
+        Literal["round_robin", "least_loaded", "least_recently_used"],
+        Rule(_WORKERS, "How a worker is chosen among those with enough free threads."),
+    ] = "round_robin"
+    workers: Annotated[int, Rule(_WORKERS, "Workers that `stoker up` starts.", ge=0, le=1000)] = 2
+    worker_threads: Annotated[
+        int,
+        Rule(
+            _WORKERS,
+            "Threads of one worker: what `thread_demand` is counted in.",
+            ge=1,
+            le=1024,
+            default_text="number of CPUs",
+        ),
+    ] = msgspec.field(default_factory=available_cpus)
+    worker_name: Annotated[
+        str | None,
+        Rule(_WORKERS, "Name shown for a worker.", NAME, default_text="host name and process id"),
+    ] = None
+    worker_queues: Annotated[
+        tuple[str, ...],
+        Rule(_WORKERS, "Queues that a worker serves.", NAMES, default_text="every queue"),
+    ] = ()
+    worker_labels: Annotated[
+        dict[str, str], Rule(_WORKERS, "Labels of a worker; jobs may ask for them.", LABELS)
+    ] = msgspec.field(default_factory=dict)
+    worker_urls: Annotated[
+        tuple[str, ...],
+        Rule(
+            _WORKERS,
+            "Coordinators that a worker may connect to; it uses one and falls back to the others.",
+            HTTP_URLS,
+            default_text="`API_URL`",
+        ),
+    ] = ()
+    worker_endpoint: Annotated[
+        str | None,
+        Rule(_WORKERS, "Address that a worker which is a web service registers.", HTTP_URL, bare=True),
+    ] = None
+    app: Annotated[str | None, Rule(_WORKERS, "The `Stoker` object whose tasks a worker runs.", APP)] = None
+    execution_binary: Annotated[
+        str | None,
+        Rule(_WORKERS, "Executable that runs jobs in place of the built-in runner.", NAME, bare=True),
+    ] = None
+    shutdown_grace_sec: Annotated[
+        float,
+        Rule(_WORKERS, "Time that running jobs get to finish at shutdown before they are handed back.", ge=0),
+    ] = 30
+    cancel_grace_sec: Annotated[
+        float, Rule(_WORKERS, "Time between the polite signal and the kill when a job is cancelled.", ge=0)
+    ] = 1.5
+
+    max_attempts: Annotated[
+        int, Rule(_RETRIES, "Attempts of a job that does not say: one try and three retries.", ge=1, le=100)
+    ] = 4
+    retry_backoff_base_sec: Annotated[
+        float, Rule(_RETRIES, "A retry waits this number to the power of the retry, in seconds.", ge=1, le=60)
+    ] = 2
+    retry_backoff_cap_sec: Annotated[float, Rule(_RETRIES, "The longest wait before a retry.", ge=0)] = 300
+    retry_jitter: Annotated[
+        float, Rule(_RETRIES, "Each wait is varied by up to this share, both ways.", ge=0, le=1)
+    ] = 0.3
+
+    queue_threshold_high: Annotated[
+        int, Rule(_SCALING, "Above this queue depth a worker is added.", ge=1, bare=True)
+    ] = 10
+    queue_threshold_low: Annotated[
+        int, Rule(_SCALING, "Below this queue depth a worker may be removed.", ge=0, bare=True)
+    ] = 2
+    scale_down_stable_sec: Annotated[
+        float, Rule(_SCALING, "How long the queue must stay low before one is removed.", ge=0, bare=True)
+    ] = 30
+    min_workers: Annotated[int, Rule(_SCALING, "Never fewer workers than this.", ge=0, bare=True)] = 1
+    max_workers: Annotated[int, Rule(_SCALING, "Never more workers than this.", ge=1, bare=True)] = 4
+    worker_image: Annotated[
+        str | None, Rule(_SCALING, "Image from which the Docker API starts workers.", NAME, bare=True)
+    ] = None
+
+    max_body_bytes: Annotated[
+        int, Rule(_LIMITS, "Largest request body; beyond it `413`.", ge=1024, le=1 << 30)
+    ] = 16 * 1024 * 1024
+    max_payload_bytes: Annotated[int, Rule(_LIMITS, "Largest payload of one job.", ge=1, le=1 << 30)] = (
+        4 * 1024 * 1024
+    )
+    max_result_bytes: Annotated[
+        int,
+        Rule(_LIMITS, "Largest result; a job with a larger one fails and is not retried.", ge=1, le=1 << 30),
+    ] = 1024 * 1024
+    max_pending_jobs: Annotated[
+        int,
+        Rule(
+            _LIMITS,
+            "Jobs received but not yet committed; beyond it `503`. The backlog itself is not bounded.",
+            ge=1,
+        ),
+    ] = 100_000
+
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Rule(_LOGS, "What is worth a line.")
+    ] = "info"
+    log_format: Annotated[
+        Literal["auto", "json", "text"], Rule(_LOGS, "`auto` is text on a terminal and JSON elsewhere.")
+    ] = "auto"
+
+    # Not settings: what `load` noticed. `sources` maps a field to the name its value came from.
+    warnings: tuple[str, ...] = ()
+    sources: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def database_path(self) -> Path:
+        """The file behind `database_url`."""
+        return Path(unquote(self.database_url.removeprefix("sqlite:///")))
+
+    @property
+    def coordinator_urls(self) -> tuple[str, ...]:
+        """Where a worker connects: what it was told, else the API's address."""
+        return self.worker_urls or (self.api_url,)
+
+    def __repr__(self) -> str:
+        """Names and values, with secrets hidden: settings end up in logs and tracebacks."""
+        shown = (f"{entry.field}={_shown(entry, getattr(self, entry.field))}" for entry in table())
+        return f"Settings({', '.join(shown)})"
+
+
+class Entry(NamedTuple):
+    """One row of the table of settings."""
+
+    field: str
+    type: Any
+    default: Any
+    rule: Rule
+
+    @property
+    def name(self) -> str:
+        """The name that people know it by: bare if it is read so, else prefixed."""
+        return self.field.upper() if self.rule.bare else PREFIX + self.field.upper()
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables it is read from, strongest first."""
+        names = (self.field.upper(), *self.rule.aliases)
+        prefixed = tuple(PREFIX + name for name in names)
+        return prefixed + names if self.rule.bare else prefixed
+
+
+@cache
+def table() -> tuple[Entry, ...]:
+    """All settings, in order of declaration."""
+    hints = get_type_hints(Settings, include_extras=True)
+    entries = []
+    for field in msgspec.structs.fields(Settings):
+        metadata = getattr(hints[field.name], "__metadata__", ())
+        if not metadata:
+            continue
+        computed = field.default_factory is not msgspec.NODEFAULT
+        default = field.default_factory() if computed else field.default
+        entries.append(Entry(field.name, get_args(hints[field.name])[0], default, metadata[0]))
+    return tuple(entries)
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+def load(environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Settings:
+    """Read and check everything. `overrides` are by field name; `None` means not given.
+
+    Raises `SettingsError` with every problem found.
+    """
+    values, sources, problems = _read(table(), environ, overrides or {})
+    _derive(values)
+    found = [*problems.values(), *_disagreements(values, broken=set(problems))]
+    if found:
+        raise SettingsError(found)
+    return Settings(**values, sources=sources, warnings=tuple(_unknown(environ)))
+
+
+class ClientTarget(NamedTuple):
+    """What a client needs to know."""
+
+    url: str
+    token: str | None
+
+
+def client_target(
+    environ: Mapping[str, str], url: str | None = None, token: str | None = None
+) -> ClientTarget:
+    """Where the API is and how to be let in, untroubled by settings that concern servers alone."""
+    entries = [entry for entry in table() if entry.field in {"api_port", "api_url", "token"}]
+    values, _, problems = _read(entries, environ, {"api_url": url, "token": token})
+    _derive(values)
+    if problems:
+        raise SettingsError(problems.values())
+    return ClientTarget(values.get("api_url", Settings().api_url), values.get("token"))
+
+
+def _read(
+    entries: Iterable[Entry], environ: Mapping[str, str], overrides: Mapping[str, object]
+) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
+    """By field: the values that were given and are good, where each came from, what is wrong with the others."""
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    problems: dict[str, str] = {}
+    for entry in entries:
+        found = _find(entry, environ, overrides)
+        if found is None:
+            continue
+        source, raw = found
+        try:
+            values[entry.field] = _parse(entry, raw)
+            sources[entry.field] = source
+        except ValueError:
+            problems[entry.field] = f"{_given(entry, source, raw)}: must be {allowed(entry)}"
+    return values, sources, problems
+
+
+def _find(
+    entry: Entry, environ: Mapping[str, str], overrides: Mapping[str, object]
+) -> tuple[str, object] | None:
+    override = overrides.get(entry.field)
+    if override is not None:
+        return "the command line", override
+    for variable in entry.variables:
+        if environ.get(variable):
+            return variable, environ[variable]
+    return None
+
+
+def _given(entry: Entry, source: str, raw: object) -> str:
+    value = _shown(entry, _as_text(raw))
+    if source == "the command line":
+        return f"{entry.name}={value} (from the command line)"
+    return f"{source}={value}"
+
+
+def _parse(entry: Entry, raw: object) -> Any:
+    """One value, checked; raises ValueError. Values from the command line may already have their type."""
+    if entry.rule.parser is not None:
+        return entry.rule.parser.parse(_as_text(raw))
+    text = str(raw).strip()
+    if get_origin(entry.type) is Literal:
+        if text.lower() not in get_args(entry.type):
+            raise ValueError
+        return text.lower()
+    return _number(entry, text)
+
+
+def _as_text(raw: object) -> str:
+    """Lists and pairs from the command line are joined, so that one parser judges both sources."""
+    if isinstance(raw, Mapping):
+        return ",".join(f"{key}={value}" for key, value in raw.items())
+    if isinstance(raw, (list, tuple)):
+        return ",".join(str(item) for item in raw)
+    return str(raw)
+
+
+def _number(entry: Entry, text: str) -> int | float:
+    number: int | float = int(text) if entry.type is int else float(text)
+    rule = entry.rule
+    if not math.isfinite(number):
+        raise ValueError
+    if rule.ge is not None and number < rule.ge:
+        raise ValueError
+    if rule.gt is not None and number <= rule.gt:
+        raise ValueError
+    if rule.le is not None and number > rule.le:
+        raise ValueError
+    return number
+
+
+def _derive(values: dict[str, Any]) -> None:
+    """A changed port moves the address at which clients look, unless they were told another."""
+    if values.get("api_port") and "api_url" not in values:
+        values["api_url"] = f"http://127.0.0.1:{values['api_port']}"
+
+
+def allowed(entry: Entry) -> str:
+    """What the setting accepts, in words."""
+    rule = entry.rule
+    if rule.parser is not None:
+        return rule.parser.allowed
+    if get_origin(entry.type) is Literal:
+        return " or ".join(get_args(entry.type))
+    kind = "a whole number" if entry.type is int else "a number"
+    if rule.gt is not None:
+        return f"{kind} greater than {rule.gt:g}"
+    if rule.le is not None:
+        return f"{kind} from {rule.ge:.0f} to {rule.le:.0f}"
+    return f"{kind}, at least {rule.ge:.0f}"
+
+
+# --- settings that must agree --------------------------------------------------------------------------
+
+
+def _disagreements(values: Mapping[str, Any], broken: set[str]) -> list[str]:
+    """Problems of settings that are each fine alone, judged with the defaults behind what was given.
+
+    A setting that is already reported is not reported again for what its default would have caused.
+    """
+    defaults = {entry.field: entry.default for entry in table()}
+    return [problem for fields, problem in _cross_checks({**defaults, **values}) if broken.isdisjoint(fields)]
+
+
+def _cross_checks(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    low, high = values["min_workers"], values["max_workers"]
+    if low > high:
+        yield (
+            ("min_workers", "max_workers"),
+            f"MIN_WORKERS={low} and MAX_WORKERS={high} disagree: the minimum must not exceed the maximum; "
+            "lower the first or raise the second",
+        )
+    low, high = values["queue_threshold_low"], values["queue_threshold_high"]
+    if low >= high:
+        yield (
+            ("queue_threshold_low", "queue_threshold_high"),
+            f"QUEUE_THRESHOLD_LOW={low} and QUEUE_THRESHOLD_HIGH={high} disagree: the low one must be below "
+            "the high one, or the autoscaler would add and remove at the same depth",
+        )
+    payload, body = values["max_payload_bytes"], values["max_body_bytes"]
+    if payload > body:
+        yield (
+            ("max_payload_bytes", "max_body_bytes"),
+            f"STOKER_MAX_PAYLOAD_BYTES={payload} and STOKER_MAX_BODY_BYTES={body} disagree: a payload "
+            "travels inside a body; raise the second",
+        )
+    if not is_loopback(values["host"]) and not values["token"]:
+        yield (
+            ("host", "token"),
+            f"STOKER_HOST={values['host']} is reachable from other machines, so a token is needed: "
+            f"set {_NEW_TOKEN}, or listen on 127.0.0.1",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address. A name we cannot judge counts as reachable."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
+    known = {variable for entry in table() for variable in entry.variables} | _NOT_SETTINGS
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            yield f"{name} is not a setting" + (
+                f"; did you mean {close[0]}?" if close else " and was ignored"
+            )
+
+
+# --- showing -------------------------------------------------------------------------------------------
+
+
+def _shown(entry: Entry, value: object) -> str:
+    """The value on one line, short, without secrets: it goes to terminals and logs."""
+    if entry.rule.secret and value is not None:
+        return "***"
+    text = _masked(str(value)).encode("unicode_escape").decode("ascii")
+    return text if len(text) <= _SHOWN_MAX_CHARS else f"{text[:_SHOWN_MAX_CHARS]}…"
+
+
+def _masked(url: str) -> str:
+    """An address without its user and password."""
+    return re.sub(r"//[^/@]*@", "//***@", url)
+
+
+def reference() -> str:
+    """The reference page."""
+    lines = [
+        "# Settings",
+        "",
+        "<!-- Generated by `python -m stoker.settings`; edit src/stoker/settings.py instead. -->",
+        "",
+        "Settings are environment variables, checked when a process starts; it refuses to start with a list of",
+        "everything that is wrong. A variable that is empty counts as not set. Names without the prefix `STOKER_`",
+        "are also read with it, and then win. Options on the command line win over both.",
+    ]
+    section = None
+    for entry in sorted(table(), key=lambda entry: _SECTIONS.index(entry.rule.section)):
+        if entry.rule.section != section:
+            section = entry.rule.section
+            lines += ["", f"## {section}", "", "| Name | Default | Allowed | Meaning |", "|---|---|---|---|"]
+        lines.append(_row(entry))
+    return "\n".join(lines) + "\n"
+
+
+_SECTIONS = (_SERVER, _STORAGE, _SUBMIT, _WORKERS, _RETRIES, _SCALING, _LIMITS, _LOGS)
+
+
+def _row(entry: Entry) -> str:
+    names = ", ".join(f"`{name}`" for name in (entry.name, *entry.rule.aliases))
+    text = allowed(entry).partition("; ")[0].replace("|", "\\|")
+    return f"| {names} | {_default_text(entry)} | {text} | {entry.rule.doc} |"
+
+
+def _default_text(entry: Entry) -> str:
+    if entry.rule.default_text is not None:
+        return entry.rule.default_text
+    if entry.default in (None, (), {}):
+        return "not set"
+    return f"`{entry.default}`"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")  # noqa: T201

@@ -1,0 +1,275 @@
+"""The store protocol: what every store guarantees, verb by verb. `tests/conformance` holds each store to it.
+
+All verbs take batches. Calls that wait at the same time are coalesced into one transaction (group commit) and return only
+after it is durable. A verb that raises has changed nothing. Every write after a claim names `(seq, claim_id)` and the
+status it leaves, so of all the attempts at a job exactly one writes its outcome.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from stoker.domain.job import Job
+from stoker.domain.lifecycle import Status
+from stoker.domain.placement import Policy, WorkerView
+from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy
+
+TOTAL_CAP: Final = 10_000
+"""Totals of filters that no counter covers are counted up to here and then marked as capped."""
+
+
+class IdempotencyKey(msgspec.Struct, frozen=True):
+    """A client's name for a submission. `digest` is the hash of the decoded request: the same key with another
+    digest is a mistake that must be told, not a repeat."""
+
+    client: str
+    key: str
+    digest: bytes
+    expires_at: int
+
+
+class Submission(msgspec.Struct, frozen=True):
+    job: Job
+    key: IdempotencyKey | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The job that stands in the store for a submission; `repeated` when an earlier one had made it."""
+
+    job: Job
+    repeated: bool
+
+
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """What `claim` may spend: the workers' capacity, and what the planner needs to know besides the jobs."""
+
+    workers: list[WorkerView]
+    policy: Policy
+    cursor: int
+    run_us: Mapping[str, int]
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """A job that is now running under `job.claim_id` and belongs to the session."""
+
+    job: Job
+    session_id: str
+
+
+class Granted(msgspec.Struct, frozen=True):
+    grants: list[Grant]
+    cursor: int
+
+
+class Finish(msgspec.Struct, frozen=True):
+    claim: Claim
+    outcome: Outcome
+
+
+class Start(msgspec.Struct, frozen=True):
+    claim: Claim
+    started_at: int
+
+
+class Session(msgspec.Struct, frozen=True):
+    """One life of a worker process: a fresh id at every start, whatever the worker is called."""
+
+    id: str
+    name: str
+    threads: int
+    types: tuple[str, ...]
+    queues: tuple[str, ...] | None
+    labels: dict[str, str]
+    status: str
+    """`live`, `draining`, `lost` (silent beyond the timeout) or `gone` (said goodbye)."""
+    registered_at: int
+    last_heartbeat_at: int
+    threads_used: int = 0
+    endpoint: str | None = None
+    host: str | None = None
+    pid: int | None = None
+
+
+class Renewal(msgspec.Struct, frozen=True):
+    session_id: str
+    threads_used: int
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A claim taken from a session that fell silent, and what became of its job."""
+
+    claim: Claim
+    status: Status
+
+
+class Expired(msgspec.Struct, frozen=True):
+    sessions: list[str]
+    losses: list[Lost]
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One attempt at a job, finished or under way."""
+
+    claim_id: int
+    attempt: int
+    worker_id: str | None
+    claimed_at: int | None
+    started_at: int | None
+    finished_at: int | None
+    kind: Kind | None
+    charged: bool
+    error: bytes | None
+    retry_delay_us: int | None
+    cpu_us: int | None
+    peak_memory_kb: int | None
+
+
+class JobFilter(msgspec.Struct, frozen=True):
+    """Which jobs. None means any; `dead_letters` means failed and not discarded."""
+
+    status: Status | None = None
+    type: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    name: str | None = None
+    dead_letters: bool = False
+
+
+class JobQuery(msgspec.Struct, frozen=True):
+    """A page of jobs, newest first. `before_seq` continues a list without counting through what came before it."""
+
+    filter: JobFilter = JobFilter()
+    limit: int = 50
+    offset: int = 0
+    before_seq: int | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    jobs: list[Job]
+    total: int
+    total_capped: bool
+    next_before_seq: int | None
+
+
+class Count(msgspec.Struct, frozen=True):
+    queue: str
+    type: str
+    status: Status
+    count: int
+
+
+class Retention(msgspec.Struct, frozen=True):
+    completed_us: int
+    failed_us: int
+    sessions_us: int = 600_000_000
+
+
+class Store(Protocol):
+    """A durable store of jobs."""
+
+    def now_us(self) -> int:
+        """The store's clock."""
+        ...
+
+    async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
+        """Store all of these jobs or none. A repeat of a live idempotency key returns the job that it made; the same key
+        with another digest raises `IdempotencyMismatch` and stores nothing of this call, and touches no other call."""
+        ...
+
+    async def claim(self, request: ClaimRequest) -> Granted:
+        """Plan queued jobs onto the workers' capacity and mark exactly those running, each under the next `claim_id` of
+        its job. Reads only the heads of lanes that some worker serves. Jobs inserted in the same transaction count."""
+        ...
+
+    async def started(self, starts: Sequence[Start]) -> None:
+        """Record when attempts really began; a claim that is no longer current is left alone."""
+        ...
+
+    async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
+        """Write the outcome of each attempt if its claim is still the current one. Per item: the status that the job has
+        now because of it, or None when the claim is stale and nothing was written. Sending the same outcome
+        again returns the same answer. A retry of a job whose cancel was requested becomes `cancelled`."""
+        ...
+
+    async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
+        """The claims behind (job id, claim id), None where that claim is not current."""
+        ...
+
+    async def held(self, session_id: str) -> list[Claim]:
+        """All claims that the store believes this session holds."""
+        ...
+
+    async def open_session(self, session: Session) -> bool:
+        """Register or resume a session; its heartbeat is fresh from now. False when it was already given up for lost: the
+        worker must start a new one."""
+        ...
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
+        """Heartbeats: one row each. False for a session that is unknown or was given up for lost."""
+        ...
+
+    async def set_session_status(self, session_id: str, status: str) -> bool:
+        """Mark a session as draining or gone. False when there is no such live session."""
+        ...
+
+    async def expire(self, silent_us: int, policy: RetryPolicy) -> Expired:
+        """Give up sessions that were silent for longer than `silent_us` by the store's clock: their jobs are queued again
+        at once, charged, or fail when out of attempts."""
+        ...
+
+    async def promote(self, limit: int) -> int:
+        """Queue up to `limit` scheduled jobs whose time has come; how many there were."""
+        ...
+
+    async def next_due_at(self) -> int | None:
+        """When the earliest scheduled job becomes due."""
+        ...
+
+    async def cancel(self, ids: Sequence[str]) -> list[Job | None]:
+        """Cancel: a waiting job never starts once this returned; on a running one the wish is recorded. A final job is
+        returned as it is. None where there is no such job."""
+        ...
+
+    async def replay(self, ids: Sequence[str]) -> list[Job | None]:
+        """Queue failed and cancelled jobs again, with fresh attempts under the same id, and hurry those that back off.
+        Others are returned as they are."""
+        ...
+
+    async def replay_where(self, filter: JobFilter, limit: int) -> int:
+        """Replay up to `limit` dead letters that match; how many there were."""
+        ...
+
+    async def discard(self, ids: Sequence[str]) -> int:
+        """Take dead letters out of the list for good; they stay `failed`. How many there were."""
+        ...
+
+    async def discard_where(self, filter: JobFilter, limit: int) -> int: ...
+
+    async def purge(self, retention: Retention, limit: int) -> int:
+        """Delete up to `limit` finished jobs past their retention, expired idempotency keys and old sessions."""
+        ...
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
+
+    async def attempts(self, id: str) -> list[Attempt]:
+        """Every attempt at this job, oldest first, the current one included."""
+        ...
+
+    async def page(self, query: JobQuery) -> Page: ...
+
+    async def counts(self) -> list[Count]:
+        """Jobs by queue, type and status, from counters kept in the same transactions as the jobs; never a scan."""
+        ...
+
+    async def sessions(self) -> list[Session]:
+        """Every session that is live, draining, or ended a short while ago."""
+        ...
+
+    async def known_key(self, client: str, key: str) -> bool:
+        """Whether this idempotency key is live, so that a repeat is not charged to anybody's rate limit."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the files."""
+        ...

@@ -1,0 +1,115 @@
+"""Group commit: calls that wait at the same time share one transaction, and so one sync of the disk.
+
+A caller adds a command and waits. A single task takes all that are waiting, hands them to the store as one round and
+answers each caller when the round is durable, never before. While one round is being written the next one gathers, so the
+busier the store, the larger its rounds. If a round fails, its commands are tried again one by one: a command that
+cannot be stored takes down nobody but its own caller.
+
+Rounds are bounded by weight (jobs), and so is what may wait for one: beyond that callers are refused at once, and what
+was accepted is unharmed.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from stoker.domain.errors import Overloaded, StoreUnavailable
+
+ROUND_WEIGHT: Final = 4_000
+
+
+class Command(msgspec.Struct, frozen=True, eq=False):
+    """One call of a verb. `weight` is the number of jobs that it writes."""
+
+    verb: str
+    argument: Any
+    weight: int
+    future: asyncio.Future[Any]
+
+
+Transact = Callable[[Sequence[Command]], Awaitable[Sequence[Any]]]
+"""Runs the commands in one transaction and returns their results in order, once durable. A result that is an exception
+belongs to that caller alone."""
+
+
+class GroupCommit:
+    def __init__(self, transact: Transact, *, max_pending: int) -> None:
+        self._transact = transact
+        self._max_pending = max_pending
+        self._waiting: deque[Command] = deque()
+        self._pending = 0
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="stoker-group-commit")
+
+    @property
+    def pending(self) -> int:
+        """Jobs that wait for a commit."""
+        return self._pending
+
+    async def call(self, verb: str, argument: Any, *, weight: int = 1, bounded: bool = False) -> Any:
+        """Run a verb in the next round. `bounded` calls are refused when too much is waiting already."""
+        if self._closing:
+            raise StoreUnavailable(
+                "the store is closing; try again on another coordinator or after the restart"
+            )
+        if bounded and self._pending and self._pending + weight > self._max_pending:
+            raise Overloaded(f"{self._pending} jobs are waiting to be stored; try again in a moment")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Command(verb, argument, weight, future))
+        self._pending += weight
+        self._wake.set()
+        return await future
+
+    async def close(self) -> None:
+        """Store what is waiting, then stop."""
+        self._closing = True
+        self._wake.set()
+        await self._task
+
+    async def _run(self) -> None:
+        while not (self._closing and not self._waiting):
+            await self._wake.wait()
+            # One turn of the loop lets everything that became ready together join this round, and lets dispatch,
+            # woken by a submission, put its claim into the same transaction.
+            await asyncio.sleep(0)
+            commands = self._take()
+            if not self._waiting and not self._closing:
+                self._wake.clear()
+            if commands:
+                await self._round(commands)
+                self._pending -= sum(command.weight for command in commands)
+
+    def _take(self) -> list[Command]:
+        commands: list[Command] = []
+        weight = 0
+        while self._waiting and (not commands or weight + self._waiting[0].weight <= ROUND_WEIGHT):
+            command = self._waiting.popleft()
+            weight += command.weight
+            commands.append(command)
+        return commands
+
+    async def _round(self, commands: list[Command]) -> None:
+        try:
+            results = await self._transact(commands)
+        except Exception as error:
+            if len(commands) == 1:
+                _answer(commands[0], error)
+                return
+            for command in commands:
+                await self._round([command])
+            return
+        for command, result in zip(commands, results, strict=True):
+            _answer(command, result)
+
+
+def _answer(command: Command, result: Any) -> None:
+    if command.future.done():  # the caller gave up waiting; what was stored stays stored
+        return
+    if isinstance(result, Exception):
+        command.future.set_exception(result)
+    else:
+        command.future.set_result(result)

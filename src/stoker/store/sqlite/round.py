@@ -1,0 +1,609 @@
+"""One transaction of the embedded store: many commands, each verb in its turn.
+
+The order of the verbs matters. Reports come before claims, so that what a report sets free can be claimed at once; jobs to
+insert are resolved before the claim and written after it, so that a job which finds a free worker is written once, as
+already claimed, by the same planner and under the same fence as any other.
+
+A round changes the database and collects what it means for the store's memory (lanes, counters); the store takes that over
+only after the commit, so a round that fails leaves no trace.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import apsw
+import msgspec
+from msgspec.structs import astuple, replace
+
+from stoker.domain import lifecycle
+from stoker.domain.errors import IdempotencyMismatch
+from stoker.domain.job import COLUMNS, Job
+from stoker.domain.lifecycle import Status
+from stoker.domain.placement import Lane, WorkerView, capacity, plan, serves
+from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of, decide, problem
+from stoker.store import queries
+from stoker.store.base import (
+    Accepted,
+    ClaimRequest,
+    Expired,
+    Finish,
+    Grant,
+    Granted,
+    JobFilter,
+    Lost,
+    Renewal,
+    Retention,
+    Session,
+    Start,
+    Submission,
+)
+
+Q: Final = queries.load("stoker.store.sqlite")
+COLUMN_LIST: Final = ", ".join(COLUMNS)
+ROWS_PER_STATEMENT: Final = 50
+HEADS_MAX: Final = 2_000
+
+_HEADS = Q["claim_heads"].format(columns=COLUMN_LIST)
+_BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
+_BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
+_OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
+_INSERT = Q["insert_jobs"].format(columns=COLUMN_LIST, rows="(" + ", ".join("?" * len(COLUMNS)) + ")")
+
+
+class Memory:
+    """What the store keeps in memory between rounds; all of it can be rebuilt from the file.
+
+    `active` holds every lane that may have queued jobs. It may hold more: a lane is dropped when a look finds it empty.
+    """
+
+    def __init__(self) -> None:
+        self.lanes: dict[Lane, int] = {}
+        self.lane_of: dict[int, Lane] = {}
+        self.active: set[int] = set()
+        self.next_seq = 1
+
+    def load(self, db: apsw.Connection) -> None:
+        for id, *fields in db.execute(Q["all_lanes"]):
+            self.add_lane(Lane(*fields), int(id))
+        self.active = {int(row[0]) for row in db.execute(Q["active_lanes"])}
+        (last,) = db.execute(Q["last_seq"]).fetchone() or (0,)
+        self.next_seq = int(last) + 1
+
+    def add_lane(self, lane: Lane, id: int) -> None:
+        self.lanes[lane] = id
+        self.lane_of[id] = lane
+
+
+class Round:
+    def __init__(self, db: apsw.Connection, memory: Memory, now: int) -> None:
+        self._db = db
+        self._memory = memory
+        self._now = now
+        self._deltas: Counter[tuple[str, str, str]] = Counter()
+        self._woken: set[int] = set()
+        self._emptied: set[int] = set()
+        self._lanes: dict[Lane, int] = {}
+        self._seq = memory.next_seq
+        self._fresh: list[Job] = []
+        self._fresh_claimed: dict[int, Job] = {}
+
+    # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
+        """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
+        results: list[Any] = [None] * len(calls)
+        for verb, method in VERBS.items():
+            places = [place for place, (name, _) in enumerate(calls) if name == verb]
+            if places:
+                answers = method(self, [calls[place][1] for place in places])
+                for place, answer in zip(places, answers, strict=True):
+                    results[place] = answer
+        self._write_fresh()
+        self._write_counts()
+        return results
+
+    def commit_to_memory(self) -> None:
+        """Called after the commit: the memory follows the file."""
+        memory = self._memory
+        for lane, id in self._lanes.items():
+            memory.add_lane(lane, id)
+        memory.active -= self._emptied - self._woken
+        memory.active |= self._woken
+        memory.next_seq = self._seq
+
+    def _write_counts(self) -> None:
+        rows = [(*key, count) for key, count in sorted(self._deltas.items()) if count]
+        if rows:
+            self._db.executemany(Q["add_count"], rows)
+
+    def _count(self, job: Job | Claim, leaves: Status, enters: Status) -> None:
+        self._deltas[job.queue, job.type, leaves] -= 1
+        self._deltas[job.queue, job.type, enters] += 1
+
+    def _count_all(self, jobs: Iterable[Job | Claim], leaves: Status, enters: Status) -> None:
+        for (queue, type), number in Counter((job.queue, job.type) for job in jobs).items():
+            self._deltas[queue, type, leaves] -= number
+            self._deltas[queue, type, enters] += number
+
+    def _changed(self, statement: str, *values: Any) -> bool:
+        self._db.execute(statement, values)
+        return self._db.changes() > 0
+
+    def _by_seq(self, seq: int) -> Job | None:
+        row = self._db.execute(_BY_SEQ, (seq,)).fetchone()
+        return None if row is None else Job(*row)
+
+    def _by_id(self, id: str) -> Job | None:
+        row = self._db.execute(_BY_ID, (id,)).fetchone()
+        return None if row is None else Job(*row)
+
+    # ── insert ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
+        keys: dict[tuple[str, str], tuple[bytes, Job]] = {}
+        return [self._insert_call(call, keys) for call in calls]
+
+    def _insert_call(
+        self, call: Sequence[Submission], keys: dict[tuple[str, str], tuple[bytes, Job]]
+    ) -> list[Accepted] | Exception:
+        """All of one call or, when a key was used for something else, nothing of it."""
+        accepted: list[Accepted] = []
+        fresh: list[Job] = []
+        new_keys: dict[tuple[str, str], tuple[bytes, Job]] = {}
+        rows: list[tuple[str, str, bytes, str, int]] = []
+        for submission in call:
+            key = submission.key
+            if key is not None:
+                name = (key.client, key.key)
+                known = new_keys.get(name) or keys.get(name) or self._known_key(name)
+                if known is not None:
+                    digest, job = known
+                    if digest != key.digest:
+                        return IdempotencyMismatch(key.key)
+                    accepted.append(Accepted(job, True))
+                    continue
+            job = self._place(submission.job)
+            fresh.append(job)
+            if key is not None:
+                new_keys[key.client, key.key] = (key.digest, job)
+                rows.append((key.client, key.key, key.digest, job.id, key.expires_at))
+            accepted.append(Accepted(job, False))
+        self._fresh += fresh
+        keys.update(new_keys)
+        if rows:
+            self._db.executemany(Q["put_key"], rows)
+        return accepted
+
+    def _known_key(self, name: tuple[str, str]) -> tuple[bytes, Job] | None:
+        row = self._db.execute(Q["get_key"], (*name, self._now)).fetchone()
+        job = None if row is None else self._by_id(str(row[1]))
+        return None if row is None or job is None else (bytes(row[0]), job)
+
+    def _place(self, job: Job) -> Job:
+        lane = Lane(job.queue, job.type, job.labels, job.thread_demand, job.group_key, job.concurrency_key)
+        job = replace(job, seq=self._seq, lane_id=self._lane_id(lane))
+        self._seq += 1
+        return job
+
+    def _lane_id(self, lane: Lane) -> int:
+        id = self._memory.lanes.get(lane) or self._lanes.get(lane)
+        if id is None:
+            id = len(self._memory.lanes) + len(self._lanes) + 1
+            self._lanes[lane] = id
+            self._db.execute(Q["insert_lane"], (id, *astuple(lane)))
+        return id
+
+    def _write_fresh(self) -> None:
+        if not self._fresh:
+            return
+        claimed = self._fresh_claimed
+        jobs = [claimed.get(job.seq, job) for job in self._fresh]
+        self._db.executemany(_INSERT, map(astuple, jobs))
+        self._deltas.update([(job.queue, job.type, job.status) for job in jobs])
+        self._woken.update([job.lane_id for job in jobs if job.status == "queued"])
+
+    # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def claim(self, calls: list[ClaimRequest]) -> list[Granted]:
+        return [self._claim(call) for call in calls]
+
+    def _claim(self, request: ClaimRequest) -> Granted:
+        serving = self._eligible_lanes(request.workers)
+        if not serving:
+            return Granted([], request.cursor)
+        candidates = self._candidates(serving, request)
+        chosen = plan(
+            candidates,
+            serving,
+            now=self._now,
+            policy=request.policy,
+            cursor=request.cursor,
+            run_us=request.run_us,
+        )
+        stored: list[tuple[int, str, int, int]] = []
+        grants: list[Grant] = []
+        for placed in chosen.placed:
+            job = replace(
+                placed.job,
+                status="running",
+                claim_id=placed.job.claim_id + 1,
+                attempt=placed.job.attempt + 1,
+                worker_id=placed.session_id,
+                threads_granted=placed.threads,
+                claimed_at=self._now,
+                started_at=None,
+            )
+            grants.append(Grant(job, placed.session_id))
+            if job.seq >= self._memory.next_seq:
+                self._fresh_claimed[job.seq] = job
+            else:
+                stored.append((job.seq, placed.session_id, placed.threads, self._now))
+        self._count_all(
+            (p.job for p in chosen.placed if p.job.seq < self._memory.next_seq), "queued", "running"
+        )
+        changed = self._write_rows(Q["claim_jobs"], stored)
+        if changed != len(
+            stored
+        ):  # impossible inside one transaction; if it happens, nothing may be handed out
+            raise RuntimeError(f"claimed {changed} of {len(stored)} planned jobs")
+        return Granted(grants, chosen.cursor)
+
+    def _eligible_lanes(self, workers: list[WorkerView]) -> dict[int, list[WorkerView]]:
+        lanes = self._memory.active | self._woken
+        lanes |= {job.lane_id for job in self._fresh if job.status == "queued"}
+        eligible: dict[int, list[WorkerView]] = {}
+        for id in lanes:
+            lane = self._memory.lane_of.get(id) or self._lane_named(id)
+            serving = [worker for worker in workers if serves(worker, lane)]
+            if any(worker.present for worker in serving):
+                eligible[id] = serving
+        return eligible
+
+    def _lane_named(self, id: int) -> Lane:
+        return next(lane for lane, number in self._lanes.items() if number == id)
+
+    def _candidates(self, serving: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Job]:
+        """The heads of the lanes, those in the file and those of this round, in running order."""
+        found: list[Job] = []
+        for id, workers in serving.items():
+            lane = self._memory.lane_of.get(id) or self._lane_named(id)
+            room = min(capacity(workers, request.run_us.get(lane.type)), HEADS_MAX)
+            # A large job is read even when nothing is free: it may have earned a reservation.
+            room = max(room, 1 if lane.thread_demand > 1 else 0)
+            if room:
+                found += self._heads(id, room)
+        found += [job for job in self._fresh if job.status == "queued" and job.lane_id in serving]
+        found.sort(key=_running_order)
+        return found
+
+    def _heads(self, lane_id: int, room: int) -> list[Job]:
+        if lane_id not in self._memory.active and lane_id not in self._woken:
+            return []
+        heads = [Job(*row) for row in self._db.execute(_HEADS, (lane_id, room))]
+        if not heads:
+            self._emptied.add(lane_id)
+        return heads
+
+    def _write_rows(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
+        """Run a multi-row statement over all rows in as few steps as the statement's size allows; rows changed."""
+        changed = 0
+        for first in range(0, len(rows), ROWS_PER_STATEMENT):
+            chunk = rows[first : first + ROWS_PER_STATEMENT]
+            sql = statement.format(rows=_placeholders(len(chunk), len(chunk[0])))
+            self._db.execute(sql, [value for row in chunk for value in row])
+            changed += self._db.changes()
+        return changed
+
+    # ── start and finish ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def started(self, calls: list[Sequence[Start]]) -> list[None]:
+        rows = [(start.claim.seq, start.claim.claim_id, start.started_at) for call in calls for start in call]
+        self._db.executemany(Q["start_job"], rows)
+        return [None] * len(calls)
+
+    def finish(self, calls: list[Sequence[Finish]]) -> list[list[Status | None]]:
+        completed = [item for call in calls for item in call if item.outcome.event == "completed"]
+        stale = self._complete(completed)
+        return [[self._finished(item, stale) for item in call] for call in calls]
+
+    def _finished(self, item: Finish, stale: set[tuple[int, int]]) -> Status | None:
+        if item.outcome.event == "completed":
+            return None if (item.claim.seq, item.claim.claim_id) in stale else "completed"
+        return self._end_attempt(item.claim, item.outcome)
+
+    def _complete(self, items: list[Finish]) -> set[tuple[int, int]]:
+        """Write many completions; the (seq, claim) pairs that were refused."""
+        rows = [_completion(item.claim, item.outcome, self._now) for item in items]
+        refused: set[tuple[int, int]] = set()
+        for first in range(0, len(rows), ROWS_PER_STATEMENT):
+            chunk = rows[first : first + ROWS_PER_STATEMENT]
+            claims = [item.claim for item in items[first : first + ROWS_PER_STATEMENT]]
+            self._db.execute("SAVEPOINT completions")
+            if self._write_rows(Q["complete_jobs"], chunk) == len(chunk):
+                self._db.execute("RELEASE completions")
+                self._count_all(claims, "running", "completed")
+            else:  # somebody in here is stale: find out who, one by one
+                self._db.execute("ROLLBACK TO completions")
+                self._db.execute("RELEASE completions")
+                refused |= self._complete_singly(chunk, claims)
+        return refused
+
+    def _complete_singly(self, rows: list[tuple[Any, ...]], claims: list[Claim]) -> set[tuple[int, int]]:
+        refused: set[tuple[int, int]] = set()
+        for row, claim in zip(rows, claims, strict=True):
+            if self._write_rows(Q["complete_jobs"], [row]):
+                self._count(claim, "running", "completed")
+            elif not self._same_end_again(claim, "completed"):
+                refused.add((claim.seq, claim.claim_id))
+        return refused
+
+    def _same_end_again(self, claim: Claim, status: Status) -> bool:
+        """Whether this very claim already ended the job this way: a report that was sent twice, not a stale one."""
+        job = self._by_seq(claim.seq)
+        return job is not None and job.claim_id == claim.claim_id and job.status == status
+
+    def _end_attempt(self, claim: Claim, outcome: Outcome) -> Status | None:
+        """End an attempt that did not complete its job."""
+        job = self._by_seq(claim.seq)
+        if job is None or job.claim_id != claim.claim_id or job.status != "running":
+            return self._repeated_end(job, claim, outcome)
+        ended = after_attempt(job, outcome, self._now)
+        written = self._changed(
+            Q["end_attempt"],
+            ended.seq,
+            ended.claim_id,
+            ended.status,
+            ended.attempt,
+            ended.crashes,
+            ended.run_at,
+            ended.started_at,
+            ended.completed_at,
+            ended.worker_id,
+            ended.threads_granted,
+            ended.claimed_at,
+            ended.cpu_us,
+            ended.peak_memory_kb,
+            ended.error,
+        )
+        if not written:
+            return None
+        self._record_attempt(job, outcome, ended.status)
+        self._count(job, "running", ended.status)
+        if ended.status == "queued":
+            self._woken.add(job.lane_id)
+        return ended.status
+
+    def _repeated_end(self, job: Job | None, claim: Claim, outcome: Outcome) -> Status | None:
+        """The answer that was given before, when this attempt already ended this way; None for a stale claim."""
+        if job is None:
+            return None
+        row = self._db.execute(Q["attempt_kind"], (claim.seq, claim.claim_id)).fetchone()
+        if row is None or row[0] != outcome.kind or job.claim_id != claim.claim_id:
+            return None
+        return job.status
+
+    def _record_attempt(self, job: Job, outcome: Outcome, status: Status) -> None:
+        delay = outcome.delay_us if status == "scheduled" else None
+        self._db.execute(
+            Q["insert_attempt"],
+            (
+                job.seq,
+                job.claim_id,
+                job.attempt,
+                job.worker_id,
+                job.claimed_at,
+                outcome.started_at or job.started_at,
+                outcome.finished_at or self._now,
+                outcome.kind,
+                outcome.kind != "handed_back",
+                outcome.error,
+                delay,
+                outcome.cpu_us,
+                outcome.peak_memory_kb,
+            ),
+        )
+
+    # ── sessions and leases ────────────────────────────────────────────────────────────────────────────────────────
+
+    def open_session(self, calls: list[Session]) -> list[bool]:
+        return [self._open_session(call) for call in calls]
+
+    def _open_session(self, session: Session) -> bool:
+        known = self._db.execute(Q["session_status"], (session.id,)).fetchone()
+        if known is not None and known[0] in ("lost", "gone"):
+            return False
+        self._db.execute(
+            Q["upsert_session"],
+            (
+                session.id,
+                session.name,
+                session.threads,
+                _json(session.types),
+                None if session.queues is None else _json(session.queues),
+                _json(session.labels),
+                session.status,
+                self._now,
+                self._now,
+                session.threads_used,
+                session.endpoint,
+                session.host,
+                session.pid,
+            ),
+        )
+        return True
+
+    def renew(self, calls: list[Sequence[Renewal]]) -> list[list[bool]]:
+        return [
+            [
+                self._changed(Q["renew_session"], item.session_id, self._now, item.threads_used)
+                for item in call
+            ]
+            for call in calls
+        ]
+
+    def set_session_status(self, calls: list[tuple[str, str]]) -> list[bool]:
+        return [self._changed(Q["set_session_status"], *call) for call in calls]
+
+    def expire(self, calls: list[tuple[int, RetryPolicy]]) -> list[Expired]:
+        return [self._expire(*call) for call in calls]
+
+    def _expire(self, silent_us: int, policy: RetryPolicy) -> Expired:
+        silent = [str(row[0]) for row in self._db.execute(Q["silent_sessions"], (self._now - silent_us,))]
+        for id in silent:
+            self._db.execute(Q["set_session_status"], (id, "lost"))
+        live = {row[0] for row in self._db.execute(Q["live_sessions"])}
+        holders = [str(row[0]) for row in self._db.execute(Q["running_sessions"])]
+        losses = [lost for id in holders if id not in live for lost in self._lose(id, policy)]
+        return Expired(silent, losses)
+
+    def _lose(self, session_id: str, policy: RetryPolicy) -> list[Lost]:
+        losses: list[Lost] = []
+        for row in self._db.execute(_OF_SESSION, (session_id,)).fetchall():
+            claim = claim_of(Job(*row))
+            event, _ = decide("lost", claim, policy, 0.0)
+            error = problem("lost", f"worker session {session_id} fell silent while it ran this job")
+            status = self._end_attempt(claim, Outcome(event, "lost", error=error, finished_at=self._now))
+            if status is not None:
+                losses.append(Lost(claim, status))
+        return losses
+
+    # ── waiting jobs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def promote(self, calls: list[int]) -> list[int]:
+        return [self._promote(call) for call in calls]
+
+    def _promote(self, limit: int) -> int:
+        due = self._db.execute(Q["due_jobs"], (self._now, limit)).fetchall()
+        self._db.executemany(Q["promote_job"], [(row[0],) for row in due])
+        for _, lane_id, queue, type in due:
+            self._woken.add(lane_id)
+            self._deltas[queue, type, "scheduled"] -= 1
+            self._deltas[queue, type, "queued"] += 1
+        return len(due)
+
+    def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
+        return [[self._cancel(id) for id in call] for call in calls]
+
+    def _cancel(self, id: str) -> Job | None:
+        job = self._by_id(id)
+        if job is None:
+            return None
+        if lifecycle.after(job.status, "cancel_requested") is not None:
+            self._db.execute(Q["request_cancel"], (job.seq, self._now))
+        elif self._changed(Q["cancel_waiting"], job.seq, self._now):
+            self._count(job, job.status, "cancelled")
+        return self._by_seq(job.seq)
+
+    def replay(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
+        return [[self._replay(self._by_id(id)) for id in call] for call in calls]
+
+    def _replay(self, job: Job | None) -> Job | None:
+        if job is None:
+            return None
+        statement = Q["hurry_job"] if job.status == "scheduled" else Q["replay_job"]
+        if self._changed(statement, job.seq, self._now):
+            self._count(job, job.status, "queued")
+            self._woken.add(job.lane_id)
+        return self._by_seq(job.seq)
+
+    def replay_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
+        return [
+            sum(self._replay(self._by_seq(seq)) is not None for seq in self._dead(*call)) for call in calls
+        ]
+
+    def discard(self, calls: list[Sequence[str]]) -> list[int]:
+        return [sum(self._discard(self._by_id(id)) for id in call) for call in calls]
+
+    def discard_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
+        return [sum(self._discard(self._by_seq(seq)) for seq in self._dead(*call)) for call in calls]
+
+    def _discard(self, job: Job | None) -> bool:
+        return job is not None and self._changed(Q["discard_job"], job.seq, self._now)
+
+    def _dead(self, filter: JobFilter, limit: int) -> list[int]:
+        where, values = filter_sql(replace(filter, status=None, dead_letters=False))
+        sql = Q["dead_letters"].format(where=where)
+        return [int(row[0]) for row in self._db.execute(sql, (*values, limit)).fetchall()]
+
+    # ── upkeep ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def purge(self, calls: list[tuple[Retention, int]]) -> list[int]:
+        return [self._purge(*call) for call in calls]
+
+    def _purge(self, retention: Retention, limit: int) -> int:
+        purged = 0
+        for status, age in (
+            ("completed", retention.completed_us),
+            ("cancelled", retention.completed_us),
+            ("failed", retention.failed_us),
+        ):
+            rows = self._db.execute(Q["expired_jobs"], (status, self._now - age, limit - purged)).fetchall()
+            self._db.executemany(Q["delete_job"], [(row[0],) for row in rows])
+            self._db.executemany(Q["delete_attempts"], [(row[0],) for row in rows])
+            for _, queue, type, left in rows:
+                self._deltas[queue, type, left] -= 1
+            purged += len(rows)
+        self._db.execute(Q["purge_keys"], (self._now, limit))
+        self._db.execute(Q["purge_sessions"], (self._now - retention.sessions_us,))
+        return purged
+
+
+VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
+    "open_session": Round.open_session,
+    "renew": Round.renew,
+    "set_session_status": Round.set_session_status,
+    "started": Round.started,
+    "finish": Round.finish,
+    "expire": Round.expire,
+    "cancel": Round.cancel,
+    "replay": Round.replay,
+    "replay_where": Round.replay_where,
+    "discard": Round.discard,
+    "discard_where": Round.discard_where,
+    "promote": Round.promote,
+    "purge": Round.purge,
+    "insert": Round.insert,
+    "claim": Round.claim,
+}
+
+
+def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
+    """A WHERE clause and its values. The status is a literal, because only then SQLite uses a partial index."""
+    clauses: list[str] = []
+    values: list[Any] = []
+    if filter.dead_letters:
+        clauses.append("status = 'failed' AND discarded_at IS NULL")
+    elif filter.status is not None:
+        clauses.append(f"status = '{lifecycle.STATUSES[lifecycle.STATUSES.index(filter.status)]}'")
+    for column in ("type", "queue", "priority", "name"):
+        value = getattr(filter, column)
+        if value is not None:
+            clauses.append(f"{column} = ?")
+            values.append(value)
+    return " AND ".join(clauses) or "1", values
+
+
+def _completion(claim: Claim, outcome: Outcome, now: int) -> tuple[Any, ...]:
+    return (
+        claim.seq,
+        claim.claim_id,
+        outcome.started_at or claim.claimed_at,
+        outcome.finished_at or now,
+        outcome.cpu_us,
+        outcome.peak_memory_kb,
+        outcome.result,
+    )
+
+
+def _running_order(job: Job) -> tuple[int, int]:
+    return job.rank, job.seq
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _placeholders(rows: int, columns: int) -> str:
+    one = "(" + ", ".join("?" * columns) + ")"
+    return ", ".join([one] * rows)

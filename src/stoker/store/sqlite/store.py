@@ -1,0 +1,206 @@
+"""The embedded store: `stoker.store.base.Store` over one SQLite file."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+
+from stoker.clock import Clock
+from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import Job, PriorityOrder
+from stoker.domain.lifecycle import Status
+from stoker.domain.retry import Claim, RetryPolicy
+from stoker.store.base import (
+    Accepted,
+    Attempt,
+    ClaimRequest,
+    Count,
+    Expired,
+    Finish,
+    Granted,
+    JobFilter,
+    JobQuery,
+    Page,
+    Renewal,
+    Retention,
+    Session,
+    Start,
+    Submission,
+)
+from stoker.store.group_commit import Command, GroupCommit
+from stoker.store.sqlite import database
+from stoker.store.sqlite.reads import Reader
+from stoker.store.sqlite.round import Memory, Q, Round
+from stoker.store.sqlite.writer import InlineWriter, ThreadWriter, Writer
+
+DEFAULT_MAX_PENDING: Final = 100_000
+
+
+class SqliteStore:
+    """Open with `await SqliteStore.open(path, …)`; it must be made inside a running event loop."""
+
+    def __init__(
+        self,
+        path: Path,
+        lock: database.FileLock,
+        db: apsw.Connection,
+        clock: Clock,
+        *,
+        threads: bool,
+        max_pending: int,
+    ) -> None:
+        self._lock = lock
+        self._db = db
+        self._clock = clock
+        self._memory = Memory()
+        self._memory.load(db)
+        self._writer: Writer = ThreadWriter(db) if threads else InlineWriter(db)
+        self._reads = database.open_reader(path)
+        self._reader = Reader(self._reads)
+        self._lists = database.open_reader(path)
+        self._list_reader = Reader(self._lists)
+        self._list_thread = ThreadPoolExecutor(1, thread_name_prefix="stoker-list") if threads else None
+        self._group = GroupCommit(self._transact, max_pending=max_pending)
+
+    @classmethod
+    async def open(
+        cls,
+        path: Path,
+        clock: Clock,
+        *,
+        priority_order: PriorityOrder = "lowest_first",
+        threads: bool = True,
+        max_pending: int = DEFAULT_MAX_PENDING,
+    ) -> "SqliteStore":
+        """Take the file, bring it up to date and check that it was made for the same priority order."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = database.FileLock(path)
+        try:
+            db = database.open_writer(path)
+            database.migrate(db)
+            _check_priority_order(db, priority_order)
+            return cls(path, lock, db, clock, threads=threads, max_pending=max_pending)
+        except apsw.Error as error:
+            lock.release()
+            raise StoreUnavailable(f"cannot open {path}: {error}") from error
+        except BaseException:
+            lock.release()
+            raise
+
+    def now_us(self) -> int:
+        return self._clock.now_us()
+
+    async def _transact(self, commands: Sequence[Command]) -> Sequence[Any]:
+        calls = [(command.verb, command.argument) for command in commands]
+        round = Round(self._db, self._memory, self.now_us())
+        results = await self._writer.transact(lambda: round.run(calls))
+        round.commit_to_memory()
+        return results
+
+    async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
+        result: list[Accepted] = await self._group.call(
+            "insert", submissions, weight=len(submissions), bounded=True
+        )
+        return result
+
+    async def claim(self, request: ClaimRequest) -> Granted:
+        result: Granted = await self._group.call("claim", request)
+        return result
+
+    async def started(self, starts: Sequence[Start]) -> None:
+        await self._group.call("started", starts, weight=len(starts))
+
+    async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
+        result: list[Status | None] = await self._group.call("finish", finishes, weight=len(finishes))
+        return result
+
+    async def open_session(self, session: Session) -> bool:
+        return bool(await self._group.call("open_session", session))
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
+        result: list[bool] = await self._group.call("renew", renewals, weight=len(renewals))
+        return result
+
+    async def set_session_status(self, session_id: str, status: str) -> bool:
+        return bool(await self._group.call("set_session_status", (session_id, status)))
+
+    async def expire(self, silent_us: int, policy: RetryPolicy) -> Expired:
+        result: Expired = await self._group.call("expire", (silent_us, policy))
+        return result
+
+    async def promote(self, limit: int) -> int:
+        return int(await self._group.call("promote", limit))
+
+    async def cancel(self, ids: Sequence[str]) -> list[Job | None]:
+        result: list[Job | None] = await self._group.call("cancel", ids, weight=len(ids))
+        return result
+
+    async def replay(self, ids: Sequence[str]) -> list[Job | None]:
+        result: list[Job | None] = await self._group.call("replay", ids, weight=len(ids))
+        return result
+
+    async def replay_where(self, filter: JobFilter, limit: int) -> int:
+        return int(await self._group.call("replay_where", (filter, limit), weight=limit))
+
+    async def discard(self, ids: Sequence[str]) -> int:
+        return int(await self._group.call("discard", ids, weight=len(ids)))
+
+    async def discard_where(self, filter: JobFilter, limit: int) -> int:
+        return int(await self._group.call("discard_where", (filter, limit), weight=limit))
+
+    async def purge(self, retention: Retention, limit: int) -> int:
+        return int(await self._group.call("purge", (retention, limit), weight=limit))
+
+    async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
+        return [self._reader.claim(*key) for key in keys]
+
+    async def held(self, session_id: str) -> list[Claim]:
+        return self._reader.held(session_id)
+
+    async def next_due_at(self) -> int | None:
+        return self._reader.next_due_at()
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        return [self._reader.get(id) for id in ids]
+
+    async def attempts(self, id: str) -> list[Attempt]:
+        return self._reader.attempts(id)
+
+    async def counts(self) -> list[Count]:
+        return self._reader.counts()
+
+    async def sessions(self) -> list[Session]:
+        return self._reader.sessions()
+
+    async def known_key(self, client: str, key: str) -> bool:
+        return self._reader.known_key(client, key, self.now_us())
+
+    async def page(self, query: JobQuery) -> Page:
+        if self._list_thread is None:
+            return self._list_reader.page(query)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._list_thread, self._list_reader.page, query)
+
+    async def close(self) -> None:
+        await self._group.close()
+        self._writer.close()
+        if self._list_thread is not None:
+            self._list_thread.shutdown(wait=True)
+        for db in (self._reads, self._lists, self._db):
+            db.close()
+        self._lock.release()
+
+
+def _check_priority_order(db: apsw.Connection, order: PriorityOrder) -> None:
+    """Ranks are stored, so a file made for one order must not be served in the other."""
+    row = db.execute(Q["get_meta"], ("priority_order",)).fetchone()
+    if row is None:
+        db.execute(Q["put_meta"], ("priority_order", order))
+    elif row[0] != order:
+        raise StoreUnavailable(
+            f"this database was made with PRIORITY_ORDER={row[0]}, and PRIORITY_ORDER={order} is set now; "
+            "set it back, or start with an empty database"
+        )

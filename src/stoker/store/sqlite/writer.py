@@ -1,0 +1,91 @@
+"""Where transactions run: the statements on the caller's thread, the commit on a thread of its own.
+
+The statements of a round are short and hold the interpreter anyway, so a second thread would only make two threads fight
+over it (docs/decisions/0002). The commit waits for the disk, so it goes to the writer's thread and the event
+loop goes on serving while the disk works. The connection is never used by both at once: a round awaits its commit
+before the next begins.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+import apsw
+
+from stoker.domain.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+
+class Writer(Protocol):
+    async def transact(self, work: Callable[[], T]) -> T:
+        """Run `work` inside one transaction; return its value once it is durable. If anything fails nothing was done."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ThreadWriter:
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+        self._thread: Executor = ThreadPoolExecutor(1, thread_name_prefix="stoker-commit")
+
+    async def transact(self, work: Callable[[], T]) -> T:
+        loop = asyncio.get_running_loop()
+        try:
+            await self._begin(loop)
+            try:
+                result = work()
+                await loop.run_in_executor(self._thread, self._db.execute, "COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+        except apsw.Error as error:
+            raise StoreUnavailable(
+                f"the database refused the transaction ({error}); nothing was changed"
+            ) from error
+        return result
+
+    async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Nobody else writes to this file in normal life, so the lock is free; when somebody does (a shell, a backup),
+        # the wait for it must not stop the event loop.
+        self._db.set_busy_timeout(0)
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError:
+            self._db.set_busy_timeout(5_000)
+            await loop.run_in_executor(self._thread, self._db.execute, "BEGIN IMMEDIATE")
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True)
+
+
+class InlineWriter:
+    """Everything on the caller's thread: for tests and simulation, where threads would make time unreal."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    async def transact(self, work: Callable[[], T]) -> T:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                result = work()
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except apsw.Error as error:
+            raise StoreUnavailable(
+                f"the database refused the transaction ({error}); nothing was changed"
+            ) from error
+        return result
+
+    def close(self) -> None:
+        pass

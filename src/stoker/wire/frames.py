@@ -1,0 +1,159 @@
+"""The frames between a worker and a coordinator.
+
+A worker dials the coordinator and says `Hello`; the coordinator answers `Welcome` or `Refused`. Then both send when they
+have something to say. Nothing here is trusted: every frame is decoded into these types or refused.
+
+The lease belongs to the session. A worker that sent a `Heartbeat` and got `Renewed` may go on until `lease_seconds` after the
+moment it *sent* that heartbeat, by its own monotonic clock; without one it must have killed what it runs by then.
+A `Reports` frame is kept by the worker until an `Ack` names its number, and sent again after a reconnect.
+
+Binary frames are MessagePack; text frames are the same in JSON, where payload, result and error stand inline. Durations travel,
+points in time do not: the two clocks need not agree.
+"""
+
+from typing import Final
+
+import msgspec
+
+from stoker.domain.job import Ident, Label, Threads
+from stoker.domain.retry import Kind
+
+PROTOCOL: Final = 1
+MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
+MAX_ASSIGN_FRAME_BYTES: Final = 8 * 1024 * 1024
+"""What a worker must be able to take: one assignment with the largest payload fits."""
+
+
+class Frame(msgspec.Struct, frozen=True, tag_field="frame", tag=str.lower, forbid_unknown_fields=True):
+    pass
+
+
+class ClaimRef(msgspec.Struct, frozen=True):
+    id: str
+    claim_id: int
+
+
+# ── worker → coordinator ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Hello(Frame):
+    protocol: int
+    session: Ident
+    name: Label
+    threads: Threads
+    types: list[Ident]
+    queues: list[Ident] | None = None
+    labels: dict[Ident, Label] = {}
+    host: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    draining: bool = False
+
+
+class Heartbeat(Frame):
+    """`held` names everything assigned and not yet reported: what is not in it was lost on the way."""
+
+    number: int
+    threads_used: int
+    held: list[ClaimRef]
+    draining: bool = False
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an attempt ended. `started_us` and `finished_us` are how long ago that was when the frame was sent."""
+
+    id: str
+    claim_id: int
+    kind: Kind
+    result: bytes | None = None
+    error: bytes | None = None
+    started_us: int | None = None
+    finished_us: int = 0
+    cpu_us: int | None = None
+    peak_memory_kb: int | None = None
+
+
+class Reports(Frame):
+    number: int
+    reports: list[Report]
+
+
+class StartNote(msgspec.Struct, frozen=True):
+    id: str
+    claim_id: int
+    started_us: int
+
+
+class Started(Frame):
+    starts: list[StartNote]
+
+
+class Goodbye(Frame):
+    """The worker is done and holds nothing."""
+
+
+# ── coordinator → worker ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Welcome(Frame):
+    protocol: int
+    session: str
+    heartbeat_seconds: float
+    lease_seconds: float
+    max_result_bytes: int
+
+
+class Refused(Frame):
+    """`new_session`: this session was given up for lost; kill what runs and come back as a new one."""
+
+    reason: str
+    new_session: bool = False
+
+
+class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
+    id: str
+    claim_id: int
+    type: str
+    payload: bytes
+    attempt: int = 1
+    max_attempts: int = 1
+    threads: int = 1
+    timeout_sec: float | None = None
+    name: str | None = None
+    queue: str = "default"
+    metadata: dict[str, str] = {}
+
+
+class Assign(Frame):
+    jobs: list[Assignment]
+
+
+class Renewed(Frame):
+    number: int
+
+
+class Ack(Frame):
+    """The reports of this number are stored; those listed came too late, a later claim owns the job."""
+
+    number: int
+    stale: list[ClaimRef] = []
+
+
+class Cancel(Frame):
+    """Somebody cancelled these: end them and report `cancelled`."""
+
+    claims: list[ClaimRef]
+
+
+class Drop(Frame):
+    """These belong to somebody else now: end them and report nothing."""
+
+    claims: list[ClaimRef]
+
+
+class Drain(Frame):
+    """Take no more work, finish what runs, hand back the rest, say goodbye."""
+
+
+FromWorker = Hello | Heartbeat | Reports | Started | Goodbye
+ToWorker = Welcome | Refused | Assign | Renewed | Ack | Cancel | Drop | Drain

@@ -1,0 +1,128 @@
+"""The worker's line to a coordinator: dial, say hello, carry frames, dial again.
+
+It tries the addresses in turn, with a growing, jittered pause after each full round, for ever: a coordinator that is away comes back, and the lease
+decides what the worker may still run meanwhile.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+import structlog
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
+
+from stoker.wire import codec
+from stoker.wire.frames import MAX_ASSIGN_FRAME_BYTES, Frame, Hello, Refused, ToWorker, Welcome
+
+PATH: Final = "/workers/connect"
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 2.0
+OPEN_SECONDS: Final = 5.0
+WELCOME_SECONDS: Final = 10.0
+
+log = structlog.get_logger()
+
+
+class NotAllowed(Exception):
+    """The coordinator does not let this worker in, and trying again will not help."""
+
+
+class SessionLost(Exception):
+    """The coordinator gave this session up: whatever it ran belongs to somebody else now."""
+
+
+class Link:
+    """One open connection."""
+
+    def __init__(self, socket: ClientConnection, url: str) -> None:
+        self._socket = socket
+        self.url = url
+
+    async def send(self, frame: Frame) -> None:
+        await self._socket.send(codec.encode(frame))
+
+    async def frames(self) -> AsyncIterator[ToWorker]:
+        """What the coordinator says, until the connection ends."""
+        try:
+            async for data in self._socket:
+                yield codec.decode_to_worker(data)
+        except (WebSocketException, codec.BadFrame) as error:
+            log.warning("coordinator_connection_lost", url=self.url, detail=str(error))
+
+    async def close(self) -> None:
+        await self._socket.close()
+
+
+class Dialer:
+    def __init__(self, urls: tuple[str, ...], token: str | None) -> None:
+        self._urls = [socket_url(url) for url in urls]
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    async def dial(self, hello: Callable[[], Hello]) -> tuple[Link, Welcome]:
+        """Connect to whichever coordinator answers first. Raises `NotAllowed` or `SessionLost`."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            for url in self._urls:
+                opened = await self._try(url, hello())
+                if opened is not None:
+                    return opened
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+    async def _try(self, url: str, hello: Hello) -> tuple[Link, Welcome] | None:
+        try:
+            socket = await connect(
+                url,
+                additional_headers=self._headers,
+                max_size=MAX_ASSIGN_FRAME_BYTES,
+                open_timeout=OPEN_SECONDS,
+                compression=None,
+                ping_interval=None,  # the protocol has its own heartbeats
+                proxy=None,
+                max_queue=256,
+            )
+        except InvalidStatus as error:
+            if error.response.status_code in (401, 403):
+                raise NotAllowed(
+                    f"{url} answered {error.response.status_code}; set STOKER_TOKEN to the coordinator's token"
+                ) from error
+            log.warning("coordinator_unreachable", url=url, detail=str(error))
+            return None
+        except InvalidURI as error:
+            raise NotAllowed(f"{url} is not an address that a worker can dial: {error}") from error
+        except (OSError, TimeoutError, InvalidHandshake, WebSocketException) as error:
+            log.warning("coordinator_unreachable", url=url, detail=str(error) or type(error).__name__)
+            return None
+        link = Link(socket, url)
+        welcome = await self._introduce(link, socket, hello)
+        if welcome is None:
+            await link.close()
+            return None
+        return link, welcome
+
+    async def _introduce(self, link: Link, socket: ClientConnection, hello: Hello) -> Welcome | None:
+        try:
+            await link.send(hello)
+            async with asyncio.timeout(WELCOME_SECONDS):
+                answer = codec.decode_to_worker(await socket.recv())
+        except (WebSocketException, TimeoutError, OSError, codec.BadFrame) as error:
+            log.warning("coordinator_unreachable", url=link.url, detail=str(error) or type(error).__name__)
+            return None
+        if isinstance(answer, Welcome):
+            return answer
+        if isinstance(answer, Refused):
+            await link.close()
+            if answer.new_session:
+                raise SessionLost(answer.reason)
+            raise NotAllowed(f"{link.url} refused this worker: {answer.reason}")
+        return None
+
+
+def socket_url(url: str) -> str:
+    """`http://host:8080` → `ws://host:8080/workers/connect`."""
+    parts = urlsplit(url)
+    scheme = {"http": "ws", "https": "wss"}.get(parts.scheme, parts.scheme)
+    return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + PATH, "", ""))

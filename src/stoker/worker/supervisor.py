@@ -1,0 +1,353 @@
+"""The supervisor: receive → run → report, with a heartbeat that nothing a job does can stop.
+
+It never runs user code. It holds the session and its lease: every heartbeat that the coordinator confirms extends the lease to
+`lease_seconds` after the moment the heartbeat was *sent*. When the lease is about to end unconfirmed, everything that runs is killed,
+because by then it may be running elsewhere. Reports are kept until acknowledged and sent again on every new connection.
+
+Leaving (SIGTERM, or told to drain): take nothing more, hand back what has not started, let what runs finish within the grace
+period, hand back the rest, wait until all of that is acknowledged, say goodbye. The heartbeat goes on throughout.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from stoker.clock import SECOND
+from stoker.executors.pipe import Ready
+from stoker.executors.process import Guardian, PythonChild
+from stoker.settings import Settings
+from stoker.wire import frames
+from stoker.wire.frames import ClaimRef, Frame, Heartbeat, Hello, Report, Reports, Started, StartNote, Welcome
+from stoker.worker.connection import Dialer, Link, SessionLost
+from stoker.worker.threads import Ended, Threads
+
+TICK_SECONDS: Final = 0.05
+LEASE_MARGIN: Final = 0.1
+"""The part of the lease that is kept for killing."""
+REPORT_FRAME_BYTES: Final = 1024 * 1024
+REPORT_FRAME_JOBS: Final = 1_000
+FAREWELL_SECONDS: Final = 5.0
+
+log = structlog.get_logger()
+
+
+class StartFailed(Exception):
+    """The children cannot start: the app cannot be imported."""
+
+
+class Supervisor:
+    def __init__(
+        self, settings: Settings, dialer: Dialer, *, new_id: Callable[[], str], version: str
+    ) -> None:
+        self._settings = settings
+        self._dialer = dialer
+        self._new_id = new_id
+        self._version = version
+        self._loop = asyncio.get_running_loop()
+        self.session_id = new_id()
+        self._guardian = Guardian(self.session_id)
+        self._threads = self._new_threads()
+        self._types: asyncio.Future[list[str]] = self._loop.create_future()
+        self._link: Link | None = None
+        self._lease_seconds = settings.worker_heartbeat_timeout_sec
+        self._lease_ends = float("inf")
+        self._beats: dict[int, float] = {}
+        self._beat_number = 0
+        self._unsent: list[Ended] = []
+        self._unacknowledged: dict[int, list[Ended]] = {}
+        self._report_number = 0
+        self._flush_soon = False
+        self._outbox: asyncio.Queue[Frame] = asyncio.Queue()
+        self._draining = asyncio.Event()
+        self._done = asyncio.Event()
+
+    # ── life ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Work until told to leave. Raises `StartFailed` or `NotAllowed` when there is no point in trying."""
+        self._threads.open()
+        tasks = [asyncio.create_task(self._tick_for_ever()), asyncio.create_task(self._beat_for_ever())]
+        try:
+            types = await self._types
+            session = asyncio.create_task(self._stay_connected(types))
+            leaving = asyncio.create_task(self._leave())
+            tasks += [session, leaving]
+            done, _ = await asyncio.wait({session, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._close()
+
+    def drain(self) -> None:
+        """Leave as soon as what runs is done, or the grace period is over."""
+        self._draining.set()
+
+    async def _close(self) -> None:
+        self._threads.close()
+        if self._link is not None:
+            with contextlib.suppress(Exception):
+                await self._link.close()
+        self._guardian.close()
+
+    # ── children ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _new_threads(self) -> Threads:
+        return Threads(
+            self._settings.worker_threads,
+            self._spawn,
+            ended=self._on_ended,
+            now=self._loop.time,
+            cancel_grace_seconds=self._settings.cancel_grace_sec,
+        )
+
+    def _spawn(self, threads: Threads) -> PythonChild:
+        if not self._guardian.alive:
+            self._guardian = Guardian(self.session_id)
+            for child in threads.children:
+                self._guardian.watch(child.pid)
+        child = PythonChild(
+            app=self._settings.app,
+            session_id=self.session_id,
+            max_result_bytes=self._settings.max_result_bytes,
+            on_ready=self._on_ready,
+            on_results=threads.on_results,
+            on_exit=self._on_exit,
+        )
+        self._guardian.watch(child.pid)
+        return child
+
+    def _on_ready(self, child: PythonChild, ready: Ready) -> None:
+        if ready.error is not None:
+            log.error("app_import_failed", app=self._settings.app, detail=ready.error)
+            if not self._types.done():
+                self._types.set_exception(StartFailed(ready.error.splitlines()[0]))
+            child.ready = False  # it will end by itself; it must not look like one that could take work
+            return
+        if not self._types.done():
+            self._types.set_result(ready.types)
+        self._threads.on_ready(child, ready)
+
+    def _on_exit(self, child: PythonChild) -> None:
+        self._guardian.forget(child.pid)
+        if not child.ready and not self._types.done():
+            self._types.set_exception(
+                StartFailed(f"a child process ended with code {child.returncode} before it was ready")
+            )
+        self._threads.on_exit(child)
+
+    # ── the clock ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = self._loop.time()
+            if now > self._lease_ends and self._threads.works:
+                log.error("lease_over", detail="no heartbeat was confirmed in time; what ran was killed")
+                self._threads.kill_all()
+            starts = self._threads.tick()
+            if starts and self._link is not None:
+                notes = [
+                    StartNote(work.assignment.id, work.assignment.claim_id, _us(now - started))
+                    for work, started in starts
+                ]
+                self._outbox.put_nowait(Started(notes))
+
+    async def _beat_for_ever(self) -> None:
+        while True:
+            self._beat()
+            await asyncio.sleep(self._lease_seconds / 5)
+
+    def _beat(self) -> None:
+        if self._link is None:
+            return
+        self._beat_number += 1
+        self._beats[self._beat_number] = self._loop.time()
+        held = [
+            ClaimRef(work.assignment.id, work.assignment.claim_id) for work in self._threads.works.values()
+        ]
+        self._outbox.put_nowait(
+            Heartbeat(self._beat_number, self._threads.used, held, self._draining.is_set())
+        )
+
+    def _renewed(self, number: int) -> None:
+        sent = self._beats.pop(number, None)
+        if sent is not None:
+            self._lease_ends = sent + self._lease_seconds * (1 - LEASE_MARGIN)
+            self._beats = {n: at for n, at in self._beats.items() if n > number}
+
+    # ── the connection ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _stay_connected(self, types: list[str]) -> None:
+        while True:
+            try:
+                link, welcome = await self._dialer.dial(lambda: self._hello(types))
+            except SessionLost as error:
+                self._start_over(str(error))
+                continue
+            await self._serve(link, welcome)
+            if self._done.is_set():
+                return
+
+    def _hello(self, types: list[str]) -> Hello:
+        settings = self._settings
+        return Hello(
+            frames.PROTOCOL,
+            self.session_id,
+            settings.worker_name or f"{socket.gethostname()}-{os.getpid()}",
+            settings.worker_threads,
+            types,
+            list(settings.worker_queues) or None,
+            dict(settings.worker_labels),
+            socket.gethostname(),
+            os.getpid(),
+            self._version,
+            self._draining.is_set(),
+        )
+
+    def _start_over(self, why: str) -> None:
+        """The session is dead: nothing that it held is ours any more."""
+        log.warning("session_lost", detail=why)
+        self._threads.kill_all()
+        self._unsent.clear()
+        self._unacknowledged.clear()
+        self._lease_ends = float("inf")
+        self.session_id = self._new_id()
+
+    async def _serve(self, link: Link, welcome: Welcome) -> None:
+        log.info("connected", url=link.url, session=self.session_id)
+        self._lease_seconds = welcome.lease_seconds
+        self._outbox = asyncio.Queue()
+        self._link = link
+        self._beats.clear()
+        self._send_again()
+        self._beat()
+        sender = asyncio.create_task(self._send_all(link, self._outbox))
+        lost = False
+        try:
+            async for frame in link.frames():
+                if isinstance(frame, frames.Refused):
+                    lost = frame.new_session
+                    break
+                self._handle(frame)
+        finally:
+            self._link = None
+            sender.cancel()
+            await asyncio.gather(sender, return_exceptions=True)
+            await link.close()
+        if lost:
+            self._start_over("the coordinator gave this session up")
+
+    async def _send_all(self, link: Link, outbox: asyncio.Queue[Frame]) -> None:
+        with contextlib.suppress(OSError, Exception):  # a broken line is noticed by the one who reads it
+            while True:
+                await link.send(await outbox.get())
+
+    def _handle(self, frame: frames.ToWorker) -> None:
+        match frame:
+            case frames.Assign(jobs):
+                self._threads.take(jobs)
+                if self._draining.is_set():
+                    self._threads.hand_back_waiting("the worker is leaving")
+            case frames.Renewed(number):
+                self._renewed(number)
+            case frames.Ack(number):
+                self._unacknowledged.pop(number, None)
+            case frames.Cancel(claims):
+                for ref in claims:
+                    self._threads.cancel(ref.id, ref.claim_id)
+            case frames.Drop(claims):
+                for ref in claims:
+                    self._threads.drop(ref.id, ref.claim_id)
+            case frames.Drain():
+                self.drain()
+
+    # ── reports ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_ended(self, ended: list[Ended]) -> None:
+        self._unsent += ended
+        if not self._flush_soon:
+            self._flush_soon = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_soon = False
+        if self._link is None:
+            return
+        unsent, self._unsent = self._unsent, []
+        for batch in batches(unsent):
+            self._report_number += 1
+            self._unacknowledged[self._report_number] = batch
+            self._outbox.put_nowait(self._reports(self._report_number, batch))
+
+    def _send_again(self) -> None:
+        """On a new connection: first what the last one may have swallowed, then what ended meanwhile."""
+        for number, batch in self._unacknowledged.items():
+            self._outbox.put_nowait(self._reports(number, batch))
+        self._flush()
+
+    def _reports(self, number: int, batch: list[Ended]) -> Reports:
+        now = self._loop.time()
+        return Reports(number, [report(ended, now) for ended in batch])
+
+    # ── leaving ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _leave(self) -> None:
+        await self._draining.wait()
+        log.info("draining", running=len(self._threads.works))
+        self._beat()
+        self._threads.hand_back_waiting("the worker is leaving")
+        if not await self._until(lambda: not self._threads.works, self._settings.shutdown_grace_sec):
+            self._threads.end_running("the worker's grace period was over")
+            await self._until(lambda: not self._threads.works, self._settings.cancel_grace_sec + 2)
+        settled = await self._until(lambda: not (self._unsent or self._unacknowledged), FAREWELL_SECONDS)
+        self._done.set()
+        if self._link is not None and settled:
+            with contextlib.suppress(Exception):
+                await self._link.send(frames.Goodbye())
+
+    async def _until(self, true: Callable[[], bool], seconds: float) -> bool:
+        deadline = self._loop.time() + seconds
+        while not true():
+            if self._loop.time() >= deadline:
+                return False
+            await asyncio.sleep(TICK_SECONDS)
+        return True
+
+
+def report(ended: Ended, now: float) -> Report:
+    assignment = ended.work.assignment
+    return Report(
+        assignment.id,
+        assignment.claim_id,
+        ended.kind,
+        ended.result,
+        ended.error,
+        None if ended.started is None else _us(now - ended.started),
+        _us(now - ended.finished),
+    )
+
+
+def batches(ended: list[Ended]) -> list[list[Ended]]:
+    """Split so that no frame grows too large; one large result travels alone."""
+    found: list[list[Ended]] = []
+    size = 0
+    for item in ended:
+        weight = len(item.result or b"") + len(item.error or b"") + 200
+        if not found or size + weight > REPORT_FRAME_BYTES or len(found[-1]) >= REPORT_FRAME_JOBS:
+            found.append([])
+            size = 0
+        found[-1].append(item)
+        size += weight
+    return found
+
+
+def _us(seconds: float) -> int:
+    return max(0, int(seconds * SECOND))

@@ -1,0 +1,228 @@
+"""A coordinator small enough to read, for the tests of the API; and what a real one must offer."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import httpx
+import msgspec
+
+from stoker.api.app import create_app
+from stoker.api.service import Service, WorkerSocket
+from stoker.clock import Clock, SystemClock
+from stoker.coordinator.coordinator import Coordinator
+from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
+from stoker.domain.job import Job
+from stoker.domain.lifecycle import FINAL
+from stoker.settings import Settings
+from stoker.store.base import (
+    Accepted,
+    Attempt,
+    Count,
+    IdempotencyKey,
+    JobFilter,
+    JobQuery,
+    Page,
+    Session,
+    Submission,
+)
+from stoker.wire.http import (
+    HttpAssignment,
+    HttpClaim,
+    HttpHello,
+    HttpOrders,
+    HttpReceipt,
+    HttpReport,
+    HttpWelcome,
+)
+
+TOKEN = "a-token-that-nobody-guesses"
+JSON = {"Content-Type": "application/json"}
+
+
+class Submitted(msgspec.Struct):
+    accepted: list[Accepted]
+    warnings: list[str]
+
+
+class FakeService:
+    """Keeps jobs in a dictionary, remembers what it was asked, and fails as it is told to."""
+
+    def __init__(self, settings: Settings | None = None, clock: Clock | None = None) -> None:
+        self.settings = settings or Settings()
+        self.clock = clock or SystemClock()
+        self.jobs: dict[str, Job] = {}
+        self.keys: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self.expiries: dict[str, int] = {}
+        self.history: dict[str, list[Attempt]] = {}
+        self.sessions: list[Session] = []
+        self.tallies: list[Count] = []
+        self.reasons: list[str] = []
+        self.warnings: list[str] = []
+        self.next_seq: int | None = None
+        self.capped = False
+        self.fails_with: Exception | None = None
+        self.asked: list[object] = []
+        self.pause = asyncio.Event()
+        self.pause.set()
+
+    def job(self, submission: Submission) -> Accepted:
+        key = submission.key
+        if key is not None and (key.client, key.key) in self.keys:
+            return self._repeat(key)
+        job = msgspec.structs.replace(submission.job, seq=len(self.jobs) + 1)
+        self.jobs[job.id] = job
+        if key is not None:
+            self.keys[key.client, key.key] = (key.digest, job.id)
+            self.expiries[key.key] = key.expires_at
+        return Accepted(job, repeated=False)
+
+    def _repeat(self, key: IdempotencyKey) -> Accepted:
+        digest, id = self.keys[key.client, key.key]
+        if digest != key.digest:
+            raise IdempotencyMismatch(key.key)
+        return Accepted(self.jobs[id], repeated=True)
+
+    def _may_fail(self) -> None:
+        if self.fails_with is not None:
+            raise self.fails_with
+
+    async def submit(self, jobs: Sequence[Submission]) -> Submitted:
+        self._may_fail()
+        await self.pause.wait()
+        return Submitted([self.job(submission) for submission in jobs], self.warnings)
+
+    async def known_key(self, client: str, key: str) -> bool:
+        return (client, key) in self.keys
+
+    async def get(self, id: str) -> Job:
+        self._may_fail()
+        if id not in self.jobs:
+            raise NotFound(f"there is no job {id}")
+        return self.jobs[id]
+
+    async def wait(self, id: str, seconds: float) -> Job:
+        self.asked.append(("wait", seconds))
+        return await self.get(id)
+
+    async def attempts(self, id: str) -> list[Attempt]:
+        self.asked.append(("attempts", id))
+        return self.history.get(id, [])
+
+    async def page(self, query: JobQuery) -> Page:
+        self.asked.append(query)
+        jobs = list(self.jobs.values())[query.offset : query.offset + query.limit]
+        return Page(jobs, len(self.jobs), self.capped, self.next_seq)
+
+    async def cancel(self, id: str) -> Job:
+        job = await self.get(id)
+        if job.status in FINAL and job.status != "cancelled":
+            raise Conflict(f"job {id} is already {job.status}")
+        self.jobs[id] = msgspec.structs.replace(job, status="cancelled")
+        return self.jobs[id]
+
+    async def retry(self, id: str) -> Job:
+        job = await self.get(id)
+        if job.status not in ("failed", "cancelled"):
+            raise Conflict(f"job {id} is {job.status}; only failed and cancelled jobs run again")
+        self.jobs[id] = msgspec.structs.replace(job, status="queued")
+        return self.jobs[id]
+
+    async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+        self.asked.append(("replay", ids, filter))
+        return 1 if ids is None else len(ids)
+
+    async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+        self.asked.append(("discard", ids, filter))
+        return 1 if ids is None else len(ids)
+
+    async def workers(self) -> Sequence[Session]:
+        return self.sessions
+
+    async def drain(self, worker_id: str) -> Session:
+        for session in self.sessions:
+            if session.id == worker_id:
+                return msgspec.structs.replace(session, status="draining")
+        raise NotFound(f"there is no worker {worker_id}")
+
+    async def counts(self) -> Sequence[Count]:
+        return self.tallies
+
+    async def stats(self) -> dict[str, object]:
+        self._may_fail()
+        return {
+            "queue_depth": len(self.jobs),
+            "workers": 0,
+            "jobs_by_status": {},
+            "success_rate": None,
+            "uptime_sec": 1.5,
+        }
+
+    async def not_ready(self) -> Sequence[str]:
+        return self.reasons
+
+    async def metrics(self) -> bytes:
+        return b"stoker_queue_depth 0\n"
+
+    async def http_register(self, hello: HttpHello) -> HttpWelcome:
+        self.asked.append(hello)
+        return HttpWelcome("w-1", 5.0, 30.0)
+
+    async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> Sequence[HttpAssignment]:
+        self.asked.append(("lease", worker_id, max_jobs, wait))
+        payload = msgspec.Raw(b'{"big": 1606938044258990275541962092341162602522202993782792835301376}')
+        return [HttpAssignment("j", 7, "echo", payload, 1, 4, 1, None, None, "default", {"k": "v"})]
+
+    async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
+        if worker_id != "w-1":
+            raise NotFound("this session was given up; register again")
+        return HttpOrders(list(held), [], drain=False)
+
+    async def http_report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt:
+        self.asked.append(reports)
+        return HttpReceipt([HttpClaim(report.id, report.claim_id) for report in reports], [])
+
+    async def worker_socket(self, socket: WorkerSocket) -> None:
+        """Echoes frames; "stop" ends the connection, "fail" breaks it."""
+        while (frame := await socket.receive()) is not None:
+            if frame == "fail":
+                raise RuntimeError("broken on purpose")
+            if frame == "stop":
+                await socket.close(1000, "as you wish")
+                return
+            await socket.send(frame)
+
+
+@asynccontextmanager
+async def api(service: Service) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the app, in this process."""
+    transport = httpx.ASGITransport(app=create_app(service))
+    headers = {} if service.settings.token is None else {"Authorization": f"Bearer {service.settings.token}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        yield client
+
+
+async def call(service: Service, method: str, path: str, **request: object) -> httpx.Response:
+    """One request, one answer."""
+    async with api(service) as client:
+        return await client.request(method, path, **request)  # type: ignore[arg-type]
+
+
+def ask(service: Service, method: str, path: str, **request: object) -> httpx.Response:
+    """`call`, for tests with nothing else to await."""
+    return asyncio.run(call(service, method, path, **request))
+
+
+def the_real_one(coordinator: Coordinator) -> Service:
+    """Type-checked only: the coordinator offers what the API asks for."""
+    return coordinator
+
+
+def test_a_repeat_returns_the_job_of_the_first() -> None:
+    service = FakeService()
+    first = ask(service, "POST", "/jobs", json={}, headers={"Idempotency-Key": "k"})
+    again = ask(service, "POST", "/jobs", json={}, headers={"Idempotency-Key": "k"})
+    assert again.json()["id"] == first.json()["id"]
+    assert len(service.jobs) == 1
+    assert hashlib.sha256().digest_size == len(service.keys["local", "k"][0])

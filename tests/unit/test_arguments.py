@@ -1,0 +1,253 @@
+"""Arguments to payload and back: what a call becomes, what a payload means, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.client.arguments import argument_spec, decode_arguments, encode_arguments
+from stoker.client.errors import ArgumentError, StokerError, TaskError
+
+if TYPE_CHECKING:
+    from nowhere import Missing  # type: ignore[import-not-found]
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Opaque:
+    """Something that JSON cannot carry."""
+
+
+def add(x: int, y: int = 3) -> int:
+    return x + y
+
+
+def greet(text: str) -> str:
+    return text
+
+
+def configure(options: dict[str, Any]) -> None: ...
+
+
+def configure_maybe(options: dict[str, Any] | None = None) -> None: ...
+
+
+def anything(value):  # type: ignore[no-untyped-def]
+    return value
+
+
+def nothing() -> None: ...
+
+
+def open_ended(x: int, **rest: int) -> None: ...
+
+
+def rich(point: Point, when: dt.datetime, sizes: tuple[int, ...], ratio: float = 1.0) -> None: ...
+
+
+def partly_known(a: Missing, b: int) -> None: ...
+
+
+def bounded(n: Annotated[int, msgspec.Meta(ge=0)] = 0) -> None: ...
+
+
+def opaque_default(thing: Opaque | None = None) -> None: ...
+
+
+def decode(function: Callable[..., Any], payload: bytes) -> dict[str, Any]:
+    return decode_arguments(argument_spec(function), payload)
+
+
+def encode(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
+    return encode_arguments(argument_spec(function), args, kwargs)
+
+
+def refusal(call: Callable[[], object]) -> ArgumentError:
+    with pytest.raises(ArgumentError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("payload", "arguments"),
+    [
+        (b'{"x":1}', {"x": 1}),
+        (b'{"x":1,"y":2}', {"x": 1, "y": 2}),
+        (b' { "y" : 2 , "x" : 1 } ', {"x": 1, "y": 2}),
+    ],
+)
+def test_objects_are_arguments_by_name_and_defaults_are_left_to_the_function(
+    payload: bytes, arguments: dict[str, Any]
+) -> None:
+    assert decode(add, payload) == arguments
+
+
+def test_positional_and_named_arguments_are_sent_by_name() -> None:
+    assert encode(add, 1) == b'{"x":1}'
+    assert encode(add, 1, y=2) == encode(add, y=2, x=1) == b'{"x":1,"y":2}'
+
+
+@pytest.mark.parametrize(
+    ("function", "payload", "arguments"),
+    [
+        (greet, b'"hi"', {"text": "hi"}),
+        (greet, b'{"text":"hi"}', {"text": "hi"}),
+        (configure, b'{"a":1}', {"options": {"a": 1}}),
+        (configure, b"{}", {"options": {}}),
+        (configure, b'{"options":{"a":1}}', {"options": {"a": 1}}),
+        (configure, b'{"options":1,"b":2}', {"options": {"options": 1, "b": 2}}),
+        (configure_maybe, b"null", {}),
+        (configure_maybe, b"{}", {}),
+        (anything, b"[1,2]", {"value": [1, 2]}),
+        (anything, b'{"a":1}', {"value": {"a": 1}}),
+        (anything, b'{"value":1}', {"value": 1}),
+        (anything, b"null", {"value": None}),
+        (anything, b"", {"value": None}),
+        (nothing, b"null", {}),
+        (nothing, b"{}", {}),
+        (nothing, b"", {}),
+        (bounded, b"null", {}),
+        (bounded, b"7", {"n": 7}),
+    ],
+)
+def test_the_short_forms(function: Callable[..., Any], payload: bytes, arguments: dict[str, Any]) -> None:
+    assert decode(function, payload) == arguments
+
+
+@pytest.mark.parametrize(
+    ("function", "payload", "parameter", "says"),
+    [
+        (add, b'{"x":"one"}', "x", "argument 'x': expected `int`, got `str`"),
+        (add, b'{"x":1.5}', "x", "expected `int`, got `float`"),
+        (add, b"{}", "x", "argument 'x' is missing"),
+        (add, b"null", "x", "argument 'x' is missing"),
+        (add, b'{"x":1,"z":2}', "z", "no parameter 'z'; it takes x, y"),
+        (add, b"[1]", None, "must be an object of arguments by name"),
+        (add, b'{"x":', None, "cannot be read"),
+        (anything, b"[" * 100_000, None, "cannot be read"),
+        (greet, b"3", "text", "expected `str`, got `int`"),
+        (greet, b'"\xff"', None, "cannot be read"),
+        (nothing, b"3", None, "must be an object"),
+        (nothing, b'{"a":1}', "a", "takes no arguments"),
+        (bounded, b"-1", "n", ">= 0"),
+        (rich, b'{"point":{"x":"a"},"when":"2026-01-01T00:00:00Z","sizes":[]}', "point", "'point.x'"),
+        (open_ended, b'{"x":1,"more":"text"}', "more", "argument 'more'"),
+    ],
+)
+def test_refusals_name_the_task_and_the_parameter(
+    function: Callable[..., Any], payload: bytes, parameter: str | None, says: str
+) -> None:
+    error = refusal(lambda: decode(function, payload))
+    assert error.parameter == parameter
+    assert says in str(error)
+    assert str(error).startswith(f"task '{function.__name__}': ")
+
+
+def test_wrong_calls_are_refused_at_submit() -> None:
+    assert "missing a required argument: 'x'" in str(refusal(lambda: encode(add)))
+    assert "too many positional arguments" in str(refusal(lambda: encode(add, 1, 2, 3)))
+    assert "unexpected keyword argument 'z'" in str(refusal(lambda: encode(add, 1, z=2)))
+    assert refusal(lambda: encode(add, "one")).parameter == "x"
+    assert refusal(lambda: encode(add, 1, Opaque())).parameter == "y"
+    assert (
+        refusal(lambda: encode(rich, Point(1), dt.datetime.now(dt.UTC), (1,), float("nan"))).parameter
+        == "ratio"
+    )
+
+
+def test_rich_types_arrive_as_annotated() -> None:
+    when = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    payload = encode(rich, Point(1), when, sizes=(1, 2))
+    assert decode(rich, payload) == {"point": Point(1, 0), "when": when, "sizes": (1, 2)}
+
+
+def test_extra_members_go_to_the_open_end() -> None:
+    assert encode(open_ended, 1, a=2) == b'{"x":1,"a":2}'
+    assert decode(open_ended, b'{"x":1,"a":2,"b":3}') == {"x": 1, "a": 2, "b": 3}
+
+
+def test_an_annotation_that_cannot_be_resolved_accepts_anything_and_its_neighbours_do_not() -> None:
+    assert decode(partly_known, b'{"a":[1],"b":2}') == {"a": [1], "b": 2}
+    assert refusal(lambda: decode(partly_known, b'{"a":1,"b":"x"}')).parameter == "b"
+
+
+def test_a_type_of_our_own_may_have_a_default() -> None:
+    assert encode(opaque_default) == b"{}"
+    assert decode(opaque_default, b"{}") == {}
+
+
+def test_big_integers_and_nul_survive() -> None:
+    assert decode(anything, encode(anything, {"n": 2**80, "s": "a\0b"})) == {
+        "value": {"n": 2**80, "s": "a\0b"}
+    }
+
+
+def test_a_signature_that_no_payload_can_call_is_refused_at_decoration() -> None:
+    def many(*numbers: int) -> None: ...
+    def positional(x: int, /) -> None: ...
+    def ambiguous(it: Point | Other) -> None: ...
+
+    with pytest.raises(TaskError, match=r"\*numbers cannot be filled.*take a list"):
+        argument_spec(many)
+    with pytest.raises(TaskError, match="'x' is positional-only"):
+        argument_spec(positional)
+    with pytest.raises(TaskError, match="annotation of 'it' cannot be read from JSON"):
+        argument_spec(ambiguous)
+
+
+@dataclass
+class Other:
+    x: int
+
+
+def test_the_errors_are_type_errors_too() -> None:
+    assert issubclass(ArgumentError, StokerError)
+    assert issubclass(ArgumentError, TypeError)
+
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(json_values)
+def test_any_json_value_makes_the_round_trip_through_one_untyped_parameter(value: Any) -> None:
+    assert decode(anything, encode(anything, value)) == {"value": value}
+
+
+@given(st.integers(-(2**63), 2**63), st.text(), st.lists(st.floats(allow_nan=False, allow_infinity=False)))
+def test_typed_arguments_make_the_round_trip(number: int, text: str, numbers: list[float]) -> None:
+    def task(number: int, text: str, numbers: typing.List[float]) -> None: ...  # noqa: UP006
+
+    assert decode(task, encode(task, number, text, numbers=numbers)) == {
+        "number": number,
+        "text": text,
+        "numbers": numbers,
+    }
+
+
+@given(st.binary())
+def test_no_payload_raises_anything_but_an_argument_error(payload: bytes) -> None:
+    for function in (add, greet, anything, nothing, open_ended):
+        try:
+            decode(function, payload)
+        except ArgumentError:
+            pass

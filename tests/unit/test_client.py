@@ -1,0 +1,389 @@
+"""The SDK against a small API over real HTTP: what it sends, how it waits, when it tries again."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from stoker import JobHandle, Stoker, Task, errors
+from stoker.client import requests
+from stoker.client.transport import Transport
+from tests.unit.fake_api import Answer, FakeApi, fake_api, problem
+
+TOKEN = "a-token-that-is-long-enough"
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    with fake_api() as running:
+        yield running
+
+
+@pytest.fixture
+def app(api: FakeApi) -> Iterator[Stoker]:
+    with Stoker(api.url) as app:
+        yield app
+
+
+@pytest.fixture
+def add(app: Stoker) -> Task[[int, int], int]:
+    @app.task
+    def add(x: int, y: int) -> int:
+        return x + y
+
+    return add
+
+
+@asynccontextmanager
+async def connected(api: FakeApi) -> AsyncIterator[Stoker]:
+    async with Stoker(api.url) as app:
+        yield app
+
+
+# --- tasks
+
+
+def test_a_task_is_still_the_function(add: Task[[int, int], int]) -> None:
+    assert add(2, 3) == 5
+    assert add.name == "add"
+    assert add.__name__ == "add"
+    assert not add.is_async
+
+
+def test_an_async_task_is_still_the_coroutine_function(app: Stoker) -> None:
+    @app.task(name="double-it", queue="math")
+    async def double(x: int) -> int:
+        return 2 * x
+
+    assert double.is_async
+    assert asyncio.run(double(4)) == 8
+    assert app.tasks == {"double-it": double}
+
+
+def test_two_tasks_of_one_name_are_refused(app: Stoker, add: Task[[int, int], int]) -> None:
+    with pytest.raises(errors.TaskError, match="two tasks named 'add'"):
+        app.task(name="add")(lambda: None)
+
+
+def test_what_cannot_be_a_task_is_refused(app: Stoker, add: Task[[int, int], int]) -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(errors.TaskError, match="generator"):
+        app.task(numbers)
+    with pytest.raises(errors.TaskError, match="needs a name"):
+        app.task(lambda: None)
+    with pytest.raises(errors.TaskError, match="a task already"):
+        app.task(name="again")(add)
+
+
+def test_an_unknown_option_is_refused(app: Stoker, add: Task[[int, int], int]) -> None:
+    with pytest.raises(TypeError, match="colour"):
+        app.task(colour="red")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="colour"):
+        add.options(colour="red")  # type: ignore[call-arg]
+
+
+# --- submitting
+
+
+def test_submit_sends_type_arguments_and_a_fresh_idempotency_key(
+    api: FakeApi, add: Task[[int, int], int]
+) -> None:
+    job = add.submit(2, 3)
+    add.submit(2, 3)
+    first, second = api.requests
+    assert (first.method, first.path) == ("POST", "/jobs")
+    assert first.body == {"type": "add", "payload": {"x": 2, "y": 3}}
+    assert first.headers["content-type"] == "application/json"
+    assert first.headers["idempotency-key"] != second.headers["idempotency-key"]
+    assert isinstance(job, JobHandle)
+    assert job.id in api.jobs
+    assert job.info.status == "queued"
+
+
+def test_defaults_of_the_task_and_options_of_the_call_are_sent(api: FakeApi, app: Stoker) -> None:
+    @app.task(
+        queue="math", priority=2, timeout_sec=1.5, max_attempts=1, thread_demand=2, labels={"gpu": "yes"}
+    )
+    def work() -> None: ...
+
+    when = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    work.options(priority=0, name="urgent", run_at=when, idempotency_key="mine").submit()
+    work.options(run_at=when).options(delay_sec=5).submit()
+    assert api.requests[0].body == {
+        "type": "work",
+        "payload": {},
+        "queue": "math",
+        "priority": 0,
+        "timeout_sec": 1.5,
+        "max_attempts": 1,
+        "thread_demand": 2,
+        "labels": {"gpu": "yes"},
+        "name": "urgent",
+        "run_at": "2026-01-01T00:00:00Z",
+    }
+    assert api.requests[0].headers["idempotency-key"] == "mine"
+    assert api.requests[1].body["delay_sec"] == 5
+    assert "run_at" not in api.requests[1].body
+    assert work.defaults.priority == 2
+
+
+def test_wrong_arguments_are_not_sent(api: FakeApi, add: Task[[int, int], int]) -> None:
+    with pytest.raises(errors.ArgumentError, match="argument 'x': expected `int`, got `str`"):
+        add.submit("two", 3)  # type: ignore[arg-type]
+    with pytest.raises(errors.ArgumentError, match="'y'"):
+        add.submit_many([(1, 2), {"x": 1}])
+    with pytest.raises(errors.ArgumentError, match="no time zone"):
+        add.options(run_at=dt.datetime(2026, 1, 1)).submit(1, 2)  # noqa: DTZ001
+    assert api.requests == []
+
+
+def test_submit_many_takes_dicts_tuples_and_values_and_keeps_the_order(api: FakeApi, app: Stoker) -> None:
+    @app.task
+    def f(x: int, y: int = 0) -> None: ...
+
+    jobs = f.submit_many([{"x": 1, "y": 2}, (3, 4), 5])
+    (request,) = api.requests
+    assert request.path == "/jobs/batch"
+    assert [job["payload"] for job in request.body["jobs"]] == [{"x": 1, "y": 2}, {"x": 3, "y": 4}, {"x": 5}]
+    assert len({job["idempotency_key"] for job in request.body["jobs"]}) == 3
+    assert [job.id for job in jobs] == list(api.jobs)
+
+
+def test_submit_many_splits_by_count_and_by_size(
+    api: FakeApi, app: Stoker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task
+    def f(text: str) -> None: ...
+
+    monkeypatch.setattr(requests, "BATCH_MAX_JOBS", 2)
+    assert len(f.submit_many(["a", "b", "c", "d", "e"])) == 5
+    assert [len(request.body["jobs"]) for request in api.requests] == [2, 2, 1]
+
+    api.requests.clear()
+    monkeypatch.setattr(requests, "BATCH_MAX_BYTES", 1000)
+    assert len(f.submit_many(["x" * 600, "y" * 600])) == 2
+    assert [len(request.body["jobs"]) for request in api.requests] == [1, 1]
+    assert f.submit_many([]) == []
+
+
+def test_any_type_can_be_submitted_without_a_task(api: FakeApi, app: Stoker) -> None:
+    job = app.submit("resize", {"width": 10}, priority=0)
+    assert api.requests[0].body == {"type": "resize", "payload": {"width": 10}, "priority": 0}
+    assert app.job(job.id).status() == "queued"
+    with pytest.raises(errors.ArgumentError, match="cannot be sent as JSON"):
+        app.submit("resize", object())
+
+
+# --- results
+
+
+def test_result_waits_on_the_server_and_returns_the_value(api: FakeApi, add: Task[[int, int], int]) -> None:
+    job = add.submit(2, 3)
+
+    def finish() -> None:
+        api.waiting.wait(10)
+        api.finish(job.id, result=5)
+
+    thread = threading.Thread(target=finish)
+    thread.start()
+    assert job.result(timeout=10) == 5
+    thread.join()
+    assert float(api.requests[-1].query["wait"]) <= 10
+    assert job.info.status == "completed"
+
+
+def test_result_asks_again_when_the_server_has_waited_long_enough(
+    api: FakeApi, add: Task[[int, int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "WAIT_MAX_SECONDS", 0.01)
+    job = add.submit(2, 3)
+    with pytest.raises(errors.ResultTimeout, match=r"is queued after 0\.1 s; it goes on") as caught:
+        job.result(timeout=0.1)
+    assert isinstance(caught.value, TimeoutError)
+    assert sum(request.method == "GET" for request in api.requests) > 2
+
+
+def test_a_timeout_of_zero_asks_once(api: FakeApi, add: Task[[int, int], int]) -> None:
+    job = add.submit(2, 3)
+    with pytest.raises(errors.ResultTimeout):
+        job.result(timeout=0)
+    assert api.requests[-1].query == {}
+    assert len(api.requests) == 2
+
+
+def test_a_failed_job_raises_with_its_error_and_traceback(api: FakeApi, add: Task[[int, int], int]) -> None:
+    job = add.submit(2, 3)
+    error = {"type": "ValueError", "message": "no", "traceback": "Traceback: line 1"}
+    api.finish(job.id, "failed", error=error, attempt=4, attempts=[{"attempt": 1, "outcome": "failed"}])
+    with pytest.raises(errors.JobFailed, match=r"\(add\) failed after 4 attempts: ValueError: no") as caught:
+        job.result()
+    assert caught.value.job.attempts[0].outcome == "failed"
+    assert caught.value.__notes__ == ["Traceback: line 1"]
+
+
+def test_cancel(api: FakeApi, add: Task[[int, int], int]) -> None:
+    job = add.submit(2, 3)
+    assert job.cancel().status == "cancelled"
+    with pytest.raises(errors.JobCancelled):
+        job.result()
+    api.finish(job.id, "completed")
+    with pytest.raises(errors.Conflict, match="completed already"):
+        job.cancel()
+
+
+def test_the_async_twins(api: FakeApi) -> None:
+    async def scenario() -> None:
+        async with connected(api) as app:
+
+            @app.task
+            async def echo(value: str) -> str:
+                return value
+
+            first = await echo.submit_async("a")
+            second, third = await echo.submit_many_async(["b", "c"])
+            fourth = await app.submit_async("other")
+            api.finish(first.id, result="a")
+            assert await first.result_async(timeout=5) == "a"
+            assert (await second.refresh_async()).status == await fourth.status_async() == "queued"
+            assert (await third.cancel_async()).status == "cancelled"
+            with pytest.raises(errors.ResultTimeout):
+                await second.result_async(timeout=0.01)
+
+    asyncio.run(scenario())
+    asyncio.run(scenario())
+
+
+# --- errors and repeats
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, errors.InvalidInput),
+        (401, errors.Unauthorized),
+        (403, errors.Unauthorized),
+        (404, errors.NotFound),
+        (409, errors.Conflict),
+        (413, errors.InvalidInput),
+        (422, errors.InvalidInput),
+        (418, errors.ProblemError),
+        (500, errors.Unavailable),
+        (503, errors.Unavailable),
+    ],
+)
+def test_problems_become_errors(
+    api: FakeApi, app: Stoker, status: int, kind: type[errors.ProblemError]
+) -> None:
+    api.answers["POST", "/jobs"] = problem(
+        status, "Title", "what happened", errors=[{"field": "priority", "message": "too high"}]
+    )
+    with pytest.raises(errors.ProblemError) as caught:
+        app.submit("echo")
+    assert type(caught.value) is kind
+    assert caught.value.status == status
+    assert (caught.value.title, caught.value.detail) == ("Title", "what happened")
+    assert caught.value.errors == [errors.FieldError("priority", "too high")]
+    assert caught.value.request_id == "req-1"
+    assert str(caught.value) == f"{status} what happened (priority: too high) [request req-1]"
+    assert len(api.requests) == 1
+
+
+def test_rate_limited_says_when_to_come_back(api: FakeApi, app: Stoker) -> None:
+    api.answers["POST", "/jobs"] = problem(429, "Too Many", "slow down", headers={"Retry-After": "17"})
+    with pytest.raises(errors.RateLimited) as caught:
+        app.submit("echo")
+    assert caught.value.retry_after == 17
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(502, b"<html>bad gateway</html>"), Answer(200, b"<html>hello</html>"), Answer(200, {"a": 1})],
+)
+def test_an_answer_that_is_not_stokers_is_an_error_too(api: FakeApi, app: Stoker, answer: Answer) -> None:
+    api.answers["POST", "/jobs"] = answer
+    with pytest.raises(errors.ProblemError) as caught:
+        app.submit("echo")
+    assert caught.value.status == answer.status
+
+
+def test_a_submit_whose_answer_was_lost_is_sent_again_and_makes_one_job(
+    api: FakeApi, add: Task[[int, int], int]
+) -> None:
+    add.app.transport = Transport(api.url, pauses=(0, 0))
+    api.fail_next = 2
+    job = add.submit(2, 3)
+    assert len(api.requests) == 3
+    assert list(api.jobs) == [job.id]
+    api.fail_next = 1
+    assert len(add.submit_many([(1, 1), (2, 2)])) == 2
+    assert len(api.jobs) == 3
+
+
+def test_giving_up_says_where_and_what_to_do(api: FakeApi) -> None:
+    transport = Transport(api.url, pauses=(0,))
+    api.fail_next = 2
+    with pytest.raises(
+        errors.ConnectionFailed, match=r"cannot reach Stoker at http://127\.0\.0\.1:\d+: .*stoker up"
+    ):
+        transport.send(requests.get("/stats"))
+    assert len(api.requests) == 2
+    transport.close()
+
+
+def test_a_change_that_is_not_repeatable_is_sent_once(api: FakeApi) -> None:
+    transport = Transport(api.url, pauses=(0, 0))
+    api.fail_next = 1
+    with pytest.raises(errors.ConnectionFailed):
+        transport.send(requests.post("/dlq/replay", {"all": True}))
+    assert len(api.requests) == 1
+    transport.close()
+
+
+def test_nothing_listening_is_a_connection_error() -> None:
+    with fake_api() as gone:
+        url = gone.url
+    with pytest.raises(ConnectionError):
+        Transport(url, pauses=()).send(requests.get("/stats"))
+
+
+# --- settings
+
+
+def test_url_and_token_come_from_the_environment(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.token = TOKEN
+    monkeypatch.setenv("STOKER_API_URL", api.url + "/")
+    with Stoker() as app, pytest.raises(errors.Unauthorized):
+        app.submit("echo")
+    monkeypatch.setenv("STOKER_TOKEN", TOKEN)
+    with Stoker() as app:
+        assert app.submit("echo").status() == "queued"
+    assert api.requests[-1].headers["authorization"] == f"Bearer {TOKEN}"
+
+
+def test_a_typed_id_cannot_leave_its_place_in_the_path(api: FakeApi, app: Stoker) -> None:
+    with pytest.raises(errors.NotFound):
+        app.job("../stats?x=1").refresh()
+    assert api.requests[0].path == "/jobs/..%2Fstats%3Fx%3D1"
+
+
+def test_importing_tasks_stays_light() -> None:
+    """Worker children pay for every import at every start."""
+    code = (
+        "import sys, stoker, stoker.client.arguments, stoker.client.task; app = stoker.Stoker(); "
+        "app.task(name='f')(lambda x: x); "
+        "heavy = {'httpx', 'asyncio', 'rich', 'typer', 'apsw', 'stoker.settings'} & set(sys.modules); "
+        "sys.exit(f'loaded: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode == 0, done.stderr

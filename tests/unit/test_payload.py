@@ -1,0 +1,84 @@
+"""What a payload may be, and that whatever it may be comes back as it was sent."""
+
+import json
+
+import pytest
+
+from stoker.api.payload import MAX_DEPTH, MAX_DIGITS, check_payload, depth
+from stoker.api.problems import Kind, Problem
+
+MIB = 1024 * 1024
+
+
+def refusal(raw: bytes, max_bytes: int = MIB) -> Problem:
+    with pytest.raises(Problem) as caught:
+        check_payload(raw, "payload", max_bytes)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"null",
+        b'"a bare string"',
+        b'{"nul": "a\\u0000b"}',
+        str(2**200).encode(),
+        b"-" + b"9" * MAX_DIGITS,
+        b"0." + b"1" * (MAX_DIGITS - 1),
+        b'"' + b"9" * 5000 + b'"',
+        b'"\\ud83d\\ude00"',
+        "\U0001f600é".join('""').encode(),
+        b"[" * MAX_DEPTH + b"]" * MAX_DEPTH,
+        b'{"a":' * MAX_DEPTH + b"1" + b"}" * MAX_DEPTH,
+        b"[" + b"[]," * 5000 + b"[]]",
+        json.dumps("[" * 5000).encode(),
+        json.dumps('\\"[[{{' * 500).encode(),
+    ],
+    ids=lambda raw: repr(raw[:20]),
+)
+def test_accepted(raw: bytes) -> None:
+    check_payload(raw, "payload", MIB)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"1e999", "out of range"),
+        (b"[-1e400]", "out of range"),
+        (b"9" * (MAX_DIGITS + 1), "digits"),
+        (b"-" + b"9" * 100_000, "digits"),
+        (b"0." + b"1" * MAX_DIGITS, "digits"),
+        (b'{"a":[' + b"1" * 5000 + b"]}", "digits"),
+        (b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1), "nested"),
+        (b'{"a":' * (MAX_DEPTH + 1) + b"1" + b"}" * (MAX_DEPTH + 1), "nested"),
+        (b"[" * 900 + b"]" * 900, "nested"),
+        (b"NaN", "not valid JSON"),
+        (b'"\\ud800"', "not valid JSON"),
+    ],
+    ids=lambda value: repr(value[:20]),
+)
+def test_refused_as_invalid(raw: bytes, words: str) -> None:
+    problem = refusal(raw)
+    assert problem.kind is Kind.INVALID
+    assert [error.field for error in problem.errors] == ["payload"]
+    assert words in problem.errors[0].message
+
+
+def test_text_that_is_not_utf8_is_unreadable() -> None:
+    assert refusal(b'"\xff"').kind is Kind.UNREADABLE
+    assert refusal(b'"\xed\xa0\x80"').kind is Kind.UNREADABLE
+
+
+def test_size_is_judged_first() -> None:
+    problem = refusal(b"[" * 2000, max_bytes=1999)
+    assert problem.kind is Kind.TOO_LARGE
+    assert problem.errors[0].field == "payload"
+    check_payload(b'"' + b"x" * 98 + b'"', "payload", 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [(b"1", 0), (b"[]", 1), (b"[[],{}]", 2), (b"[{},[{}],[[[]]]]", 4), (b"[],[]", 1)],
+)
+def test_depth_is_exact(text: bytes, levels: int) -> None:
+    assert depth(text) == levels

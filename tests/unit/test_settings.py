@@ -1,0 +1,280 @@
+"""Settings: where values come from, what is refused, and that the reference page tells the truth."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stoker.settings import (
+    Settings,
+    SettingsError,
+    available_cpus,
+    client_target,
+    is_loopback,
+    load,
+    reference,
+    table,
+)
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "a-token-that-is-long-enough"
+
+BARE_NAMES = {
+    "API_PORT", "API_URL", "DATABASE_URL", "REDIS_URL", "WORKER_ENDPOINT", "EXECUTION_BINARY", "WORKER_IMAGE",
+    "PRIORITY_ORDER", "IDEMPOTENCY_TTL_SEC", "RATE_LIMIT_JOBS_PER_MIN", "WORKER_HEARTBEAT_TIMEOUT_SEC",
+    "QUEUE_THRESHOLD_HIGH", "QUEUE_THRESHOLD_LOW", "SCALE_DOWN_STABLE_SEC", "MIN_WORKERS", "MAX_WORKERS",
+}  # fmt: skip
+
+
+def problems(environ: dict[str, str], overrides: dict[str, object] | None = None) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        load(environ, overrides)
+    return caught.value.problems
+
+
+def test_defaults_are_valid_and_are_those_of_the_struct() -> None:
+    assert load({}) == Settings()
+
+
+def test_every_default_passes_its_own_rule() -> None:
+    environ = {
+        f"STOKER_{entry.field.upper()}": str(entry.default)
+        for entry in table()
+        if entry.default not in (None, (), {})
+    }
+    loaded = load(environ)
+    for entry in table():
+        assert getattr(loaded, entry.field) == entry.default
+
+
+def test_the_promised_names_are_read_without_prefix_and_no_others() -> None:
+    assert {entry.name for entry in table() if entry.rule.bare} == BARE_NAMES
+    assert load({"MAX_ATTEMPTS": "9"}).max_attempts == 4
+
+
+def test_prefixed_wins_over_bare_and_the_command_line_over_both() -> None:
+    environ = {"API_PORT": "1000", "STOKER_API_PORT": "2000"}
+    assert load({"API_PORT": "1000"}).api_port == 1000
+    assert load(environ).api_port == 2000
+    assert load(environ, {"api_port": 3000}).api_port == 3000
+    assert load(environ, {"api_port": None}).api_port == 2000
+
+
+def test_sources_say_where_a_value_came_from() -> None:
+    loaded = load({"DATABASE_URL": "sqlite:///a.db"}, {"api_port": 1})
+    assert loaded.sources == {"database_url": "DATABASE_URL", "api_port": "the command line"}
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert load({"STOKER_TOKEN": "", "STOKER_API_PORT": "", "API_PORT": "9000"}).api_port == 9000
+
+
+def test_all_problems_come_at_once_each_naming_variable_value_and_what_is_allowed() -> None:
+    found = problems(
+        {
+            "STOKER_API_PORT": "abc",
+            "RATE_LIMIT_JOBS_PER_MIN": "-1",
+            "STOKER_PLACEMENT": "random",
+            "MIN_WORKERS": "5",
+            "MAX_WORKERS": "2",
+        }
+    )
+    assert found[0] == "STOKER_API_PORT=abc: must be a whole number from 0 to 65535"
+    assert "RATE_LIMIT_JOBS_PER_MIN=-1: must be a whole number, at least 0" in found
+    assert "STOKER_PLACEMENT=random: must be round_robin or least_loaded or least_recently_used" in found
+    assert any(line.startswith("MIN_WORKERS=5 and MAX_WORKERS=2 disagree:") for line in found)
+    assert len(found) == 4
+    assert all("\n" not in line for line in found)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("STOKER_API_PORT", "65536"),
+        ("STOKER_API_PORT", "80.5"),
+        ("STOKER_API_URL", "127.0.0.1:8080"),
+        ("STOKER_API_URL", "ftp://example.com"),
+        ("STOKER_API_URL", "http://example.com:99999"),
+        ("STOKER_API_URL", "http://example.com/?a=b"),
+        ("STOKER_MAX_ATTEMPTS", "0"),
+        ("STOKER_MAX_ATTEMPTS", "101"),
+        ("STOKER_RETRY_JITTER", "1.5"),
+        ("STOKER_RETRY_JITTER", "nan"),
+        ("STOKER_RETRY_BACKOFF_CAP_SEC", "inf"),
+        ("WORKER_HEARTBEAT_TIMEOUT_SEC", "0"),
+        ("STOKER_WORKER_LABELS", "gpu"),
+        ("STOKER_WORKER_LABELS", "=yes"),
+        ("STOKER_WORKER_NAME", "x" * 201),
+        ("STOKER_WORKER_URLS", "http://a:1,b:2"),
+        ("STOKER_ALLOWED_ORIGINS", "https://a.example/path"),
+        ("STOKER_ALLOWED_ORIGINS", "*"),
+        ("STOKER_APP", "tasks.app"),
+        ("STOKER_APP", "../tasks:app"),
+        ("STOKER_DATABASE_URL", "postgresql://localhost/stoker"),
+        ("STOKER_DATABASE_URL", "sqlite://"),
+        ("STOKER_DATABASE_URL", "sqlite:///"),
+        ("STOKER_DATABASE_URL", "sqlite:///:memory:"),
+        ("STOKER_DATABASE_URL", "sqlite:///a.db?mode=ro"),
+        ("STOKER_REDIS_URL", "http://localhost"),
+        ("STOKER_LOG_LEVEL", "loud"),
+        ("STOKER_WORKER_THREADS", "0"),
+    ],
+)
+def test_refused_values_are_named(variable: str, value: str) -> None:
+    (problem,) = problems({variable: value})
+    assert problem.startswith(f"{variable}={value[:120]}")
+    assert ": must be " in problem
+
+
+def test_control_characters_are_shown_escaped_on_one_line() -> None:
+    assert problems({"STOKER_WORKER_NAME": "a\nb\x1b[0m"}) == (
+        "STOKER_WORKER_NAME=a\\nb\\x1b[0m: must be at most 200 printable characters",
+    )
+
+
+def test_the_command_line_is_named_as_the_source() -> None:
+    assert problems({}, {"workers": -1}) == (
+        "STOKER_WORKERS=-1 (from the command line): must be a whole number from 0 to 1000",
+    )
+
+
+def test_another_database_is_refused_with_a_way_out_and_without_its_password() -> None:
+    (problem,) = problems({"DATABASE_URL": "postgres://me:hush@db/jobs"})
+    assert "later release" in problem
+    assert "STOKER_DATABASE_URL" in problem
+    assert "hush" not in problem
+
+
+@pytest.mark.parametrize(
+    ("environ", "first", "second"),
+    [
+        ({"MIN_WORKERS": "5", "MAX_WORKERS": "2"}, "MIN_WORKERS=5", "MAX_WORKERS=2"),
+        ({"MIN_WORKERS": "9"}, "MIN_WORKERS=9", "MAX_WORKERS=4"),
+        ({"QUEUE_THRESHOLD_LOW": "10"}, "QUEUE_THRESHOLD_LOW=10", "QUEUE_THRESHOLD_HIGH=10"),
+        (
+            {"STOKER_MAX_BODY_BYTES": "2048"},
+            "STOKER_MAX_PAYLOAD_BYTES=4194304",
+            "STOKER_MAX_BODY_BYTES=2048",
+        ),
+    ],
+)
+def test_settings_that_disagree_are_both_named(environ: dict[str, str], first: str, second: str) -> None:
+    (problem,) = problems(environ)
+    assert problem.startswith(f"{first} and {second} disagree: ")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4", "jobs.example.com"])
+def test_a_reachable_address_needs_a_token(host: str) -> None:
+    (problem,) = problems({"STOKER_HOST": host})
+    assert "STOKER_TOKEN=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')" in problem
+    assert load({"STOKER_HOST": host, "STOKER_TOKEN": TOKEN}).host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LOCALHOST"])
+def test_loopback_needs_none(host: str) -> None:
+    assert is_loopback(host)
+    assert load({"STOKER_HOST": host}).token is None
+
+
+@pytest.mark.parametrize(
+    "token", ["short", "has a space in the middle", "line\nbreak-in-the-token", "näh-nicht-ascii-zeichen"]
+)
+def test_a_bad_token_is_refused_once_and_not_shown(token: str) -> None:
+    (problem,) = problems({"STOKER_TOKEN": token, "STOKER_HOST": "0.0.0.0"})
+    assert problem.startswith("STOKER_TOKEN=***: must be at least 16 visible ASCII characters")
+    assert token not in problem
+
+
+def test_secrets_do_not_appear_in_the_repr() -> None:
+    loaded = load({"STOKER_TOKEN": TOKEN, "REDIS_URL": "redis://:hush@cache:6379/0"})
+    assert TOKEN not in repr(loaded)
+    assert "hush" not in repr(loaded)
+    assert "redis://***@cache:6379/0" in repr(loaded)
+
+
+def test_unknown_variables_warn_with_a_suggestion() -> None:
+    assert load({"STOKER_PLACMENT": "x", "STOKER_ZZZZZZZ": "x", "STOKER_THREADS": "2"}).warnings == (
+        "STOKER_PLACMENT is not a setting; did you mean STOKER_PLACEMENT?",
+        "STOKER_ZZZZZZZ is not a setting and was ignored",
+    )
+
+
+def test_lists_and_labels_from_text_and_from_options_are_read_alike() -> None:
+    from_text = load(
+        {
+            "STOKER_WORKER_QUEUES": "a, b,",
+            "STOKER_WORKER_LABELS": "zone=eu, gpu=",
+            "STOKER_WORKER_URLS": "http://one:1/,http://two:2",
+        }
+    )
+    from_options = load(
+        {},
+        {
+            "worker_queues": ["a", "b"],
+            "worker_labels": {"zone": "eu", "gpu": ""},
+            "worker_urls": ("http://one:1", "http://two:2"),
+        },
+    )
+    assert from_text.worker_queues == from_options.worker_queues == ("a", "b")
+    assert from_text.worker_labels == from_options.worker_labels == {"zone": "eu", "gpu": ""}
+    assert from_text.coordinator_urls == from_options.coordinator_urls == ("http://one:1", "http://two:2")
+
+
+def test_the_port_moves_the_address_unless_that_is_set() -> None:
+    assert load({"API_PORT": "9000"}).coordinator_urls == ("http://127.0.0.1:9000",)
+    assert load({"API_PORT": "9000", "API_URL": "http://x:1/"}).api_url == "http://x:1"
+
+
+def test_redis_addr_is_another_name_for_the_url() -> None:
+    assert load({"REDIS_ADDR": "cache:6379"}).redis_url == "redis://cache:6379"
+    assert load({"REDIS_ADDR": "cache:6379", "STOKER_REDIS_URL": "redis://x"}).redis_url == "redis://x"
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///.stoker/stoker.db", ".stoker/stoker.db"),
+        ("sqlite:////var/lib/stoker/jobs.db", "/var/lib/stoker/jobs.db"),
+        ("sqlite:///with%20space.db", "with space.db"),
+    ],
+)
+def test_database_path(url: str, path: str) -> None:
+    assert load({"DATABASE_URL": url}).database_path == Path(path)
+
+
+def test_worker_threads_default_to_the_cpus_we_may_use() -> None:
+    assert load({}).worker_threads == available_cpus() >= 1
+
+
+def test_choices_are_read_in_any_case() -> None:
+    assert load({"STOKER_LOG_LEVEL": "DEBUG"}).log_level == "debug"
+
+
+def test_a_client_is_not_troubled_by_server_settings() -> None:
+    environ = {"MIN_WORKERS": "oops", "STOKER_HOST": "0.0.0.0", "API_PORT": "9000"}
+    assert client_target(environ) == ("http://127.0.0.1:9000", None)
+    assert client_target(environ, url="http://x:1", token=TOKEN) == ("http://x:1", TOKEN)
+    assert client_target({}) == (Settings().api_url, None)
+    with pytest.raises(SettingsError, match="API_URL=nonsense: must be an address"):
+        client_target({"API_URL": "nonsense"})
+
+
+def test_the_reference_page_is_not_stale() -> None:
+    page = ROOT / "docs" / "reference" / "settings.md"
+    assert page.read_text() == reference(), "run: python -m stoker.settings > docs/reference/settings.md"
+
+
+def test_the_module_prints_the_reference_page() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "stoker.settings"], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout == reference()
+
+
+def test_the_reference_page_names_every_setting() -> None:
+    named = set(re.findall(r"^\| `(\w+)`", reference(), re.MULTILINE))
+    assert named == {entry.name for entry in table()}
