@@ -1,8 +1,8 @@
 """Structured logs: one event per line, JSON off a terminal, readable on one.
 
-Ordinary events go through structlog. Events about jobs come by the thousand, so they are rendered in bulk: one write for all
-jobs of a round (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no escaping is
-needed there.
+Ordinary events go through structlog. Events about jobs come by the thousand, so they are rendered in bulk: one write
+for all jobs of a round (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no
+escaping is needed there.
 """
 
 import logging

@@ -34,7 +34,9 @@ import msgspec
 PREFIX = "STOKER_"
 
 # Set by Stoker for the jobs it runs, or used by its tools; never read as settings, and no reason for a warning.
-_NOT_SETTINGS = frozenset({"STOKER_THREADS", "STOKER_JOB_ID", "STOKER_ATTEMPT"})
+_NOT_SETTINGS = frozenset(
+    {"STOKER_THREADS", "STOKER_UP_PID", "STOKER_WORKER_SESSION", "STOKER_JOB_ID", "STOKER_ATTEMPT"}
+)
 
 _NEW_TOKEN = "STOKER_TOKEN=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')"  # noqa: S105
 _TOKEN_MIN_CHARS = 16

@@ -30,7 +30,7 @@ def errors(answer: httpx.Response) -> dict[str, str]:
         ('{"priority": 101}', "priority", "must be at most 100"),
         ('{"priority": -1}', "priority", "must be at least 0"),
         ('{"priority": "high"}', "priority", "must be a whole number, not text"),
-        ('{"priority": 1.5}', "priority", "must be a whole number, not a number"),
+        ('{"priority": 1.5}', "priority", "must be a whole number, not a decimal number"),
         ('{"priority": null}', "priority", "must be a whole number, not null"),
         ('{"priority": 123456789012345678901234567890}', "priority", "must be at most 100"),
         ('{"timeout_sec": -1}', "timeout_sec", "must be greater than 0"),

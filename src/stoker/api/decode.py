@@ -179,7 +179,8 @@ def friendly(error: msgspec.ValidationError, kind: Any) -> str:
     text = _AT.sub("", str(error))
     if match := _GOT.fullmatch(text):
         wanted = " or ".join(_NOUNS.get(name, name) for name in match[1].split(" | "))
-        return f"must be {wanted}, not {_NOUNS.get(match[2], match[2])}"
+        given = "a decimal number" if match[2] == "float" else _NOUNS.get(match[2], match[2])
+        return f"must be {wanted}, not {given}"
     if match := _BOUND.fullmatch(text):
         return f"must be {_BOUNDS[match[1]]} {match[2].removesuffix('.0')}"
     if match := _LENGTH.fullmatch(text):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import ipaddress
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -95,7 +96,7 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         coordinator.start()
-        handle = Running(server, url_of(settings))
+        handle = Running(server, url_of(settings.host, listener.getsockname()[1]))
         serving.add_done_callback(lambda _: handle.stopped.set())
         # Everything that lives as long as the process is out of the collector's way from here on.
         gc.collect()
@@ -148,9 +149,13 @@ def listen(settings: Settings) -> socket.socket:
     return listener
 
 
-def url_of(settings: Settings) -> str:
+def url_of(host: str, port: int) -> str:
     """The address under which a process on this machine reaches the API."""
-    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
-    if ":" in host and not host.startswith("["):
-        host = f"[{host}]"
-    return f"http://{host}:{settings.api_port}"
+    address = (
+        ipaddress.ip_address(settings.host) if settings.host[:1].isdigit() or ":" in settings.host else None
+    )
+    if address is None:
+        return f"http://{settings.host}:{settings.api_port}"
+    if address.is_unspecified:
+        address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
+    return f"http://{address}:{port}" if address.version == 4 else f"http://[{address}]:{port}"

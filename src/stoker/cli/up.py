@@ -90,10 +90,10 @@ class Crew:
             with contextlib.suppress(OSError):
                 process.terminate()
         limit = self._settings.shutdown_grace_sec + self._settings.cancel_grace_sec + 10
+        waiting = [asyncio.to_thread(process.wait) for process in self._processes]
         try:
             async with asyncio.timeout(limit):
-                while any(process.poll() is None for process in self._processes):
-                    await asyncio.sleep(0.02)
+                await asyncio.gather(*waiting)
         except TimeoutError:
             self.kill()
 

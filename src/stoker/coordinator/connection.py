@@ -21,8 +21,7 @@ LEASE_INTERVALS: Final = 5
 # WebSocket close codes: 1002 protocol error, 1011 internal error, 1012 service restart, 4000 and up are ours.
 CLOSE_PROTOCOL: Final = 1002
 CLOSE_UNSTORED: Final = 1011
-CLOSE_REPLACED: Final = 4000
-CLOSE_REFUSED: Final = 4001
+CLOSE_REFUSED: Final = 4000
 
 log = structlog.get_logger()
 
@@ -90,11 +89,13 @@ class Connection:
         if hello is None:
             return None
         if hello.protocol != frames.PROTOCOL:
-            return await self._refuse(
+            self._refuse(
                 f"protocol {hello.protocol} is not spoken here, {frames.PROTOCOL} is; upgrade the older side"
             )
+            return None
         if not await self._store.open_session(_row(hello, self._store.now_us())):
-            return await self._refuse("this session was given up for lost", new_session=True)
+            self._refuse("this session was given up for lost", new_session=True)
+            return None
         session = WorkerSession(hello, self._outbox.put_nowait)
         held = await self._store.held(session.id)
         for claim in held:
@@ -137,14 +138,9 @@ class Connection:
             raise codec.BadFrame(f"the first frame must be hello, not {type(frame).__name__.lower()}")
         return frame
 
-    async def _refuse(self, reason: str, *, new_session: bool = False) -> None:
+    def _refuse(self, reason: str, *, new_session: bool = False) -> None:
+        """Say why and hang up; the sender closes the line behind these words."""
         self._outbox.put_nowait(frames.Refused(reason, new_session))
-        await self._flushed()
-        await self._socket.close(CLOSE_REFUSED, reason[:120])
-
-    async def _flushed(self) -> None:
-        while not self._outbox.empty():
-            await asyncio.sleep(0)
 
     def _cancel_again(self, session: WorkerSession, held: list[Claim]) -> None:
         """Cancels that were asked for while this worker was away."""
@@ -201,7 +197,7 @@ class Connection:
         log.debug("worker_heartbeat", worker_id=session.id, held=len(frame.held))
         if not alive:
             self._sessions.remove(session, self._store.now_us())
-            await self._refuse("this session was given up for lost", new_session=True)
+            self._refuse("this session was given up for lost", new_session=True)
             return
         session.send(frames.Renewed(frame.number))
         if foreign:
@@ -223,7 +219,7 @@ class Connection:
             data: bytes | str = codec.encode_text(frame) if self._text else codec.encode(frame)
             await self._socket.send(data)
             if isinstance(frame, frames.Refused):
-                await self._socket.close(CLOSE_REPLACED, frame.reason[:120])
+                await self._socket.close(CLOSE_REFUSED, frame.reason[:120])
 
 
 def _row(hello: frames.Hello, now: int) -> Session:

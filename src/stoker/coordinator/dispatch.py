@@ -1,7 +1,7 @@
 """Dispatch: when somebody has room, claim what they can run and send it to them.
 
-Woken by a submission, a report, a new worker; a timer of `POLL_SECONDS` stands behind the wake-ups, because they are hints.
-A wake-up before a commit puts the claim into the same transaction as the submission or report that caused it.
+Woken by a submission, a report, a new worker; a timer of `POLL_SECONDS` stands behind the wake-ups, because they are
+hints. A wake-up before a commit puts the claim into the same transaction as the submission or report that caused it.
 """
 
 import asyncio

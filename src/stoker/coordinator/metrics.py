@@ -1,7 +1,7 @@
 """What this coordinator counts, cheap enough for the hot path; prometheus-client turns it into text.
 
-Everything is counted in plain integers, many jobs at a time, and made into metric families only when somebody asks. No job
-id is ever a label.
+Everything is counted in plain integers, many jobs at a time, and made into metric families only when somebody asks.
+No job id is ever a label.
 """
 
 from bisect import bisect_left

@@ -1,7 +1,8 @@
 """Reports: how attempts ended, as workers tell it. Check, decide, store under the fence, acknowledge.
 
 A report frees its threads the moment it arrives, so that the claim that fills them shares its transaction. The worker
-keeps the report until it is acknowledged; when it cannot be stored the connection is given up, and the worker sends it again.
+keeps the report until it is acknowledged; when it cannot be stored the connection is given up, and the worker sends
+it again.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,11 +1,12 @@
 """The workers that are connected to this coordinator, and what each of them holds.
 
-The store knows every session of every coordinator; this is the part that is connected here, with its free threads and its window.
-It is a cache of the truth: after a restart or a reconnect it is loaded from the store again, and each heartbeat is compared with it.
+The store knows every session of every coordinator; this is the part that is connected here, with its free threads and
+its window. It is a cache of the truth: after a restart or a reconnect it is loaded from the store again, and each
+heartbeat is compared with it.
 
 Two things can be lost on the way. A claim that was committed but never reached its worker (the coordinator or the
-connection died in between) is missing from the worker's heartbeat; `GRACE_US` after the claim it goes back, uncharged.
-A claim that the worker still runs although it was given to somebody else is answered with `Drop`.
+connection died in between) is missing from the worker's heartbeat; `GRACE_US` after the claim it goes back,
+uncharged. A claim that the worker still runs although it was given to somebody else is answered with `Drop`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -3,7 +3,8 @@
 Any coordinator may run it and none must: each step is one guarded transaction, and doing it twice does nothing twice.
 
 After an outage nobody is given up before heartbeats were possible again for one full timeout. A coordinator that just
-started, or that notices it was itself asleep (a paused machine, a blocked loop, a jumping clock), starts that count anew.
+started, or that notices it was itself asleep (a paused machine, a blocked loop, a jumping clock), starts that count
+anew.
 """
 
 import asyncio

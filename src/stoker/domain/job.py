@@ -1,8 +1,8 @@
 """The job, as submitted (`JobSpec`) and as stored (`Job`).
 
 `Job` lists its fields in the order of the store's columns, so that a row becomes a job, and a job a row, in one call.
-Times are integer microseconds, UTC. `payload`, `result` and `error` are JSON bytes that nobody between the submitter and
-the child needs to look into: big integers and NUL characters come back as they were sent.
+Times are integer microseconds, UTC. `payload`, `result` and `error` are JSON bytes that nobody between the submitter
+and the child needs to look into: big integers and NUL characters come back as they were sent.
 """
 
 from typing import Annotated, Final, Literal

@@ -1,16 +1,16 @@
 """Which job goes to which worker: a pure function from a snapshot to a plan.
 
 Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand, group, concurrency
-key). Candidates come in order of (rank, seq), the heads of the lanes that somebody serves. For each the planner looks for
-a worker with enough free threads, by the policy in force; failing that, for room in a worker's window. A lane whose head
-found no place is closed for the rest of the plan, because those behind it need the same.
+key). Candidates come in order of (rank, seq), the heads of the lanes that somebody serves. For each the planner looks
+for a worker with enough free threads, by the policy in force; failing that, for room in a worker's window. A lane
+whose head found no place is closed for the rest of the plan, because those behind it need the same.
 
 The window: beyond its free threads a worker may hold jobs that, by the run times observed for their type, will start
 within `WINDOW_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt.
 
-No starvation: a job that has waited `RESERVE_AFTER_US` for more threads than any worker has free gets a reservation, and
-nothing else is placed on that worker until the threads are there. A demand that no worker could ever meet runs on one thread
-after `DEGRADE_AFTER_US` if the job allows it (`on_oversize: degrade`).
+No starvation: a job that has waited `RESERVE_AFTER_US` for more threads than any worker has free gets a reservation,
+and nothing else is placed on that worker until the threads are there. A demand that no worker could ever meet runs on
+one thread after `DEGRADE_AFTER_US` if the job allows it (`on_oversize: degrade`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,8 +44,8 @@ class Lane(msgspec.Struct, frozen=True):
 class WorkerView(msgspec.Struct):
     """A worker as the planner sees it. The planner spends `free` and `window_us` on its own copy.
 
-    `present` is False for a worker that was seen lately but is gone: it takes nothing, but a job that would fit it is not
-    degraded yet.
+    `present` is False for a worker that was seen lately but is gone: it takes nothing, but a job that would fit it is
+    not degraded yet.
     """
 
     session_id: str
@@ -83,8 +83,8 @@ def serves(worker: WorkerView, lane: Lane) -> bool:
 
 
 def window_cost(run_us: int | None) -> int:
-    """What a job takes of a window: its observed run time. An unknown or slow one fills a thread's share, so that a worker
-    can still be fed short jobs beside a long one."""
+    """What a job takes of a window: its observed run time. An unknown or slow one fills a thread's share, so that a
+    worker can still be fed short jobs beside a long one."""
     return WINDOW_US if run_us is None else min(max(run_us, SHORTEST_US), WINDOW_US)
 
 
@@ -108,7 +108,8 @@ def plan(
     cursor: int,
     run_us: Mapping[str, int],
 ) -> Plan:
-    """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is given."""
+    """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is
+    given."""
     placed: list[Placed] = []
     closed: set[int] = set()
     for job in candidates:

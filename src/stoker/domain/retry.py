@@ -1,8 +1,8 @@
 """What becomes of an attempt: a report and a claim in, an outcome out.
 
 Charging: a failure, a crash, a timeout and a lost lease cost an attempt; a hand-back (drain, window, lost assignment)
-does not, because the job gave nobody a reason. A job that keeps killing its process is counted apart (`crashes`) and ends
-after `CRASH_LIMIT` of them, whatever attempts it has left.
+does not, because the job gave nobody a reason. A job that keeps killing its process is counted apart (`crashes`) and
+ends after `CRASH_LIMIT` of them, whatever attempts it has left.
 """
 
 from typing import Final, Literal

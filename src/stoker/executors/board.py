@@ -1,11 +1,11 @@
 """A few words of memory that a supervisor and a child share, so that each can see the other without a message.
 
-The child writes which job it is running and since when; the supervisor reads that at any time, however busy the child is, and
-so knows the real start of every job without a message per job. The supervisor writes a range of indexes to skip: jobs that it takes back
-although they stand in the child's pipe already.
+The child writes which job it is running and since when; the supervisor reads that at any time, however busy the child
+is, and so knows the real start of every job without a message per job. The supervisor writes a range of indexes to
+skip: jobs that it takes back although they stand in the child's pipe already.
 
-No lock is needed. The child writes `running` before it looks at the range; the supervisor writes the range before it looks at
-`running`, and looks again a tick later: whichever came first, the two agree on whether the job was started.
+No lock is needed. The child writes `running` before it looks at the range; the supervisor writes the range before it
+looks at `running`, and looks again a tick later: whichever came first, the two agree on whether the job was started.
 """
 
 import mmap

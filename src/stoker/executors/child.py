@@ -1,10 +1,10 @@
 """The child process in which Python jobs run: receive, run, report, in a loop, until the supervisor says otherwise.
 
-Results are gathered and sent together, but never held back: they are sent when nothing more waits to run, before a job whose type
-is not known to be short, and by a small thread when a job turns out longer than its type used to be.
+Results are gathered and sent together, but never held back: they are sent when nothing more waits to run, before a
+job whose type is not known to be short, and by a small thread when a job turns out longer than its type used to be.
 
-Nothing here watches the clock for the job's timeout and nothing here retries: that is the supervisor's work, which can
-also kill this process at any time.
+Nothing here watches the clock for the job's timeout and nothing here retries: that is the supervisor's work, which
+can also kill this process at any time.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def main() -> None:
     os.set_inheritable(options.board, False)
     try:
         tasks = load_tasks(options.app)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever the user's module raises is told to the operator
         os.write(options.fd, pack(Ready([], f"{type(error).__name__}: {error}\n{traceback.format_exc()}")))
         sys.exit(1)
     os.write(options.fd, pack(Ready(sorted(tasks))))
@@ -190,7 +190,7 @@ class Child:
             if error.code == 128 + signal.SIGTERM:
                 raise
             return "error", None, describe(error)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whatever a job raises is the job's failure, not ours
             kind = "error" if getattr(error, "retryable", True) else "invalid"
             return kind, None, describe(error)
 
@@ -246,7 +246,7 @@ def describe(error: BaseException) -> bytes:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # an exception whose own __str__ fails
+    except Exception:  # noqa: BLE001 - an exception whose own __str__ fails
         return "(no message)"
 
 

@@ -1,8 +1,8 @@
 """Outlives a worker that was killed, just long enough to end what it left behind.
 
-The supervisor tells it, one line each, of the process groups it starts (`+123`) and of those that ended (`-123`). When the pipe
-closes the supervisor is gone: every group that is still listed is killed, and so is every process that carries the worker's session in
-its environment, which finds those that made a group or a session of their own.
+The supervisor tells it, one line each, of the process groups it starts (`+123`) and of those that ended (`-123`).
+When the pipe closes the supervisor is gone: every group that is still listed is killed, and so is every process that
+carries the worker's session in its environment, which finds those that made a group or a session of their own.
 
 Run as a script with nothing but the standard library's core, so that it is small and starts at once.
 """

@@ -1,7 +1,7 @@
 """What a supervisor and its children say to each other over a socket pair: length-prefixed MessagePack.
 
-Times are readings of CLOCK_MONOTONIC, which all processes of one machine share. Each job sent to a child has an index that
-only grows; results name it.
+Times are readings of CLOCK_MONOTONIC, which all processes of one machine share. Each job sent to a child has an index
+that only grows; results name it.
 """
 
 from collections.abc import Iterator

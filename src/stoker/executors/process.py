@@ -1,7 +1,7 @@
 """Child processes as a supervisor sees them: start, watch, end. Nothing of a child survives its end.
 
-Each child leads a process group and a session of its own, so that a signal reaches whatever it started. The kernel ends it with the
-supervisor (parent-death signal), and the guardian ends what the kernel does not.
+Each child leads a process group and a session of its own, so that a signal reaches whatever it started. The kernel
+ends it with the supervisor (parent-death signal), and the guardian ends what the kernel does not.
 """
 
 import asyncio
@@ -168,7 +168,7 @@ class PythonChild:
     def poll(self) -> None:
         """Notice a death that the pipe did not tell, because a grandchild holds its other end."""
         if not self.ended and self._process.poll() is not None:
-            while self._socket.fileno() >= 0 and not self.ended and self._pending():
+            while self._pending():
                 self._readable()
             self._closed()
 
@@ -189,6 +189,12 @@ class PythonChild:
         self._process.wait()
         self._on_exit(self)
         self.board.close()
+
+    def end(self) -> None:
+        """Kill it now and see it gone."""
+        self.kill()
+        self._process.wait()
+        self._closed()
 
     def terminate(self) -> None:
         """Ask politely: SIGTERM to the whole group."""

@@ -1,8 +1,8 @@
 """The store protocol: what every store guarantees, verb by verb. `tests/conformance` holds each store to it.
 
-All verbs take batches. Calls that wait at the same time are coalesced into one transaction (group commit) and return only
-after it is durable. A verb that raises has changed nothing. Every write after a claim names `(seq, claim_id)` and the
-status it leaves, so of all the attempts at a job exactly one writes its outcome.
+All verbs take batches. Calls that wait at the same time are coalesced into one transaction (group commit) and return
+only after it is durable. A verb that raises has changed nothing. Every write after a claim names `(seq, claim_id)`
+and the status it leaves, so of all the attempts at a job exactly one writes its outcome.
 """
 
 from collections.abc import Mapping, Sequence
@@ -173,8 +173,9 @@ class Store(Protocol):
         ...
 
     async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
-        """Store all of these jobs or none. A repeat of a live idempotency key returns the job that it made; the same key
-        with another digest raises `IdempotencyMismatch` and stores nothing of this call, and touches no other call."""
+        """Store all of these jobs or none. A repeat of a live idempotency key returns the job that it made; the same
+        key with another digest raises `IdempotencyMismatch` and stores nothing of this call, and touches no other
+        call."""
         ...
 
     async def claim(self, request: ClaimRequest) -> Granted:
@@ -187,9 +188,9 @@ class Store(Protocol):
         ...
 
     async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
-        """Write the outcome of each attempt if its claim is still the current one. Per item: the status that the job has
-        now because of it, or None when the claim is stale and nothing was written. Sending the same outcome
-        again returns the same answer. A retry of a job whose cancel was requested becomes `cancelled`."""
+        """Write the outcome of each attempt if its claim is still the current one. Per item: the status that the job
+        has now because of it, or None when the claim is stale and nothing was written. Sending the same outcome again
+        returns the same answer. A retry of a job whose cancel was requested becomes `cancelled`."""
         ...
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
@@ -201,8 +202,8 @@ class Store(Protocol):
         ...
 
     async def open_session(self, session: Session) -> bool:
-        """Register or resume a session; its heartbeat is fresh from now. False when it was already given up for lost: the
-        worker must start a new one."""
+        """Register or resume a session; its heartbeat is fresh from now. False when it was already given up for lost:
+        the worker must start a new one."""
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
@@ -214,8 +215,8 @@ class Store(Protocol):
         ...
 
     async def expire(self, silent_us: int, policy: RetryPolicy) -> Expired:
-        """Give up sessions that were silent for longer than `silent_us` by the store's clock: their jobs are queued again
-        at once, charged, or fail when out of attempts."""
+        """Give up sessions that were silent for longer than `silent_us` by the store's clock: their jobs are queued
+        again at once, charged, or fail when out of attempts."""
         ...
 
     async def promote(self, limit: int) -> int:

@@ -1,12 +1,12 @@
 """Group commit: calls that wait at the same time share one transaction, and so one sync of the disk.
 
 A caller adds a command and waits. A single task takes all that are waiting, hands them to the store as one round and
-answers each caller when the round is durable, never before. While one round is being written the next one gathers, so the
-busier the store, the larger its rounds. If a round fails, its commands are tried again one by one: a command that
+answers each caller when the round is durable, never before. While one round is being written the next one gathers, so
+the busier the store, the larger its rounds. If a round fails, its commands are tried again one by one: a command that
 cannot be stored takes down nobody but its own caller.
 
-Rounds are bounded by weight (jobs), and so is what may wait for one: beyond that callers are refused at once, and what
-was accepted is unharmed.
+Rounds are bounded by weight (jobs), and so is what may wait for one: beyond that callers are refused at once, and
+what was accepted is unharmed.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class GroupCommit:
     async def _round(self, commands: list[Command]) -> None:
         try:
             results = await self._transact(commands)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever failed, each caller gets its own answer
             if len(commands) == 1:
                 _answer(commands[0], error)
                 return

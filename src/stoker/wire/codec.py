@@ -38,7 +38,8 @@ def encode_text(frame: Frame) -> str:
 def decode_from_worker(data: bytes | str) -> FromWorker:
     try:
         if isinstance(data, str):
-            return msgspec.convert(_inlined(data), FromWorker)
+            frame: FromWorker = msgspec.convert(_inlined(data), FromWorker)
+            return frame
         return _FROM_WORKER.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, ValueError) as error:
         raise BadFrame(f"not a frame that a worker may send: {error}") from error
@@ -47,7 +48,8 @@ def decode_from_worker(data: bytes | str) -> FromWorker:
 def decode_to_worker(data: bytes | str) -> ToWorker:
     try:
         if isinstance(data, str):
-            return msgspec.convert(_inlined(data), ToWorker)
+            frame: ToWorker = msgspec.convert(_inlined(data), ToWorker)
+            return frame
         return _TO_WORKER.decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, ValueError) as error:
         raise BadFrame(f"not a frame that a coordinator may send: {error}") from error

@@ -1,14 +1,14 @@
 """The frames between a worker and a coordinator.
 
-A worker dials the coordinator and says `Hello`; the coordinator answers `Welcome` or `Refused`. Then both send when they
-have something to say. Nothing here is trusted: every frame is decoded into these types or refused.
+A worker dials the coordinator and says `Hello`; the coordinator answers `Welcome` or `Refused`. Then both send when
+they have something to say. Nothing here is trusted: every frame is decoded into these types or refused.
 
-The lease belongs to the session. A worker that sent a `Heartbeat` and got `Renewed` may go on until `lease_seconds` after the
-moment it *sent* that heartbeat, by its own monotonic clock; without one it must have killed what it runs by then.
-A `Reports` frame is kept by the worker until an `Ack` names its number, and sent again after a reconnect.
+The lease belongs to the session. A worker that sent a `Heartbeat` and got `Renewed` may go on until `lease_seconds`
+after the moment it *sent* that heartbeat, by its own monotonic clock; without one it must have killed what it runs by
+then. A `Reports` frame is kept by the worker until an `Ack` names its number, and sent again after a reconnect.
 
-Binary frames are MessagePack; text frames are the same in JSON, where payload, result and error stand inline. Durations travel,
-points in time do not: the two clocks need not agree.
+Binary frames are MessagePack; text frames are the same in JSON, where payload, result and error stand inline.
+Durations travel, points in time do not: the two clocks need not agree.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ class ClaimRef(msgspec.Struct, frozen=True):
 # ── worker → coordinator ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Hello(Frame):
+class Hello(Frame, frozen=True):
     protocol: int
     session: Ident
     name: Label
@@ -50,7 +50,7 @@ class Hello(Frame):
     draining: bool = False
 
 
-class Heartbeat(Frame):
+class Heartbeat(Frame, frozen=True):
     """`held` names everything assigned and not yet reported: what is not in it was lost on the way."""
 
     number: int
@@ -73,7 +73,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     peak_memory_kb: int | None = None
 
 
-class Reports(Frame):
+class Reports(Frame, frozen=True):
     number: int
     reports: list[Report]
 
@@ -84,18 +84,18 @@ class StartNote(msgspec.Struct, frozen=True):
     started_us: int
 
 
-class Started(Frame):
+class Started(Frame, frozen=True):
     starts: list[StartNote]
 
 
-class Goodbye(Frame):
+class Goodbye(Frame, frozen=True):
     """The worker is done and holds nothing."""
 
 
 # ── coordinator → worker ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Welcome(Frame):
+class Welcome(Frame, frozen=True):
     protocol: int
     session: str
     heartbeat_seconds: float
@@ -103,7 +103,7 @@ class Welcome(Frame):
     max_result_bytes: int
 
 
-class Refused(Frame):
+class Refused(Frame, frozen=True):
     """`new_session`: this session was given up for lost; kill what runs and come back as a new one."""
 
     reason: str
@@ -124,34 +124,34 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     metadata: dict[str, str] = {}
 
 
-class Assign(Frame):
+class Assign(Frame, frozen=True):
     jobs: list[Assignment]
 
 
-class Renewed(Frame):
+class Renewed(Frame, frozen=True):
     number: int
 
 
-class Ack(Frame):
+class Ack(Frame, frozen=True):
     """The reports of this number are stored; those listed came too late, a later claim owns the job."""
 
     number: int
     stale: list[ClaimRef] = []
 
 
-class Cancel(Frame):
+class Cancel(Frame, frozen=True):
     """Somebody cancelled these: end them and report `cancelled`."""
 
     claims: list[ClaimRef]
 
 
-class Drop(Frame):
+class Drop(Frame, frozen=True):
     """These belong to somebody else now: end them and report nothing."""
 
     claims: list[ClaimRef]
 
 
-class Drain(Frame):
+class Drain(Frame, frozen=True):
     """Take no more work, finish what runs, hand back the rest, say goodbye."""
 
 

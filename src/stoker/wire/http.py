@@ -72,8 +72,9 @@ class HttpHeartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HttpOrders(msgspec.Struct, frozen=True):
-    """What the worker should do about what it holds: `cancel` asks it to stop a job and report it as cancelled, `revoked`
-    tells it that a claim is no longer its own and its result would be refused, `drain` asks it to lease nothing more."""
+    """What the worker should do about what it holds: `cancel` asks it to stop a job and report it as cancelled,
+    `revoked` tells it that a claim is no longer its own and its result would be refused, `drain` asks it to lease
+    nothing more."""
 
     cancel: list[HttpClaim]
     revoked: list[HttpClaim]
@@ -107,8 +108,8 @@ class HttpReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HttpReceipt(msgspec.Struct, frozen=True):
-    """Per report: `accepted` is stored for good, also when it was sent before; `stale` was refused because a later claim
-    owns the job, and must be discarded."""
+    """Per report: `accepted` is stored for good, also when it was sent before; `stale` was refused because a later
+    claim owns the job, and must be discarded."""
 
     accepted: list[HttpClaim]
     stale: list[HttpClaim]

@@ -1,7 +1,7 @@
 """The worker's line to a coordinator: dial, say hello, carry frames, dial again.
 
-It tries the addresses in turn, with a growing, jittered pause after each full round, for ever: a coordinator that is away comes back, and the lease
-decides what the worker may still run meanwhile.
+It tries the addresses in turn, with a growing, jittered pause after each full round, for ever: a coordinator that is
+away comes back, and the lease decides what the worker may still run meanwhile.
 """
 
 import asyncio

@@ -1,11 +1,12 @@
 """The supervisor: receive → run → report, with a heartbeat that nothing a job does can stop.
 
-It never runs user code. It holds the session and its lease: every heartbeat that the coordinator confirms extends the lease to
-`lease_seconds` after the moment the heartbeat was *sent*. When the lease is about to end unconfirmed, everything that runs is killed,
-because by then it may be running elsewhere. Reports are kept until acknowledged and sent again on every new connection.
+It never runs user code. It holds the session and its lease: every heartbeat that the coordinator confirms extends the
+lease to `lease_seconds` after the moment the heartbeat was *sent*. When the lease is about to end unconfirmed,
+everything that runs is killed, because by then it may be running elsewhere. Reports are kept until acknowledged and
+sent again on every new connection.
 
-Leaving (SIGTERM, or told to drain): take nothing more, hand back what has not started, let what runs finish within the grace
-period, hand back the rest, wait until all of that is acknowledged, say goodbye. The heartbeat goes on throughout.
+Leaving (SIGTERM, or told to drain): take nothing more, hand back what has not started, let what runs finish within the
+grace period, hand back the rest, wait until all of that is acknowledged, say goodbye. The heartbeat goes on throughout.
 """
 
 import asyncio

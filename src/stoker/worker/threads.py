@@ -1,9 +1,9 @@
 """The worker's threads: which child runs which job, who waits, who is late. No connection and no reports in here.
 
-A job takes its threads while it runs; the sum never exceeds the worker's number. Short jobs that were assigned ahead of time (the
-window) are queued at a child that is busy with a short one, so that the child never waits for the next. If that one turns out
-long, those behind it are taken back: another child gets them, and what cannot start within `PATIENCE_SECONDS` is handed back
-to the coordinator, uncharged.
+A job takes its threads while it runs; the sum never exceeds the worker's number. Short jobs that were assigned ahead of
+time (the window) are queued at a child that is busy with a short one, so that the child never waits for the next. If
+that one turns out long, those behind it are taken back: another child gets them, and what cannot start within
+`PATIENCE_SECONDS` is handed back to the coordinator, uncharged.
 """
 
 from collections import deque
@@ -363,7 +363,8 @@ class Threads:
             self._stop(slot, work)
 
     def _stop(self, slot: Slot, work: Work) -> None:
-        """End work that was sent to a child: kill it if it runs, else keep it from starting; the tick sees to the rest."""
+        """End work that was sent to a child: kill it if it runs, else keep it from starting; the tick sees to the
+        rest."""
         running = slot.running()
         if running is not None and running[0] is work:
             self._watch(slot, work, running[1], self._now())
@@ -408,7 +409,7 @@ class Threads:
         self.closing = True
         for slot in list(self._slots.values()):
             slot.doom = slot.doom or "handed_back"
-            slot.child.kill()
+            slot.child.end()
 
 
 def crash_error(returncode: int | None) -> bytes:

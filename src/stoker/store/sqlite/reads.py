@@ -133,7 +133,7 @@ def _current_attempt(job: Job) -> Attempt | None:
         job.claimed_at,
         job.started_at,
         job.completed_at,
-        kind,  # type: ignore[arg-type]  # a final status here is also the kind of its attempt
+        kind,  # a final status here is also the kind of its attempt
         True,
         job.error,
         None,

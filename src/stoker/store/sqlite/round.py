@@ -1,11 +1,11 @@
 """One transaction of the embedded store: many commands, each verb in its turn.
 
-The order of the verbs matters. Reports come before claims, so that what a report sets free can be claimed at once; jobs to
-insert are resolved before the claim and written after it, so that a job which finds a free worker is written once, as
-already claimed, by the same planner and under the same fence as any other.
+The order of the verbs matters. Reports come before claims, so that what a report sets free can be claimed at once;
+jobs to insert are resolved before the claim and written after it, so that a job which finds a free worker is written
+once, as already claimed, by the same planner and under the same fence as any other.
 
-A round changes the database and collects what it means for the store's memory (lanes, counters); the store takes that over
-only after the commit, so a round that fails leaves no trace.
+A round changes the database and collects what it means for the store's memory (lanes, counters); the store takes that
+over only after the commit, so a round that fails leaves no trace.
 """
 
 from collections import Counter
@@ -129,6 +129,9 @@ class Round:
     def _changed(self, statement: str, *values: Any) -> bool:
         self._db.execute(statement, values)
         return self._db.changes() > 0
+
+    def _rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        return self._db.execute(statement, values).fetchall()
 
     def _by_seq(self, seq: int) -> Job | None:
         row = self._db.execute(_BY_SEQ, (seq,)).fetchone()
@@ -459,7 +462,7 @@ class Round:
 
     def _lose(self, session_id: str, policy: RetryPolicy) -> list[Lost]:
         losses: list[Lost] = []
-        for row in self._db.execute(_OF_SESSION, (session_id,)).fetchall():
+        for row in self._rows(_OF_SESSION, session_id):
             claim = claim_of(Job(*row))
             event, _ = decide("lost", claim, policy, 0.0)
             error = problem("lost", f"worker session {session_id} fell silent while it ran this job")
@@ -474,7 +477,7 @@ class Round:
         return [self._promote(call) for call in calls]
 
     def _promote(self, limit: int) -> int:
-        due = self._db.execute(Q["due_jobs"], (self._now, limit)).fetchall()
+        due = self._rows(Q["due_jobs"], self._now, limit)
         self._db.executemany(Q["promote_job"], [(row[0],) for row in due])
         for _, lane_id, queue, type in due:
             self._woken.add(lane_id)
@@ -524,7 +527,7 @@ class Round:
     def _dead(self, filter: JobFilter, limit: int) -> list[int]:
         where, values = filter_sql(replace(filter, status=None, dead_letters=False))
         sql = Q["dead_letters"].format(where=where)
-        return [int(row[0]) for row in self._db.execute(sql, (*values, limit)).fetchall()]
+        return [int(row[0]) for row in self._rows(sql, *values, limit)]
 
     # ── upkeep ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -538,7 +541,7 @@ class Round:
             ("cancelled", retention.completed_us),
             ("failed", retention.failed_us),
         ):
-            rows = self._db.execute(Q["expired_jobs"], (status, self._now - age, limit - purged)).fetchall()
+            rows = self._rows(Q["expired_jobs"], status, self._now - age, limit - purged)
             self._db.executemany(Q["delete_job"], [(row[0],) for row in rows])
             self._db.executemany(Q["delete_attempts"], [(row[0],) for row in rows])
             for _, queue, type, left in rows:

@@ -1,7 +1,7 @@
 """Where transactions run: the statements on the caller's thread, the commit on a thread of its own.
 
-The statements of a round are short and hold the interpreter anyway, so a second thread would only make two threads fight
-over it (docs/decisions/0002). The commit waits for the disk, so it goes to the writer's thread and the event
+The statements of a round are short and hold the interpreter anyway, so a second thread would only make two threads
+fight over it (docs/decisions/0002). The commit waits for the disk, so it goes to the writer's thread and the event
 loop goes on serving while the disk works. The connection is never used by both at once: a round awaits its commit
 before the next begins.
 """
@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 class Writer(Protocol):
     async def transact(self, work: Callable[[], T]) -> T:
-        """Run `work` inside one transaction; return its value once it is durable. If anything fails nothing was done."""
+        """Run `work` inside one transaction; return its value once it is durable. If anything fails nothing was
+        done."""
         ...
 
     def close(self) -> None: ...

@@ -1,0 +1,464 @@
+"""Jobs over HTTP: what is answered, and what the coordinator is asked."""
+
+import asyncio
+import uuid
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from stoker.clock import SECOND
+from stoker.domain.errors import Overloaded, StoreUnavailable
+from stoker.domain.job import Job, JobSpec, new_job
+from stoker.settings import Settings
+from stoker.store.base import Attempt, Count, JobFilter, JobQuery
+from tests.unit.test_api_service import TOKEN, FakeService, api, ask, call
+
+NOW = 1_767_323_045_678_901
+
+
+class StoppedClock:
+    def now_us(self) -> int:
+        return NOW
+
+    def monotonic(self) -> float:
+        return 0.0
+
+
+def service_with(*jobs: Job) -> FakeService:
+    service = FakeService(clock=StoppedClock())
+    service.jobs = {job.id: job for job in jobs}
+    return service
+
+
+def a_job(**changes: Any) -> Job:
+    job = new_job(
+        JobSpec(), id=str(uuid.uuid4()), now=NOW, run_at=NOW, max_attempts=4, order="lowest_first"
+    )
+    return msgspec.structs.replace(job, seq=1, **changes)
+
+
+def test_submit_answers_202_with_the_job_and_where_it_is() -> None:
+    service = FakeService(clock=StoppedClock())
+    spec = {
+        "type": "add_numbers",
+        "payload": {"x": 1, "y": 2},
+        "name": "a sum",
+        "priority": 0,
+        "labels": {"zone": "eu"},
+        "metadata": {"k": "v"},
+        "timeout_sec": 2,
+    }
+    answer = ask(service, "POST", "/jobs", json=spec)
+    job = answer.json()
+    assert answer.status_code == 202
+    assert answer.headers["location"] == f"/jobs/{job['id']}"
+    assert "idempotency-replayed" not in answer.headers
+    assert "warnings" not in job
+    assert spec.items() <= job.items()
+    assert uuid.UUID(job["id"]).version == 7
+    assert job["created_at"] == job["run_at"] == "2026-01-02T03:04:05.678901Z"
+    assert (job["status"], job["attempt"], job["result"], job["error"]) == ("queued", 0, None, None)
+
+
+def test_a_job_has_every_field_that_clients_rely_on() -> None:
+    promised = (
+        "id type name queue priority status payload result error attempt max_attempts thread_demand timeout_sec "
+        "worker_id created_at run_at started_at completed_at claim_id threads_granted on_oversize labels metadata "
+        "claimed_at cancel_requested_at discarded_at crashes queue_time_sec execution_time_sec total_time_sec "
+        "cpu_seconds peak_memory_kb"
+    )
+    assert set(ask(FakeService(), "POST", "/jobs", json={}).json()) == set(promised.split())
+
+
+def test_warnings_are_passed_on() -> None:
+    service = FakeService()
+    service.warnings = ["no live worker serves the type x"]
+    assert ask(service, "POST", "/jobs", json={}).json()["warnings"] == service.warnings
+    assert ask(service, "POST", "/jobs/batch", json={"jobs": [{}]}).json()["warnings"] == service.warnings
+
+
+def test_delays_make_scheduled_jobs() -> None:
+    service = FakeService(clock=StoppedClock())
+    later = ask(service, "POST", "/jobs", json={"delay_sec": 1.5}).json()
+    assert (later["status"], later["run_at"]) == ("scheduled", "2026-01-02T03:04:07.178901Z")
+    at = ask(service, "POST", "/jobs", json={"run_at": "2026-01-02T05:00:00+01:00"}).json()
+    assert (at["status"], at["run_at"]) == ("scheduled", "2026-01-02T04:00:00.000000Z")
+    past = ask(service, "POST", "/jobs", json={"run_at": "2020-01-01T00:00:00Z"}).json()
+    assert past["status"] == "queued"
+
+
+def test_settings_decide_attempts_and_order() -> None:
+    service = FakeService(Settings(max_attempts=7, priority_order="highest_first"))
+    job = ask(service, "POST", "/jobs", json={"priority": 10}).json()
+    assert job["max_attempts"] == 7
+    assert service.jobs[job["id"]].rank == 90
+    assert ask(service, "POST", "/jobs", json={"max_attempts": 2}).json()["max_attempts"] == 2
+
+
+def test_a_batch_keeps_its_order() -> None:
+    answer = ask(FakeService(), "POST", "/jobs/batch", json={"jobs": [{"payload": i} for i in range(50)]})
+    assert answer.status_code == 202
+    assert [job["payload"] for job in answer.json()["jobs"]] == list(range(50))
+
+
+def test_submit_job_is_an_alias() -> None:
+    service = FakeService()
+    answer = ask(service, "POST", "/submit_job", json={"name": "reverse_string", "payload": {"text": "abc"}})
+    job = answer.json()
+    assert answer.status_code == 202
+    assert (job["type"], job["name"], job["payload"]) == ("reverse_string", None, {"text": "abc"})
+    assert ask(service, "GET", "/db/jobs").json()["jobs"][0]["id"] == job["id"]
+    assert ask(service, "GET", f"/db/jobs/{job['id']}").json()["id"] == job["id"]
+
+
+# --- looking -------------------------------------------------------------------------------------------
+
+
+def test_times_of_a_finished_job() -> None:
+    job = a_job(
+        status="completed",
+        claim_id=3,
+        claimed_at=NOW + SECOND,
+        started_at=NOW + 2 * SECOND,
+        completed_at=NOW + 5 * SECOND,
+        cpu_us=1_500_000,
+        result=b'{"sum":3}',
+    )
+    service = service_with(job)
+    error = b'{"type":"ValueError","message":"x"}'
+    service.history[job.id] = [
+        Attempt(2, 1, "w", NOW, NOW, NOW + SECOND, "error", True, error, 2_500_000, None, 10),
+        Attempt(3, 2, "w", NOW, None, None, None, True, None, None, None, None),
+    ]
+    answer = ask(service, "GET", f"/jobs/{job.id}").json()
+    assert answer["result"] == {"sum": 3}
+    assert (answer["queue_time_sec"], answer["execution_time_sec"]) == (2.0, 3.0)
+    assert (answer["total_time_sec"], answer["cpu_seconds"]) == (5.0, 1.5)
+    first, second = answer["attempts"]
+    assert (first["outcome"], first["error"]["type"], first["retry_delay_sec"]) == ("error", "ValueError", 2.5)
+    assert (second["outcome"], second["error"], second["finished_at"]) == ("running", None, None)
+    assert ask(service, "GET", f"/jobs/{job.id}/attempts").json() == {"attempts": [first, second]}
+
+
+def test_a_job_never_claimed_has_no_attempts_and_nobody_is_asked() -> None:
+    job = a_job()
+    service = service_with(job)
+    assert ask(service, "GET", f"/jobs/{job.id.upper()}").json()["attempts"] == []
+    assert service.asked == []
+
+
+def test_wait_is_passed_on() -> None:
+    job = a_job()
+    service = service_with(job)
+    assert ask(service, "GET", f"/jobs/{job.id}?wait=2.5").status_code == 200
+    assert service.asked == [("wait", 2.5)]
+
+
+@pytest.mark.parametrize("id", ["nope", "1", str(uuid.uuid4()), "%00", "a%20b", "%F0%9F%98%80"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/jobs/{}"), ("DELETE", "/jobs/{}"), ("POST", "/jobs/{}/cancel"), ("POST", "/jobs/{}/retry")],
+)
+def test_unknown_and_impossible_ids_are_404(method: str, path: str, id: str) -> None:
+    answer = ask(FakeService(), method, path.format(id))
+    assert answer.status_code == 404
+    assert answer.json()["type"] == "urn:stoker:problem:not-found"
+
+
+def test_cancel_and_retry() -> None:
+    job = a_job()
+    service = service_with(job)
+    assert ask(service, "DELETE", f"/jobs/{job.id}").json()["status"] == "cancelled"
+    assert ask(service, "POST", f"/jobs/{job.id}/cancel").status_code == 200
+    assert ask(service, "POST", f"/jobs/{job.id}/retry").json()["status"] == "queued"
+    refused = ask(service, "POST", f"/jobs/{job.id}/retry")
+    assert refused.status_code == 409
+    assert "queued" in refused.json()["detail"]
+
+
+def asked_for(path: str) -> JobQuery:
+    service = FakeService()
+    assert ask(service, "GET", path).status_code == 200
+    (query,) = service.asked
+    assert isinstance(query, JobQuery)
+    return query
+
+
+def test_list_parameters_reach_the_store() -> None:
+    assert asked_for("/jobs") == JobQuery(JobFilter(), 50, 0, None)
+    full = asked_for("/jobs?limit=7&offset=3&status=failed&type=a.b&queue=q&priority=0&name=x+y%C3%A9")
+    assert full == JobQuery(JobFilter("failed", "a.b", "q", 0, "x yé"), 7, 3, None)
+    assert asked_for("/dlq?queue=q") == JobQuery(JobFilter(queue="q", dead_letters=True))
+
+
+def test_a_list_is_continued_by_its_cursor() -> None:
+    service = service_with(a_job())
+    service.next_seq = 41
+    page = ask(service, "GET", "/jobs?limit=1").json()
+    assert {key: page[key] for key in ("total", "limit", "offset")} == {"total": 1, "limit": 1, "offset": 0}
+    assert "total_capped" not in page
+    assert asked_for(f"/jobs?cursor={page['next_cursor']}").before_seq == 41
+    service.next_seq, service.capped = None, True
+    page = ask(service, "GET", "/jobs").json()
+    assert (page["next_cursor"], page["total_capped"]) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "words"),
+    [
+        ("limit=0", "limit", "at least 1"),
+        ("limit=1001", "limit", "at most 1000"),
+        ("limit=abc", "limit", "must be a whole number"),
+        ("limit=", "limit", "must be a whole number"),
+        ("limit=null", "limit", "must be a whole number"),
+        ("priority=null", "priority", "must be a whole number"),
+        ("offset=-1", "offset", "at least 0"),
+        ("offset=10000001", "offset", "at most"),
+        ("status=done", "status", "must be one of blocked, scheduled, queued"),
+        ("priority=101", "priority", "at most 100"),
+        ("type=a%20b", "type", "may contain only"),
+        ("name=%00", "name", "control characters"),
+        ("name=%FF", "query", "UTF-8"),
+        ("cursor=nonsense", "cursor", "next_cursor"),
+        ("cursor=", "cursor", "next_cursor"),
+        ("cursor=LTE", "cursor", "next_cursor"),
+        ("cursor=NDE&offset=5", "cursor", "offset"),
+        ("limit=1&limit=2", "limit", "more than once"),
+        ("statuss=failed", "statuss", "did you mean status?"),
+        ("wait=1", "wait", "not a known parameter"),
+        ("&".join(f"a{i}=1" for i in range(60)), "query", "more than 50"),
+    ],
+)
+def test_bad_parameters_are_named(query: str, field: str, words: str) -> None:
+    answer = ask(FakeService(), "GET", f"/jobs?{query}")
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["field"] == field
+    assert words in error["message"]
+
+
+@pytest.mark.parametrize("wait", ["-1", "61", "nan", "inf", "x", ""])
+def test_bad_waits_are_refused(wait: str) -> None:
+    job = a_job()
+    assert ask(service_with(job), "GET", f"/jobs/{job.id}?wait={wait}").status_code == 422
+
+
+def test_parameters_where_there_are_none_are_refused() -> None:
+    assert ask(FakeService(), "POST", "/jobs?wait=1", json={}).status_code == 422
+
+
+# --- dead letters --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["replay", "discard"])
+def test_dead_letters_by_ids_filter_or_all(verb: str) -> None:
+    service, id = FakeService(), str(uuid.uuid4())
+    path = f"/dlq/{verb}"
+    assert ask(service, "POST", path, json={"ids": [id, id.upper(), "nope"]}).json() == {"count": 1}
+    assert ask(service, "POST", path, json={"filter": {"queue": "q", "priority": 0}}).status_code == 200
+    assert ask(service, "POST", path, json={"all": True}).status_code == 200
+    assert service.asked == [
+        (verb, [id], None),
+        (verb, None, JobFilter(queue="q", priority=0, dead_letters=True)),
+        (verb, None, JobFilter(dead_letters=True)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "body"),
+        ({"all": False}, "body"),
+        ({"all": True, "ids": ["x"]}, "body"),
+        ({"ids": ["x"], "filter": {}}, "body"),
+        ({"ids": []}, "ids"),
+        ({"ids": ["x"] * 10_001}, "ids"),
+        ({"ids": [5]}, "ids[0]"),
+        ({"filter": {"status": "failed"}}, "filter.status"),
+        ({"filter": {"priority": "0"}}, "filter.priority"),
+        ({"all": "yes"}, "all"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_dead_letters_that_are_not_clearly_named_are_left_alone(body: Any, field: str) -> None:
+    service = FakeService()
+    answer = ask(service, "POST", "/dlq/discard", json=body)
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+    assert service.asked == []
+
+
+# --- idempotency ---------------------------------------------------------------------------------------
+
+
+def submit(service: FakeService, body: Any, **headers: str) -> httpx.Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return ask(service, "POST", "/jobs", json=body, headers=names)
+
+
+def test_both_headers_and_the_field_name_the_same_key() -> None:
+    service = FakeService(Settings(idempotency_ttl_sec=10), StoppedClock())
+    first = submit(service, {"payload": {"a": 1, "b": 2}}, X_Idempotency_Key="k")
+    assert "idempotency-replayed" not in first.headers
+    assert service.expiries == {"k": NOW + 10 * SECOND}
+    for again in (
+        submit(service, {"payload": {"b": 2, "a": 1}}, X_Idempotency_Key="k"),
+        submit(service, {"payload": {"a": 1, "b": 2}}, Idempotency_Key='"k"'),
+        submit(service, {"payload": {"a": 1, "b": 2}}, Idempotency_Key="k", X_Idempotency_Key="k"),
+        submit(service, {"payload": {"a": 1, "b": 2}, "idempotency_key": "k"}),
+        submit(service, {"payload": {"a": 1, "b": 2}, "idempotency_key": "k", "priority": 1}),
+    ):
+        assert again.status_code == 202
+        assert again.headers["idempotency-replayed"] == "true"
+        assert again.json()["id"] == first.json()["id"]
+
+
+def test_another_body_under_the_key_is_refused() -> None:
+    service = FakeService()
+    submit(service, {"payload": 1}, Idempotency_Key="k")
+    for other in ({"payload": 2}, {"payload": 1, "priority": 0}, {"payload": 1, "delay_sec": 5}):
+        answer = submit(service, other, Idempotency_Key="k")
+        assert answer.status_code == 422
+        assert answer.json()["type"] == "urn:stoker:problem:idempotency-mismatch"
+    assert len(service.jobs) == 1
+
+
+def test_big_integers_are_part_of_what_is_compared() -> None:
+    service = FakeService()
+    submit(service, {"payload": 2**200}, Idempotency_Key="k")
+    assert submit(service, {"payload": 2**200}, Idempotency_Key="k").status_code == 202
+    assert submit(service, {"payload": 2**200 + 1}, Idempotency_Key="k").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "field"),
+    [
+        ({}, {"Idempotency_Key": "a", "X_Idempotency_Key": "b"}, "Idempotency-Key"),
+        ({"idempotency_key": "a"}, {"Idempotency_Key": "b"}, "idempotency_key"),
+        ({}, {"Idempotency_Key": ""}, "Idempotency-Key"),
+        ({}, {"Idempotency_Key": '""'}, "Idempotency-Key"),
+        ({}, {"Idempotency_Key": "x" * 256}, "Idempotency-Key"),
+        ({}, {"X_Idempotency_Key": "a\tb"}, "Idempotency-Key"),
+    ],
+)
+def test_unusable_keys_are_refused(body: Any, headers: dict[str, str], field: str) -> None:
+    answer = submit(FakeService(), body, **headers)
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+def test_the_token_is_the_client_of_a_key() -> None:
+    local, guarded = FakeService(), FakeService(Settings(token=TOKEN))
+    for service in (local, guarded):
+        submit(service, {}, Idempotency_Key="k")
+    assert list(local.keys) == [("local", "k")]
+    ((client, _),) = guarded.keys
+    assert client.startswith("token:")
+    assert TOKEN not in client
+
+
+def batch(service: FakeService, jobs: list[Any], **headers: str) -> httpx.Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return ask(service, "POST", "/jobs/batch", json={"jobs": jobs}, headers=names)
+
+
+def test_a_header_names_a_whole_batch() -> None:
+    service = FakeService()
+    first = batch(service, [{"payload": 1}, {"payload": 2}], Idempotency_Key="k")
+    assert "idempotency-replayed" not in first.headers
+    again = batch(service, [{"payload": 1}, {"payload": 2}], Idempotency_Key="k")
+    assert again.headers["idempotency-replayed"] == "true"
+    assert again.json() == first.json()
+    assert batch(service, [{"payload": 1}, {"payload": 3}], Idempotency_Key="k").status_code == 422
+    assert batch(service, [{"payload": 1}], Idempotency_Key="k").status_code == 422
+    assert sorted(key for _, key in service.keys) == ["k#0", "k#1"]
+
+
+def test_jobs_of_a_batch_have_keys_of_their_own() -> None:
+    service = FakeService()
+    submit(service, {"payload": 1}, Idempotency_Key="a")
+    answer = batch(service, [{"payload": 1, "idempotency_key": "a"}, {"payload": 2}])
+    assert "idempotency-replayed" not in answer.headers
+    assert len(service.jobs) == 2
+    same = {"payload": 3, "idempotency_key": "b"}
+    assert batch(service, [same, same]).status_code == 202
+    other = batch(service, [{"payload": 4, "idempotency_key": "c"}, {"payload": 5, "idempotency_key": "c"}])
+    assert [error["field"] for error in other.json()["errors"]] == ["jobs[1].idempotency_key"]
+    both = batch(service, [{}, {"idempotency_key": "d"}], Idempotency_Key="e")
+    assert [error["field"] for error in both.json()["errors"]] == ["jobs[1].idempotency_key"]
+
+
+def test_fifty_at_once_under_one_key_make_one_job() -> None:
+    async def run() -> set[str]:
+        service = FakeService(Settings(rate_limit_jobs_per_min=1))
+        async with api(service) as client:
+            requests = [client.post("/jobs", json={}, headers={"Idempotency-Key": "k"}) for _ in range(50)]
+            answers = await asyncio.gather(*requests)
+        assert {answer.status_code for answer in answers} == {202}
+        return {answer.json()["id"] for answer in answers}
+
+    assert len(asyncio.run(run())) == 1
+
+
+# --- what goes wrong behind the API --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "seconds"),
+    [(Overloaded("too much is waiting", 3), 503, "3"), (StoreUnavailable("the disk is full"), 503, "1")],
+)
+def test_overload_says_when_to_come_back(error: Exception, status: int, seconds: str) -> None:
+    service = FakeService()
+    service.fails_with = error
+    answer = ask(service, "POST", "/jobs", json={})
+    assert answer.status_code == status
+    assert answer.headers["retry-after"] == seconds
+    assert answer.json()["detail"] == str(error)
+
+
+def test_a_defect_is_a_500_that_tells_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    service = FakeService()
+    service.fails_with = RuntimeError("the password is hunter2")
+    answer = ask(service, "GET", "/stats", headers={"X-Request-ID": "r-1"})
+    assert answer.status_code == 500
+    assert answer.json()["request_id"] == "r-1"
+    assert "hunter2" not in answer.text
+    logged = capsys.readouterr()
+    assert "hunter2" in logged.out + logged.err
+
+
+def test_queues_sum_over_types() -> None:
+    service = FakeService()
+    service.tallies = [
+        Count("b", "echo", "queued", 2),
+        Count("a", "echo", "failed", 1),
+        Count("b", "add", "queued", 3),
+    ]
+    first, second = ask(service, "GET", "/queues").json()["queues"]
+    assert (first["name"], first["failed"], first["paused"]) == ("a", 1, False)
+    assert (second["name"], second["queued"], second["running"]) == ("b", 5, 0)
+
+
+def test_health_ready_stats_and_metrics() -> None:
+    service = FakeService()
+    assert ask(service, "GET", "/health").json() == {"status": "ok"}
+    assert ask(service, "GET", "/ready").json() == {"ready": True, "reasons": []}
+    service.reasons = ["no worker is registered"]
+    answer = ask(service, "GET", "/ready")
+    assert (answer.status_code, answer.json()) == (503, {"ready": False, "reasons": service.reasons})
+    assert ask(service, "GET", "/stats").json()["uptime_sec"] == 1.5
+    metrics = ask(service, "GET", "/metrics")
+    assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert metrics.content == b"stoker_queue_depth 0\n"
+
+
+def test_head_is_get_without_the_body() -> None:
+    async def run() -> tuple[httpx.Response, httpx.Response]:
+        service = FakeService()
+        return await call(service, "HEAD", "/health"), await call(service, "GET", "/health")
+
+    head, get = asyncio.run(run())
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == get.headers["content-length"]

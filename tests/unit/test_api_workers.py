@@ -1,0 +1,110 @@
+"""The list of workers, and the worker protocol over plain HTTP."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from stoker.store.base import Session
+from stoker.wire.http import HttpHello, HttpReport
+from tests.unit.test_api_service import JSON, FakeService, ask
+
+HELLO = {"name": "w", "threads": 2, "types": ["echo"]}
+
+
+def test_workers_are_listed_and_drained() -> None:
+    service = FakeService()
+    service.sessions = [Session("s-1", "box", 4, ("echo",), None, {"k": "v"}, "live", 0, 1_000_000, 2)]
+    (worker,) = ask(service, "GET", "/workers").json()["workers"]
+    assert worker["last_heartbeat_at"] == "1970-01-01T00:00:01.000000Z"
+    assert (worker["threads"], worker["threads_used"], worker["queues"]) == (4, 2, None)
+    assert ask(service, "POST", "/workers/s-1/drain").json()["status"] == "draining"
+    assert ask(service, "POST", "/workers/other/drain").status_code == 404
+    assert ask(service, "POST", "/workers/%00/drain").status_code == 404
+
+
+def test_register() -> None:
+    service = FakeService()
+    hello = {**HELLO, "queues": ["q"], "labels": {"gpu": "yes"}, "endpoint": "http://10.0.0.1:9/run"}
+    answer = ask(service, "POST", "/workers", json=hello)
+    assert answer.status_code == 201
+    assert answer.json() == {"id": "w-1", "heartbeat_interval_sec": 5.0, "heartbeat_timeout_sec": 30.0}
+    assert service.asked == [HttpHello("w", 2, ("echo",), ("q",), {"gpu": "yes"}, "http://10.0.0.1:9/run")]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"threads": 0}, "threads"),
+        ({"types": []}, "types"),
+        ({"types": ["a b"]}, "types[0]"),
+        ({"name": ""}, "name"),
+        ({"queues": []}, "queues"),
+        ({"endpoint": "ftp://x"}, "endpoint"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+def test_bad_hellos_are_named(change: dict[str, Any], field: str) -> None:
+    answer = ask(FakeService(), "POST", "/workers", json={**HELLO, **change})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+def test_what_a_hello_needs() -> None:
+    answer = ask(FakeService(), "POST", "/workers", json={})
+    assert [error["field"] for error in answer.json()["errors"]] == ["name", "threads", "types"]
+
+
+def test_lease_hands_the_payload_through() -> None:
+    service = FakeService()
+    answer = ask(service, "POST", "/workers/w-1/lease?wait=2.5&max=3")
+    assert service.asked == [("lease", "w-1", 3, 2.5)]
+    (job,) = answer.json()["jobs"]
+    assert job["payload"] == {"big": 2**200}
+    assert (job["id"], job["claim_id"], job["metadata"]) == ("j", 7, {"k": "v"})
+    assert ask(service, "POST", "/workers/w-1/lease?max=0").status_code == 422
+
+
+def test_heartbeat() -> None:
+    held = [{"id": "j", "claim_id": 7}]
+    answer = ask(FakeService(), "POST", "/workers/w-1/heartbeat", json={"held": held})
+    assert answer.json() == {"cancel": held, "revoked": [], "drain": False}
+    gone = ask(FakeService(), "POST", "/workers/w-2/heartbeat", json={})
+    assert gone.status_code == 404
+    assert "register again" in gone.json()["detail"]
+
+
+def test_report_keeps_the_result_as_it_was_sent() -> None:
+    service = FakeService()
+    body = b'{"reports": [{"id": "j", "claim_id": 7, "outcome": "completed", "result": [ 1e2, "\\u0000" ]}]}'
+    answer = ask(service, "POST", "/workers/w-1/report", content=body, headers=JSON)
+    assert answer.json() == {"accepted": [{"id": "j", "claim_id": 7}], "stale": []}
+    ((report,),) = service.asked  # type: ignore[misc]
+    assert isinstance(report, HttpReport)
+    assert isinstance(report.result, msgspec.Raw)
+    assert bytes(report.result) == b'[ 1e2, "\\u0000" ]'
+
+
+@pytest.mark.parametrize(
+    ("report", "field"),
+    [
+        ({"outcome": "exploded"}, "reports[0].outcome"),
+        ({"outcome": "failed"}, "reports[0].error"),
+        ({"outcome": "failed", "error": {"type": "E"}}, "reports[0].error.message"),
+        ({"outcome": "failed", "error": {"type": "E", "message": "m"}, "result": 1}, "reports[0].result"),
+        ({"outcome": "completed", "error": {"type": "E", "message": "m"}}, "reports[0].error"),
+        ({"outcome": "completed", "claim_id": 0}, "reports[0].claim_id"),
+        ({"outcome": "completed", "run_seconds": -1}, "reports[0].run_seconds"),
+    ],
+)
+def test_bad_reports_are_named(report: dict[str, Any], field: str) -> None:
+    body = {"reports": [{"id": "j", "claim_id": 7, **report}]}
+    answer = ask(FakeService(), "POST", "/workers/w-1/report", json=body)
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+def test_a_result_that_nobody_can_read_is_named() -> None:
+    body = b'{"reports": [{"id": "j", "claim_id": 7, "outcome": "completed", "result": 1e999}]}'
+    answer = ask(FakeService(), "POST", "/workers/w-1/report", content=body, headers=JSON)
+    assert [error["field"] for error in answer.json()["errors"]] == ["reports[0].result"]
