@@ -5,6 +5,7 @@ for all jobs of a round (`job_events`). Names that reach those lines were checke
 escaping is needed there.
 """
 
+import asyncio
 import logging
 import sys
 from collections.abc import Iterable
@@ -23,6 +24,7 @@ class JobLog:
         self._stream = stream or sys.stderr
         self._enabled = _LEVELS[level] <= _LEVELS["info"]
         self._json = json
+        self._pending: list[str] = []
 
     @property
     def enabled(self) -> bool:
@@ -41,9 +43,15 @@ class JobLog:
         else:
             head = f"{now_text} info     event={event} job_id="
             text = "".join([f"{head}{id} type={type}{more}\n" for id, type, more in lines])
-        if text:
-            self._stream.write(text)
-            self._stream.flush()
+        self._pending.append(text)
+        if len(self._pending) == 1:
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Write what this turn of the loop gathered: one write for all jobs of a round, whoever submitted them."""
+        lines, self._pending = self._pending, []
+        self._stream.write("".join(lines))
+        self._stream.flush()
 
     def fields(self, **values: str | int | float) -> str:
         """More fields for a line, in the format in force. Strings must be free of quotes and control characters."""

@@ -123,7 +123,10 @@ def test_the_list_of_mistakes_is_bounded() -> None:
         ('{}, {}, {}, {"priority": 101}', "jobs[3].priority"),
         ('{}, {"metadata": {"k": 5}}', "jobs[1].metadata.k"),
         ('{}, {"name": "\\ud800"}', "jobs[1].name"),
-        ('{"payload": [1, 2, {"a": [3]}]}, {"payload": ' + "[" * 10_000 + "]" * 10_000 + "}", "jobs[1].payload"),
+        (
+            '{"payload": [1, 2, {"a": [3]}]}, {"payload": ' + "[" * 10_000 + "]" * 10_000 + "}",
+            "jobs[1].payload",
+        ),
         ('{}, {"payload": 1e999}', "jobs[1].payload"),
         ('{}, {"run_at": "soon"}', "jobs[1].run_at"),
         ("{}, 5", "jobs[1]"),

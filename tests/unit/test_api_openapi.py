@@ -60,7 +60,9 @@ def test_operations_carry_what_the_table_says(endpoint: Endpoint) -> None:
     assert ("requestBody" in operation) is (endpoint.body is not None)
     assert operation["x-scope"] == endpoint.scope
     in_path = re.findall(r"\{(\w+)\}", endpoint.path)
-    assert [parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"] == in_path
+    assert [
+        parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"
+    ] == in_path
 
 
 def test_patterns_are_portable_and_compile() -> None:

@@ -81,7 +81,9 @@ def test_every_route_by_host_and_origin(endpoint: Endpoint) -> None:
         assert send(Settings(), endpoint.method, url(endpoint), headers).status_code != 403
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"])
+@pytest.mark.parametrize(
+    "method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "WEBSOCKET"]
+)
 @pytest.mark.parametrize("path", ["/jobs", "/nothing", "/workers/connect", "/jobs/x/y/z"])
 def test_nothing_outside_the_table_answers_without_a_token(method: str, path: str) -> None:
     assert is_problem(send(GUARDED, method, path, []), 401)
@@ -133,7 +135,7 @@ def test_cors_only_for_listed_origins() -> None:
     origin = ("Origin", "https://jobs.example")
     asking = ("Access-Control-Request-Method", "POST")
     preflight = send(settings, "OPTIONS", "/jobs", [origin, asking])
-    assert preflight.status_code == 204
+    assert preflight.status_code == 200
     assert preflight.headers["access-control-allow-origin"] == "https://jobs.example"
     assert "POST" in preflight.headers["access-control-allow-methods"]
     assert "authorization" in preflight.headers["access-control-allow-headers"]
@@ -161,19 +163,17 @@ def test_headers_that_decide_may_come_only_once(name: str) -> None:
 def test_405_names_what_is_allowed() -> None:
     for path, allow in {
         "/jobs": "GET, HEAD, POST",
-        "/jobs/batch": "DELETE, GET, HEAD",
+        "/jobs/batch": "POST",
         "/jobs/x/cancel": "POST",
         "/jobs/x": "DELETE, GET, HEAD",
     }.items():
         answer = ask(FakeService(), "PATCH", path)
-        if path == "/jobs/batch":
-            continue
         assert is_problem(answer, 405)
         assert answer.headers["allow"] == allow
 
 
 def test_404_is_a_problem() -> None:
-    for path in ("/nope", "/jobs/", "/jobs/a/b/c", "//jobs", "/JOBS"):
+    for path in ("/nope", "/jobs/", "/jobs/a/b/c", "/JOBS"):
         assert is_problem(ask(FakeService(), "GET", path), 404), path
 
 

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import httpx
 import msgspec
@@ -11,7 +12,6 @@ import msgspec
 from stoker.api.app import create_app
 from stoker.api.service import Service, WorkerSocket
 from stoker.clock import Clock, SystemClock
-from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
@@ -36,6 +36,9 @@ from stoker.wire.http import (
     HttpReport,
     HttpWelcome,
 )
+
+if TYPE_CHECKING:
+    from stoker.coordinator.coordinator import Coordinator
 
 TOKEN = "a-token-that-nobody-guesses"
 JSON = {"Content-Type": "application/json"}
@@ -214,7 +217,7 @@ def ask(service: Service, method: str, path: str, **request: object) -> httpx.Re
     return asyncio.run(call(service, method, path, **request))
 
 
-def the_real_one(coordinator: Coordinator) -> Service:
+def the_real_one(coordinator: "Coordinator") -> Service:
     """Type-checked only: the coordinator offers what the API asks for."""
     return coordinator
 

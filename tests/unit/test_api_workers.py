@@ -79,8 +79,9 @@ def test_report_keeps_the_result_as_it_was_sent() -> None:
     body = b'{"reports": [{"id": "j", "claim_id": 7, "outcome": "completed", "result": [ 1e2, "\\u0000" ]}]}'
     answer = ask(service, "POST", "/workers/w-1/report", content=body, headers=JSON)
     assert answer.json() == {"accepted": [{"id": "j", "claim_id": 7}], "stale": []}
-    ((report,),) = service.asked  # type: ignore[misc]
-    assert isinstance(report, HttpReport)
+    (reports,) = service.asked
+    assert isinstance(reports, list)
+    report: HttpReport = reports[0]
     assert isinstance(report.result, msgspec.Raw)
     assert bytes(report.result) == b'[ 1e2, "\\u0000" ]'
 

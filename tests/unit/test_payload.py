@@ -1,6 +1,7 @@
 """What a payload may be, and that whatever it may be comes back as it was sent."""
 
 import json
+import time
 
 import pytest
 
@@ -67,6 +68,23 @@ def test_refused_as_invalid(raw: bytes, words: str) -> None:
 def test_text_that_is_not_utf8_is_unreadable() -> None:
     assert refusal(b'"\xff"').kind is Kind.UNREADABLE
     assert refusal(b'"\xed\xa0\x80"').kind is Kind.UNREADABLE
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'"' + (b"9" * 900 + b"x") * 4600 + b'"',
+        b"[" + (b"[" * 255 + b"]" * 255 + b",") * 8000 + b"1]",
+        b"[" + b"[]," * 1_300_000 + b"[]]",
+        b'"' + b"\\\\" * 2_000_000 + b'"',
+        b"[" + b'"[",' * 900_000 + b"1]",
+    ],
+    ids=["digits", "deep", "wide", "backslashes", "strings"],
+)
+def test_hostile_texts_take_no_longer_than_others_of_their_size(raw: bytes) -> None:
+    started = time.process_time()
+    check_payload(raw, "payload", 8 * MIB)
+    assert time.process_time() - started < 5
 
 
 def test_size_is_judged_first() -> None:

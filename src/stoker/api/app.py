@@ -45,7 +45,6 @@ _ONLY_ONCE: Final = frozenset(
         b"x-idempotency-key",
     }
 )
-_NO_CONTENT: Final = Response(204, b"", content_type=b"text/plain; charset=utf-8")
 
 
 def create_app(service: Service, *, new_id: NewId = ids.new_id) -> ASGIApp:
@@ -114,7 +113,7 @@ class App:
         if method == "OPTIONS" and route is not None:
             preflight = self._guard.preflight(headers, route.allow)
             if preflight:
-                return Response(204, b"", preflight, _NO_CONTENT.content_type)
+                return Response(200, b"", preflight, b"text/plain; charset=utf-8")
         self._guard.authorise("admin" if action is None else action.scope, headers)
         if action is None:
             raise _no_action(route, method)
@@ -142,7 +141,7 @@ class App:
         try:
             self._check_caller(scope, headers)
             route, _ = self._router.find(scope["path"])
-            action = None if route is None else route.actions.get("WEBSOCKET")
+            action = None if route is None else route.websocket
             self._guard.authorise("admin" if action is None else action.scope, headers)
             if action is None:
                 raise Problem(Kind.NOT_FOUND, "there is no WebSocket at this path")

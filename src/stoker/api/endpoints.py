@@ -58,16 +58,15 @@ class Endpoint(NamedTuple):
     documented: bool = True
 
 
-_ANYWHERE: Final = (403, 500, 503)
+_ANYWHERE: Final = (400, 403, 422, 500, 503)
 _WITH_TOKEN: Final = (401,)
-_WITH_BODY: Final = (400, 413, 415, 422)
-_WITH_QUERY: Final = (422,)
+_WITH_BODY: Final = (413, 415)
 _SUBMIT: Final = (429,)
 
 
 def problems_of(endpoint: Endpoint) -> tuple[int, ...]:
     """Every status with which this endpoint may refuse."""
-    found = {*_ANYWHERE, *_WITH_QUERY, *endpoint.errors}
+    found = {*_ANYWHERE, *endpoint.errors}
     if endpoint.scope != "public":
         found.update(_WITH_TOKEN)
     if endpoint.body is not None:

@@ -13,6 +13,7 @@ from stoker.api.endpoints import Endpoint, problems_of
 from stoker.api.jobs import BATCH_SIZE, Batch
 from stoker.api.problems import ProblemDocument
 from stoker.api.query import present_type
+from stoker.api.views import JobView
 from stoker.domain.job import JobSpec
 
 Schema = dict[str, Any]
@@ -24,6 +25,11 @@ _RETRY_AFTER: Final[Schema] = {
     "description": "Seconds after which the request would pass.",
     "schema": {"type": "integer", "minimum": 1},
 }
+_REPLAYED: Final[Schema] = {
+    "description": "`true` when an earlier request under the same key had made this.",
+    "schema": {"type": "string", "enum": ["true"]},
+}
+_LOCATION: Final[Schema] = {"description": "Where the job is.", "schema": {"type": "string"}}
 _ANSWER_HEADERS: Final[dict[int, Schema]] = {
     401: {"WWW-Authenticate": {"description": "How to be let in.", "schema": {"type": "string"}}},
     429: {"Retry-After": _RETRY_AFTER},
@@ -143,12 +149,9 @@ def _success(endpoint: Endpoint) -> Schema:
     elif endpoint.response is not None:
         success["content"] = {"application/json": {"schema": _ref(endpoint.response)}}
     if endpoint.idempotent_submit:
-        success["headers"] = {
-            "Idempotency-Replayed": {
-                "description": "`true` when an earlier request under the same key had made this.",
-                "schema": {"type": "string", "enum": ["true"]},
-            }
-        }
+        success["headers"] = {"Idempotency-Replayed": _REPLAYED}
+    if endpoint.idempotent_submit and endpoint.response is JobView:
+        success["headers"]["Location"] = _LOCATION
     return success
 
 
@@ -174,12 +177,37 @@ def components(endpoints: Iterable[Endpoint]) -> Schema:
                 named[kind.__name__] = _describable(kind)
     _, schemas = msgspec.json.schema_components(list(named.values()), ref_template=_REF)
     schemas = portable(schemas)
-    schemas["JobSpec"]["properties"]["run_at"] = {
-        "anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}],
-        "default": None,
-        "description": "When to run, as in RFC 3339, with an offset; not together with `delay_sec`.",
-    }
+    _add_rules(schemas)
     return dict(sorted(schemas.items()))
+
+
+def _add_rules(schemas: Schema) -> None:
+    """What the handlers check beyond the types; each is there only when some endpoint names it."""
+    if "JobSpec" in schemas:
+        schemas["JobSpec"]["properties"]["run_at"] = {
+            "anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}],
+            "default": None,
+            "description": "When to run, as in RFC 3339, with an offset; not together with `delay_sec`.",
+        }
+    if "DeadLetters" in schemas:
+        named = {"ids": "array", "filter": "object"}
+        schemas["DeadLetters"]["oneOf"] = [
+            *({"required": [name], "properties": {name: {"type": kind}}} for name, kind in named.items()),
+            {"required": ["all"], "properties": {"all": {"const": True}}},
+        ]
+    if "HttpReport" in schemas:
+        schemas["HttpReport"]["anyOf"] = [
+            {"properties": {"outcome": {"enum": ["completed"]}, "error": {"type": "null"}}},
+            {"properties": {"outcome": {"enum": ["cancelled", "handed_back"]}, "result": {"type": "null"}}},
+            {
+                "required": ["error"],
+                "properties": {
+                    "outcome": {"enum": ["failed"]},
+                    "error": {"type": "object"},
+                    "result": {"type": "null"},
+                },
+            },
+        ]
 
 
 def _ref(kind: Any) -> Schema:
@@ -217,12 +245,17 @@ def _describable(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 
 def portable(schema: Any) -> Any:
-    """Anchors as every dialect of regular expressions writes them, not as Python does."""
+    """The same schema with patterns that every dialect of regular expressions understands, not only Python's."""
     if isinstance(schema, dict):
         return {
-            key: value.replace("\\A", "^").replace("\\Z", "$") if key == "pattern" else portable(value)
+            key: _portable_pattern(value) if key == "pattern" else portable(value)
             for key, value in schema.items()
         }
     if isinstance(schema, list):
         return [portable(item) for item in schema]
     return schema
+
+
+def _portable_pattern(pattern: str) -> str:
+    """Anchors in the common spelling, and no word about lone surrogates, which JSON text in UTF-8 cannot carry anyway."""
+    return pattern.replace("\\A", "^").replace("\\Z", "$").replace("\\ud800-\\udfff", "")

@@ -5,6 +5,7 @@ sent, and also why the text has to be read once here: the decoder that skips ove
 invalid UTF-8 pass, and a worker would choke on them later.
 """
 
+import gc
 import re
 from itertools import accumulate
 from typing import Final
@@ -20,8 +21,12 @@ _CANNOT_BE_DEEP: Final = 2 * MAX_DEPTH
 """Nesting deeper than the bound needs more bytes than this, and so does a number with too many digits."""
 
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_LONG_NUMBER: Final = re.compile(rb"[0-9][0-9.eE+-]{%d,}" % MAX_DIGITS)
+# Tried only where a run begins: trying every byte of it would take quadratic time, which a hostile text would use.
+_LONG_NUMBER: Final = re.compile(rb"(?<![0-9.eE+-])[0-9.eE+-]{%d,}" % (MAX_DIGITS + 1))
 _NOT_DIGITS: Final = b".eE+-"
+_NUMERIC: Final = bytes.maketrans(b"123456789.eE+-", b"0" * 14)
+_LONG_RUN: Final = b"0" * (MAX_DIGITS + 1)
+"""What a number that is too long turns into, all its characters made alike; finding it so is 20 times as fast."""
 _OPEN_AND_CLOSE: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 LONE_SURROGATE: Final = re.compile(
@@ -30,7 +35,22 @@ LONE_SURROGATE: Final = re.compile(
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )
 
-_read = msgspec.json.Decoder().decode
+_MANY_OBJECTS_BYTES: Final = 64 * 1024
+
+_read_small = msgspec.json.Decoder().decode
+
+
+def _read(raw: bytes) -> None:
+    """Read and forget. The collector rests meanwhile: it would look for cycles among millions of values that have none, and
+    take three quarters of the time."""
+    if len(raw) < _MANY_OBJECTS_BYTES or not gc.isenabled():
+        _read_small(raw)
+        return
+    gc.disable()
+    try:
+        _read_small(raw)
+    finally:
+        gc.enable()
 
 
 def check_payload(raw: bytes, field: str, max_bytes: int) -> None:
@@ -55,7 +75,7 @@ def check_payload(raw: bytes, field: str, max_bytes: int) -> None:
 def _check_bounds(raw: bytes, field: str) -> None:
     """Depth and digits. The cheap tests also count what stands inside strings; only then are strings taken out."""
     many_brackets = raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
-    long_number = _LONG_NUMBER.search(raw) is not None
+    long_number = _LONG_RUN in raw.translate(_NUMERIC)
     if not (many_brackets or long_number):
         return
     bare = _STRING.sub(b"", raw)

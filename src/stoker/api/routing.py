@@ -34,11 +34,13 @@ class Action:
 class Route:
     """One path and what can be done with it."""
 
-    __slots__ = ("actions", "allow")
+    __slots__ = ("actions", "allow", "websocket")
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self.actions: dict[str, Action] = {endpoint.method: Action(endpoint) for endpoint in endpoints}
-        methods = {method for method in self.actions if method != "WEBSOCKET"}
+        # Kept apart, so that nobody can ask for it as if it were a method.
+        self.websocket = self.actions.pop("WEBSOCKET", None)
+        methods = set(self.actions)
         if "GET" in methods:
             methods.add("HEAD")
         self.allow: Final = ", ".join(sorted(methods)).encode()

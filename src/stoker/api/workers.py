@@ -9,6 +9,7 @@ from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem, invalid_field
 from stoker.api.query import LeaseQuery
 from stoker.api.views import SessionsView, encode, session_view
+from stoker.domain.job import NULL
 from stoker.wire.http import HttpAssignment, HttpHeartbeat, HttpHello, HttpReport, HttpReports
 
 _MAX_ID_CHARS: Final = 256
@@ -57,7 +58,7 @@ async def report(request: Request) -> Response:
 def _check_report(report: HttpReport, path: str, max_bytes: int) -> None:
     """Results are judged as payloads are. Their size is not judged here: a result that is too large is the job's
     failure, and refusing to hear of it would only make the job run again."""
-    if isinstance(report.result, msgspec.Raw):
+    if isinstance(report.result, msgspec.Raw) and bytes(report.result) != NULL:
         if report.outcome != "completed":
             raise invalid_field(f"{path}.result", f"does not belong to the outcome {report.outcome}")
         check_payload(bytes(report.result), f"{path}.result", max_bytes)

@@ -121,6 +121,7 @@ def _config(coordinator: Coordinator) -> uvicorn.Config:
         "ws_per_message_deflate": False,
         "ws_ping_interval": None,  # the workers' own heartbeats do this
         "lifespan": "off",
+        "proxy_headers": False,  # a client is its token, else the address that really connected
         "access_log": False,
         "log_config": None,
         "server_header": False,
@@ -151,11 +152,10 @@ def listen(settings: Settings) -> socket.socket:
 
 def url_of(host: str, port: int) -> str:
     """The address under which a process on this machine reaches the API."""
-    address = (
-        ipaddress.ip_address(settings.host) if settings.host[:1].isdigit() or ":" in settings.host else None
-    )
-    if address is None:
-        return f"http://{settings.host}:{settings.api_port}"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{port}"
     if address.is_unspecified:
         address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
     return f"http://{address}:{port}" if address.version == 4 else f"http://[{address}]:{port}"

@@ -1,0 +1,1 @@
+"""How fast Stoker is on this machine, and whether it stays so as it fills up: `python -m bench` (docs/benchmarks.md)."""

@@ -1,0 +1,82 @@
+"""The stores that the suite holds to `stoker.store.base.Store`. A new store is added to `STORES`, and nowhere else."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from stoker.clock import Clock
+from stoker.domain.job import Job, PriorityOrder
+from stoker.store.base import JobQuery, Store
+from stoker.store.sqlite.store import SqliteStore
+
+
+class Opener(Protocol):
+    def __call__(
+        self, place: Path, clock: Clock, *, order: PriorityOrder = "lowest_first"
+    ) -> Awaitable[Store]:
+        """Open the store that belongs to `place`: the same place again is the same store."""
+        ...
+
+
+class StoreKind(msgspec.Struct, frozen=True):
+    name: str
+    open: Opener
+    exclusive: bool
+    """Whether it has one owner at a time, who refuses a second."""
+    one_round: bool
+    """Whether calls made at the same time surely share a transaction."""
+
+
+async def _sqlite_inline(place: Path, clock: Clock, *, order: PriorityOrder = "lowest_first") -> Store:
+    return await SqliteStore.open(place / "stoker.db", clock, priority_order=order, threads=False)
+
+
+async def _sqlite_threads(place: Path, clock: Clock, *, order: PriorityOrder = "lowest_first") -> Store:
+    return await SqliteStore.open(place / "stoker.db", clock, priority_order=order, threads=True)
+
+
+STORES = [
+    StoreKind("sqlite", _sqlite_inline, exclusive=True, one_round=True),
+    StoreKind("sqlite-threads", _sqlite_threads, exclusive=True, one_round=True),
+]
+
+
+@asynccontextmanager
+async def opened(
+    kind: StoreKind, place: Path, clock: Clock, *, order: PriorityOrder = "lowest_first"
+) -> AsyncIterator[Store]:
+    """An open store, closed afterwards; whatever was done to it, its books must balance."""
+    store = await kind.open(place, clock, order=order)
+    try:
+        yield store
+        await books_balance(store)
+    finally:
+        await store.close()
+
+
+async def books_balance(store: Store) -> None:
+    """The counters equal a full recount, and no job broke a rule that holds at any time."""
+    jobs = await every_job(store)
+    recount = Counter((job.queue, job.type, job.status) for job in jobs)
+    counted = {(count.queue, count.type, count.status): count.count for count in await store.counts()}
+    assert counted == recount
+    for job in jobs:
+        assert 0 <= job.attempt <= job.max_attempts
+        assert (job.completed_at is not None) == (job.status in ("completed", "failed", "cancelled"))
+        assert job.status != "running" or (job.worker_id and job.threads_granted and job.claimed_at)
+
+
+async def every_job(store: Store) -> list[Job]:
+    """All jobs, newest first, by walking the cursor."""
+    jobs: list[Job] = []
+    before: int | None = None
+    while True:
+        page = await store.page(JobQuery(limit=1000, before_seq=before))
+        jobs += page.jobs
+        before = page.next_before_seq
+        if before is None:
+            return jobs

@@ -1,0 +1,197 @@
+"""`get`, `page`, `counts`: what the store shows is what it holds."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import Job
+from stoker.domain.lifecycle import STATUSES, Status
+from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery, Store
+from tests.conformance.steps import (
+    HOUR,
+    a_job,
+    a_worker,
+    blocked,
+    claim,
+    claimed,
+    end,
+    failed,
+    ids,
+    report,
+    submit,
+    submitted,
+)
+from tests.conformance.stores import StoreKind, every_job
+from tests.support.clock import FakeClock
+
+
+async def one_of_each(store: Store, **fields: str) -> dict[Status, Job]:
+    """A job in every status."""
+    completed, cancelled = await claimed(store, **fields), await claimed(store, **fields)
+    await end(store, completed)
+    await end(store, cancelled, "cancelled")
+    dead = await failed(store, **fields)
+    running = await claimed(store, **fields)
+    return {
+        "blocked": await blocked(store, **fields),
+        "scheduled": await submitted(store, delay_us=HOUR, **fields),
+        "queued": await submitted(store, **fields),
+        "running": running,
+        "completed": completed,
+        "failed": dead,
+        "cancelled": cancelled,
+    }
+
+
+async def test_get_answers_in_order_and_says_what_it_does_not_know(store: Store) -> None:
+    jobs = [await submitted(store) for _ in range(2)]
+    found = await store.get([jobs[1].id, "no-such-job", jobs[0].id])
+    assert found == [jobs[1], None, jobs[0]]
+    assert await store.get([]) == []
+
+
+@pytest.mark.parametrize("status", STATUSES)
+async def test_a_page_of_one_status_shows_exactly_its_jobs(store: Store, status: Status) -> None:
+    jobs = await one_of_each(store)
+    page = await store.page(JobQuery(JobFilter(status=status)))
+    assert (ids(page.jobs), page.total, page.total_capped) == ([jobs[status].id], 1, False)
+
+
+async def test_a_page_shows_the_newest_first(store: Store) -> None:
+    jobs = await submit(store, *[a_job(store) for _ in range(5)])
+    page = await store.page(JobQuery(limit=3))
+    assert ids(page.jobs) == ids(jobs)[:1:-1]
+    assert (page.total, page.total_capped) == (5, False)
+    assert page.next_before_seq is not None
+
+
+async def test_offset_skips_and_the_last_page_has_no_successor(store: Store) -> None:
+    jobs = await submit(store, *[a_job(store) for _ in range(5)])
+    page = await store.page(JobQuery(limit=3, offset=3))
+    assert ids(page.jobs) == [jobs[1].id, jobs[0].id]
+    assert page.next_before_seq is None
+    assert (await store.page(JobQuery(limit=3, offset=50))).jobs == []
+    assert (await store.page(JobQuery(limit=5))).next_before_seq is None
+
+
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [
+        (JobFilter(type="b"), [1, 3]),
+        (JobFilter(queue="y"), [2, 3]),
+        (JobFilter(priority=7), [0, 3]),
+        (JobFilter(name="n2"), [2]),
+        (JobFilter(type="b", queue="y", priority=7, name="n3"), [3]),
+        (JobFilter(status="queued", type="a"), [0, 2]),
+        (JobFilter(status="running"), []),
+        (JobFilter(dead_letters=True), []),
+        (JobFilter(name="no such name"), []),
+        (JobFilter(), [0, 1, 2, 3]),
+    ],
+)
+async def test_filters_and_their_totals(store: Store, filter: JobFilter, expected: list[int]) -> None:
+    jobs = await submit(
+        store,
+        a_job(store, type="a", queue="x", priority=7, name="n0"),
+        a_job(store, type="b", queue="x", priority=3, name="n1"),
+        a_job(store, type="a", queue="y", priority=3, name="n2"),
+        a_job(store, type="b", queue="y", priority=7, name="n3"),
+    )
+    page = await store.page(JobQuery(filter))
+    assert ids(page.jobs) == [jobs[n].id for n in reversed(expected)]
+    assert (page.total, page.total_capped) == (len(expected), False)
+
+
+async def test_a_cursor_walk_sees_each_job_once_while_others_come(store: Store) -> None:
+    jobs = await submit(store, *[a_job(store) for _ in range(25)])
+    seen: list[str] = []
+    before: int | None = None
+    while True:
+        page = await store.page(JobQuery(limit=4, before_seq=before))
+        seen += ids(page.jobs)
+        await submit(store, *[a_job(store) for _ in range(3)])
+        before = page.next_before_seq
+        if before is None:
+            break
+    assert seen == ids(jobs)[::-1]
+
+
+async def test_a_cursor_walk_with_a_filter_sees_exactly_what_matches(store: Store) -> None:
+    jobs = await submit(store, *[a_job(store, priority=n % 3) for n in range(30)])
+    seen: list[str] = []
+    before: int | None = None
+    while True:
+        page = await store.page(JobQuery(JobFilter(priority=1), limit=4, before_seq=before))
+        seen += ids(page.jobs)
+        assert page.total == 10
+        before = page.next_before_seq
+        if before is None:
+            break
+    assert seen == [job.id for job in reversed(jobs) if job.priority == 1]
+
+
+async def test_a_total_that_no_counter_covers_is_capped_and_says_so(store: Store) -> None:
+    await submit(store, *[a_job(store, priority=5) for _ in range(TOTAL_CAP)])
+    exact = await store.page(JobQuery(JobFilter(priority=5), limit=1))
+    assert (exact.total, exact.total_capped) == (TOTAL_CAP, False)
+    await submitted(store, priority=5)
+    capped = await store.page(JobQuery(JobFilter(priority=5), limit=1))
+    assert (capped.total, capped.total_capped) == (TOTAL_CAP, True)
+    counted = await store.page(JobQuery(JobFilter(status="queued"), limit=1))
+    assert (counted.total, counted.total_capped) == (TOTAL_CAP + 1, False)
+
+
+@pytest.mark.parametrize("status", ["queued", "running", "completed"])
+async def test_a_page_of_a_crowded_status_is_as_right_as_one_of_a_small_one(
+    store: Store, status: Status
+) -> None:
+    await submit(store, *[a_job(store, type="other") for _ in range(100)])
+    jobs = await submit(store, *[a_job(store) for _ in range(5_100)])
+    if status != "queued":
+        while running := await claim(store, a_worker(threads=2_000)):
+            if status == "completed":
+                await store.finish([report(job) for job in running])
+    page = await store.page(JobQuery(JobFilter(status=status, type="echo"), limit=10))
+    assert ids(page.jobs) == ids(jobs)[:-11:-1]
+    assert page.total == 5_100
+
+
+async def test_counts_are_by_queue_type_and_status(store: Store) -> None:
+    await one_of_each(store, type="a", queue="x")
+    await submitted(store, type="b", queue="x")
+    expected = {Count("x", "a", status, 1) for status in STATUSES} | {Count("x", "b", "queued", 1)}
+    assert set(await store.counts()) == expected
+
+
+async def test_an_empty_store_counts_nothing(store: Store) -> None:
+    assert await store.counts() == []
+    page = await store.page(JobQuery())
+    assert (page.jobs, page.total, page.next_before_seq) == ([], 0, None)
+
+
+async def test_what_was_acknowledged_is_seen_by_the_next_read(store: Store) -> None:
+    for number in range(1, 20):
+        job = await submitted(store)
+        assert await store.get([job.id]) == [job]
+        assert len(await every_job(store)) == number
+
+
+async def test_a_store_that_was_closed_says_that_it_is_unavailable(
+    store_kind: StoreKind, tmp_path: Path, clock: FakeClock
+) -> None:
+    store = await store_kind.open(tmp_path, clock)
+    job = await submitted(store)
+    await store.close()
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.insert([]),
+        lambda: store.get([job.id]),
+        store.next_due_at,
+        store.counts,
+        store.sessions,
+        lambda: store.page(JobQuery()),
+    ]
+    for call in calls:
+        with pytest.raises(StoreUnavailable):
+            await call()

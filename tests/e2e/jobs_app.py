@@ -1,0 +1,114 @@
+"""Tasks that tests run. They write what they do into a journal, which no part of Stoker reads or writes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from stoker import Stoker
+from stoker.context import current_job
+
+app = Stoker()
+
+
+def record(*words: object) -> None:
+    """One line, in one write, so that processes do not cut into each other's lines."""
+    line = " ".join(map(str, words)) + "\n"
+    fd = os.open(os.environ["E2E_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+
+
+@app.task
+def note(n: int, tag: str = "note") -> int:
+    record("ran", tag, n, current_job().claim_id)
+    return n
+
+
+@app.task
+def nap(seconds: float, tag: str = "nap") -> str:
+    record("start", tag, os.getpid(), time.monotonic())
+    time.sleep(seconds)
+    record("end", tag, os.getpid(), time.monotonic())
+    return tag
+
+
+@app.task
+def stubborn(seconds: float, tag: str = "stubborn") -> None:
+    """Does not listen to SIGTERM."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    record("start", tag, os.getpid())
+    time.sleep(seconds)
+
+
+@app.task
+def parent(seconds: float, tag: str = "parent", own_session: bool = False) -> None:
+    """Starts a process that outlasts it, in its own session if asked."""
+    argv = [sys.executable, "-c", "import time; time.sleep(600)"]
+    child = subprocess.Popen(argv, start_new_session=own_session)
+    record("grandchild", tag, child.pid)
+    record("start", tag, os.getpid())
+    time.sleep(seconds)
+
+
+@app.task
+def spin(seconds: float) -> float:
+    """Holds the interpreter lock for so long in one single call."""
+    began = time.monotonic()
+    sum(range(3_000_000))
+    rate = 3_000_000 / (time.monotonic() - began)
+    began = time.monotonic()
+    sum(range(int(rate * seconds)))
+    return time.monotonic() - began
+
+
+@app.task
+def leave(code: int = 3, tag: str = "leave") -> None:
+    record("ran", tag, os.getpid())
+    os._exit(code)
+
+
+@app.task
+def die(tag: str = "die") -> None:
+    record("ran", tag, os.getpid())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+def boom(tag: str = "boom") -> None:
+    record("ran", tag, current_job().attempt)
+    raise ValueError(f"no luck with {tag}")
+
+
+@app.task
+def unspeakable(tag: str = "unspeakable") -> Any:
+    record("ran", tag, current_job().attempt)
+    return object()
+
+
+@app.task
+def verbose(size: int, tag: str = "verbose") -> str:
+    record("ran", tag, current_job().attempt)
+    return "x" * size
+
+
+@app.task
+def add(x: int, y: int = 1) -> int:
+    return x + y
+
+
+@app.task
+async def add_later(x: int, y: int) -> int:
+    import asyncio
+
+    await asyncio.sleep(0.01)
+    return x + y
+
+
+@app.task
+def threads_given() -> int:
+    return current_job().threads
