@@ -2,6 +2,7 @@
 
 import re
 import socket
+import time
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*(?:\r\n|\Z)", re.IGNORECASE)
 _RECEIVE_BYTES: Final = 256 * 1024
+_IDLE_SECONDS: Final = 2.0
+"""Servers close connections that say nothing for a while; one that may be closed is not used again."""
 
 
 class BadResponse(Exception):
@@ -68,12 +71,21 @@ class Client:
     """One keep-alive connection, one request after the other, with nothing in between that takes time."""
 
     def __init__(self, port: int, timeout_seconds: float = 60.0) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout_seconds)
+        self._port = port
+        self._timeout_seconds = timeout_seconds
+        self._connect()
+
+    def _connect(self) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", self._port), self._timeout_seconds)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = ResponseReader()
+        self._used_at = time.monotonic()
 
     def call(self, method: str, path: str, body: bytes = b"") -> int:
         """Send a request and wait for the whole answer; its status."""
+        if time.monotonic() - self._used_at > _IDLE_SECONDS:
+            self.close()
+            self._connect()
         self._socket.sendall(request_bytes(method, path, body))
         while True:
             data = self._socket.recv(_RECEIVE_BYTES)
@@ -81,6 +93,7 @@ class Client:
                 raise BadResponse("the server closed the connection")
             status = self._reader.feed(data)
             if status is not None:
+                self._used_at = time.monotonic()
                 return status
 
     def json(self, method: str, path: str, body: bytes = b"") -> Any:

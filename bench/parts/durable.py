@@ -47,7 +47,20 @@ def run(context: Context) -> list[Line]:
 def _trace(strace: str, folder: Path) -> Order:
     output = folder / "trace"
     # strace starts the coordinator, which needs no privilege; the inner tether ends it should strace be killed.
-    prefix = [strace, "-f", "-I", "anywhere", "-y", "-ttt", "-s", "256", "-e", f"trace={_CALLS}", "-o", str(output)]
+    prefix = [
+        strace,
+        "-f",
+        "-I",
+        "anywhere",
+        "-y",
+        "-ttt",
+        "-s",
+        "256",
+        "-e",
+        f"trace={_CALLS}",
+        "-o",
+        str(output),
+    ]
     with System(folder, [*prefix, *tethered((), parent=0)]) as system:
         system.submit(b'{"payload":"%s"}' % _MARK.encode())
         deadline = time.monotonic() + _FLUSH_SECONDS

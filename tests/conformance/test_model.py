@@ -56,8 +56,6 @@ class Model:
     starts: int = 0
     hand_backs: int = 0
     claims: list[Job] = field(default_factory=list)
-    outcomes: int = 0
-    """Outcomes that were acknowledged since the last replay: a final one must be the only one of its kind."""
 
     def claimed(self, job: Job) -> None:
         assert self.status == "queued"

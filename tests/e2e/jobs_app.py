@@ -59,8 +59,8 @@ def parent(seconds: float, tag: str = "parent", own_session: bool = False) -> No
 def spin(seconds: float) -> float:
     """Holds the interpreter lock for so long in one single call."""
     began = time.monotonic()
-    sum(range(3_000_000))
-    rate = 3_000_000 / (time.monotonic() - began)
+    sum(range(20_000_000))
+    rate = 20_000_000 / (time.monotonic() - began)
     began = time.monotonic()
     sum(range(int(rate * seconds)))
     return time.monotonic() - began
@@ -76,6 +76,15 @@ def leave(code: int = 3, tag: str = "leave") -> None:
 def die(tag: str = "die") -> None:
     record("ran", tag, os.getpid())
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+def gamble(n: int, tag: str, unlucky: int = 0) -> int:
+    """Mostly quick and harmless; one in `unlucky` ends the process at its first attempt."""
+    record("ran", tag, n)
+    if unlucky and n % unlucky == unlucky // 2 and current_job().attempt == 1:
+        os._exit(1)
+    return n
 
 
 @app.task

@@ -99,7 +99,7 @@ class Connection:
         session = WorkerSession(hello, self._outbox.put_nowait)
         held = await self._store.held(session.id)
         for claim in held:
-            session.hold(claim, None)
+            session.hold(claim)
         replaced = self._sessions.add(session)
         if replaced is not None:
             replaced.send(frames.Refused("another connection of this session took over"))

@@ -369,17 +369,18 @@ class Coordinator:
     def _log_ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         if not self._log.enabled:
             return
-        by_event: dict[str, list[tuple[str, str, str]]] = {}
-        for finish, status in ended:
-            claim, outcome = finish.claim, finish.outcome
-            event = _event_name(status)
-            more = (
-                "" if status == "completed" else self._log.fields(reason=outcome.kind, attempt=claim.attempt)
-            )
-            by_event.setdefault(event, []).append((claim.id, claim.type, more))
         now = self.clock.now_us()
-        for event, lines in by_event.items():
-            self._log.job_events(event, now, lines)
+        completed = [(f.claim.id, f.claim.type, "") for f, status in ended if status == "completed"]
+        self._log.job_events("job_completed", now, completed)
+        if len(completed) < len(ended):
+            for finish, status in ended:
+                if status != "completed":
+                    self._log_other_end(finish, status, now)
+
+    def _log_other_end(self, finish: Finish, status: Status | None, now: int) -> None:
+        claim = finish.claim
+        more = self._log.fields(reason=finish.outcome.kind, attempt=claim.attempt, claim=claim.claim_id)
+        self._log.job_events(_EVENTS[status], now, [(claim.id, claim.type, more)])
 
 
 _EVENTS: Final[dict[Status | None, str]] = {
@@ -390,10 +391,6 @@ _EVENTS: Final[dict[Status | None, str]] = {
     "queued": "job_requeued",
     None: "report_refused",
 }
-
-
-def _event_name(status: Status | None) -> str:
-    return _EVENTS[status]
 
 
 def _is_dead_letter(job: Job) -> bool:

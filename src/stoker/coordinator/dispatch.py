@@ -14,7 +14,7 @@ from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job, decode_map
-from stoker.domain.placement import Policy
+from stoker.domain.placement import Policy, window_cost
 from stoker.domain.retry import claim_of
 from stoker.store.base import ClaimRequest, Grant, Store
 from stoker.wire.frames import Assign, Assignment
@@ -88,10 +88,14 @@ class Dispatch:
 def assign(session: WorkerSession, jobs: Iterable[Job], run_times: RunTimes, now: int) -> None:
     """Give jobs that were claimed for this session to its worker."""
     batch: list[Assignment] = []
+    costs: dict[str, int] = {}
     size = 0
     session.last_assigned = now
     for job in jobs:
-        session.hold(claim_of(job), run_times.us.get(job.type))
+        cost = costs.get(job.type)
+        if cost is None:
+            cost = costs[job.type] = window_cost(run_times.us.get(job.type))
+        session.hold(claim_of(job), cost)
         if batch and size + len(job.payload) > FRAME_BYTES:
             session.send(Assign(batch))
             batch, size = [], 0

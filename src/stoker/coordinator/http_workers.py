@@ -154,7 +154,7 @@ class HttpWorkers:
         """A worker that registered with an earlier life of this coordinator, or with another one."""
         session, mail = self._connect(row)
         for claim in await self._store.held(row.id):
-            session.hold(claim, None)
+            session.hold(claim)
             if claim.cancel_requested:
                 mail.cancel.append(ClaimRef(claim.id, claim.claim_id))
         return session, mail

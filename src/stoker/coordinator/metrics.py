@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 
 from stoker.clock import SECOND
-from stoker.domain.lifecycle import STATUSES, Status
+from stoker.domain.lifecycle import FINAL, STATUSES, Status
 from stoker.store.base import Accepted, Count, Finish, Session
 
 BUCKETS_SEC: Final = (
@@ -35,9 +35,11 @@ class Histogram:
         self._counts = [0] * (len(_BUCKETS_US) + 1)
         self._sum_us = 0
 
-    def observe(self, us: int) -> None:
-        self._counts[bisect_left(_BUCKETS_US, us)] += 1
-        self._sum_us += us
+    def observe(self, us: list[int]) -> None:
+        counts = self._counts
+        for one in us:
+            counts[bisect_left(_BUCKETS_US, one)] += 1
+        self._sum_us += sum(us)
 
     def buckets(self) -> list[tuple[str, float]]:
         total = 0
@@ -70,27 +72,32 @@ class Metrics:
 
     def on_ended(self, ended: Iterable[tuple[Finish, Status | None]]) -> None:
         """Count the ends of attempts that were stored, and the reports that were refused."""
+        finals: list[Finish] = []
+        keys: list[tuple[str, str, str]] = []
         for finish, status in ended:
             claim, outcome = finish.claim, finish.outcome
             if status is None:
                 self.stale_reports += 1
-            elif status in ("completed", "failed", "cancelled"):
-                self.ended[claim.queue, claim.type, status] += 1
-                self._durations(finish)
+            elif status in FINAL:
+                keys.append((claim.queue, claim.type, status))
+                finals.append(finish)
             elif outcome.kind == "handed_back":
                 self.handed_back += 1
             else:
                 self.retries[outcome.kind] += 1
 
-    def _durations(self, finish: Finish) -> None:
-        claim, outcome = finish.claim, finish.outcome
-        finished_at = outcome.finished_at
-        if finished_at is None:
-            return
-        started_at = outcome.started_at or finished_at
-        self.wait.observe(max(0, started_at - claim.run_at))
-        self.run.observe(finished_at - started_at)
-        self.total.observe(max(0, finished_at - claim.created_at))
+        self.ended.update(keys)
+        self._durations(finals)
+
+    def _durations(self, finals: list[Finish]) -> None:
+        times = [
+            (f.claim.created_at, f.claim.run_at, f.outcome.started_at, f.outcome.finished_at)
+            for f in finals
+            if f.outcome.finished_at is not None
+        ]
+        self.wait.observe([max(0, (started or finished) - due) for _, due, started, finished in times])
+        self.run.observe([finished - (started or finished) for _, _, started, finished in times])
+        self.total.observe([max(0, finished - created) for created, _, _, finished in times])
 
     def expose(
         self, counts: Sequence[Count], sessions: Sequence[Session], now: int, uptime_sec: float

@@ -114,21 +114,35 @@ class ReportSink:
         return claims
 
     def _outcome(self, claim: Claim, report: Report, received_at: int) -> Outcome:
-        kind, result, error = report.kind, report.result, report.error
+        if report.kind == "completed" and self._refuse_result(report.result) is None:
+            started_at, finished_at = _times(claim, report, received_at)
+            return Outcome(
+                "completed",
+                "completed",
+                report.result or b"null",
+                None,
+                0,
+                started_at,
+                finished_at,
+                report.cpu_us,
+                report.peak_memory_kb,
+            )
+        return self._failure(claim, report, received_at)
+
+    def _failure(self, claim: Claim, report: Report, received_at: int) -> Outcome:
+        """The outcome of an attempt that did not complete, or whose result cannot be taken."""
+        kind, error = report.kind, report.error
         if kind == "completed":
-            refusal = self._refuse_result(result)
-            if refusal is not None:
-                kind, result, error = "invalid", None, refusal
+            kind, error = "invalid", self._refuse_result(report.result)
         elif error is None or not _is_json(error):
             error = problem(kind, f"the attempt ended as {kind}; the worker gave no readable error")
         event, delay_us = decide(kind, claim, self._policy, self._spread())
-        started_at = None if report.started_us is None else _ago(received_at, report.started_us, claim)
-        finished_at = max(_ago(received_at, report.finished_us, claim), started_at or 0)
+        started_at, finished_at = _times(claim, report, received_at)
         return Outcome(
             event,
             kind,
-            (result or b"null") if kind == "completed" else None,
-            error if kind != "completed" else None,
+            None,
+            error,
             delay_us,
             started_at,
             finished_at,
@@ -150,9 +164,21 @@ class ReportSink:
         return None
 
 
+def _times(claim: Claim, report: Report, received_at: int) -> tuple[int | None, int]:
+    """When the attempt started and ended, from the durations that the worker measured."""
+    finished_at = _ago(received_at, report.finished_us, claim)
+    if report.started_us is None:
+        return None, finished_at
+    started_at = _ago(received_at, report.started_us, claim)
+    return started_at, max(started_at, finished_at)
+
+
 def _ago(now: int, us: int, claim: Claim) -> int:
     """A point in time from a duration that a worker measured, kept within what is possible."""
-    return min(now, max(claim.claimed_at, now - us))
+    at = now - us
+    if at < claim.claimed_at:
+        at = claim.claimed_at
+    return min(now, at)
 
 
 def _is_json(data: bytes) -> bool:

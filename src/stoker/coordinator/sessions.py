@@ -12,7 +12,7 @@ uncharged. A claim that the worker still runs although it was given to somebody 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView, window_cost
+from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView
 from stoker.domain.retry import Claim
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef, Frame
@@ -80,8 +80,9 @@ class WorkerSession:
             room,
         )
 
-    def hold(self, claim: Claim, run_us: int | None) -> None:
-        cost = window_cost(run_us) * claim.threads
+    def hold(self, claim: Claim, cost_us: int = WINDOW_US) -> None:
+        """Hold a claim that takes `cost_us` of the window per thread."""
+        cost = cost_us * claim.threads
         self.held[claim.id] = Holding(claim, cost)
         self._used += claim.threads
         self._backlog_us += cost

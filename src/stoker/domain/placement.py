@@ -99,6 +99,17 @@ def capacity(workers: Iterable[WorkerView], run_us: int | None) -> int:
     return total
 
 
+class _LaneState:
+    """A lane while a plan is made: capacity only shrinks, so what was found spent stays spent."""
+
+    __slots__ = ("cost", "free_spent", "workers")
+
+    def __init__(self, workers: list[WorkerView], cost: int) -> None:
+        self.workers = workers
+        self.cost = cost
+        self.free_spent = False
+
+
 def plan(
     candidates: Iterable[Job],
     lanes: Mapping[int, list[WorkerView]],
@@ -108,27 +119,33 @@ def plan(
     cursor: int,
     run_us: Mapping[str, int],
 ) -> Plan:
-    """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is
-    given."""
+    """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is given."""
     placed: list[Placed] = []
+    open_lanes: dict[int, _LaneState] = {}
     closed: set[int] = set()
     for job in candidates:
         lane_id = job.lane_id
-        if lane_id in closed:
-            continue
-        workers = lanes[lane_id]
-        cost = window_cost(run_us.get(job.type))
-        worker, threads = _with_free_threads(job, workers, now, policy, cursor)
-        if worker is not None:
-            worker.free -= threads
-        else:
-            worker, threads = _with_window(job, workers, cost, cursor), 1
+        lane = open_lanes.get(lane_id)
+        if lane is None:
+            if lane_id in closed:
+                continue
+            lane = open_lanes[lane_id] = _LaneState(lanes[lane_id], window_cost(run_us.get(job.type)))
+        worker, threads = None, 1
+        if not lane.free_spent:
+            worker, threads = _with_free_threads(job, lane.workers, now, policy, cursor)
+            if worker is not None:
+                worker.free -= threads
+            elif job.thread_demand == 1:
+                lane.free_spent = True
+        if worker is None:
+            worker, threads = _with_window(job, lane, cursor), 1
             if worker is None:
+                del open_lanes[lane_id]
                 closed.add(lane_id)
                 if len(closed) == len(lanes):
                     break
                 continue
-        worker.window_us -= cost * threads
+        worker.window_us -= lane.cost * threads
         worker.room -= 1
         cursor += 1
         worker.last_assigned = now + cursor
@@ -166,9 +183,11 @@ def _for_a_large_demand(
     return None, 0
 
 
-def _with_window(job: Job, workers: list[WorkerView], cost: int, cursor: int) -> WorkerView | None:
+def _with_window(job: Job, lane: _LaneState, cursor: int) -> WorkerView | None:
+    cost = lane.cost
     if cost >= WINDOW_US or job.thread_demand != 1 or job.max_attempts == 1:
         return None
+    workers = lane.workers
     count = len(workers)
     for step in range(count):
         worker = workers[(cursor + step) % count]

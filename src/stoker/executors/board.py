@@ -4,8 +4,9 @@ The child writes which job it is running and since when; the supervisor reads th
 is, and so knows the real start of every job without a message per job. The supervisor writes a range of indexes to
 skip: jobs that it takes back although they stand in the child's pipe already.
 
-No lock is needed. The child writes `running` before it looks at the range; the supervisor writes the range before it
-looks at `running`, and looks again a tick later: whichever came first, the two agree on whether the job was started.
+No lock is needed. The child writes `running` before it looks at the range and declines what is in it; the supervisor
+writes the range first and looks at `running` a tick later. What lies behind the job it finds there will be declined
+for sure; for anything before, the child's own word follows.
 """
 
 import mmap

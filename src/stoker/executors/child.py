@@ -159,9 +159,10 @@ class Child:
         if self._outbox and self._slow.get(job.type, True):
             self._flush()
         started = time.monotonic()
-        if not self._board.start(job.index, started):
-            return
-        kind, result, error = self._run(job)
+        if self._board.start(job.index, started):
+            kind, result, error = self._run(job)
+        else:  # taken back before it could start; say so, because the supervisor may have thought otherwise
+            kind, result, error = "handed_back", None, None
         finished = time.monotonic()
         self._slow[job.type] = finished - started > SHORT_SECONDS
         with self._lock:

@@ -203,7 +203,10 @@ class Threads:
         for result in results:
             work = slot.sent.pop(result.index, None)
             if work is None or not self._is_current(work):
-                continue  # dropped meanwhile
+                continue  # taken back or dropped meanwhile
+            if result.kind == "handed_back":
+                self._put_back([work])
+                continue
             del self.works[work.assignment.id]
             ended.append(
                 Ended(
@@ -306,7 +309,8 @@ class Threads:
             slot.child.board.skip(*slot.skipping)
 
     def _take_back(self, slot: Slot, range_: tuple[int, int]) -> None:
-        """A tick after the range was written: what has not started by now will not start."""
+        """A tick after the range was written: what stands behind the running job cannot start any more. What the child
+        reached meanwhile it either started or declined, and it says which."""
         first, end = range_
         index, _, _ = slot.child.board.running()
         back = [slot.sent.pop(i) for i in range(max(first, index + 1), end) if i in slot.sent]

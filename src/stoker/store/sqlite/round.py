@@ -84,6 +84,7 @@ class Round:
         self._woken: set[int] = set()
         self._emptied: set[int] = set()
         self._lanes: dict[Lane, int] = {}
+        self._lane_ids: dict[tuple[Any, ...], int] = {}
         self._seq = memory.next_seq
         self._fresh: list[Job] = []
         self._fresh_claimed: dict[int, Job] = {}
@@ -184,8 +185,11 @@ class Round:
         return None if row is None or job is None else (bytes(row[0]), job)
 
     def _place(self, job: Job) -> Job:
-        lane = Lane(job.queue, job.type, job.labels, job.thread_demand, job.group_key, job.concurrency_key)
-        job = replace(job, seq=self._seq, lane_id=self._lane_id(lane))
+        key = (job.queue, job.type, job.labels, job.thread_demand, job.group_key, job.concurrency_key)
+        lane_id = self._lane_ids.get(key)
+        if lane_id is None:
+            lane_id = self._lane_ids[key] = self._lane_id(Lane(*key))
+        job = replace(job, seq=self._seq, lane_id=lane_id)
         self._seq += 1
         return job
 

@@ -1,0 +1,191 @@
+"""Group commit: who shares a round, who is answered when, and who pays for whose failure."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from stoker.domain.errors import Overloaded, StoreUnavailable
+from stoker.store.group_commit import ROUND_WEIGHT, Command, GroupCommit
+from tests.support.turns import turns, until
+
+
+class FakeDisk:
+    """Commits rounds when told to. An argument `poison` cannot be stored; `refuse` is refused to its caller alone."""
+
+    def __init__(self) -> None:
+        self.rounds: list[list[Any]] = []
+        self.stored: list[Any] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def transact(self, commands: Sequence[Command]) -> Sequence[Any]:
+        arguments = [command.argument for command in commands]
+        self.rounds.append(arguments)
+        await self.gate.wait()
+        if "poison" in arguments:
+            raise StoreUnavailable("the disk is full")
+        self.stored += arguments
+        return [
+            ValueError("refused") if argument == "refuse" else f"did {argument}" for argument in arguments
+        ]
+
+
+@asynccontextmanager
+async def a_group(max_pending: int = 1_000) -> AsyncIterator[tuple[GroupCommit, FakeDisk]]:
+    disk = FakeDisk()
+    group = GroupCommit(disk.transact, max_pending=max_pending)
+    try:
+        yield group, disk
+    finally:
+        disk.gate.set()
+        await group.close()
+
+
+async def test_calls_that_wait_at_the_same_time_share_one_round() -> None:
+    async with a_group() as (group, disk):
+        answers = await asyncio.gather(*[group.call("verb", n) for n in range(5)])
+        assert answers == [f"did {n}" for n in range(5)]
+        assert disk.rounds == [[0, 1, 2, 3, 4]]
+
+
+async def test_while_one_round_is_written_the_next_one_gathers() -> None:
+    async with a_group() as (group, disk):
+        disk.gate.clear()
+        first = asyncio.create_task(group.call("verb", "first"))
+        await until(lambda: bool(disk.rounds))
+        others = [asyncio.create_task(group.call("verb", n)) for n in range(3)]
+        await turns()
+        assert disk.rounds == [["first"]]
+        disk.gate.set()
+        await asyncio.gather(first, *others)
+        assert disk.rounds == [["first"], [0, 1, 2]]
+
+
+async def test_nobody_is_answered_before_the_round_is_durable() -> None:
+    async with a_group() as (group, disk):
+        disk.gate.clear()
+        call = asyncio.create_task(group.call("verb", 1))
+        await until(lambda: bool(disk.rounds))
+        await turns()
+        assert not call.done()
+        disk.gate.set()
+        assert await call == "did 1"
+
+
+async def test_a_command_that_cannot_be_stored_fails_alone() -> None:
+    async with a_group() as (group, disk):
+        answers = await asyncio.gather(
+            *[group.call("verb", argument) for argument in ("a", "poison", "b")], return_exceptions=True
+        )
+        assert answers[0] == "did a"
+        assert isinstance(answers[1], StoreUnavailable)
+        assert answers[2] == "did b"
+        assert disk.stored == ["a", "b"]
+
+
+async def test_a_refusal_belongs_to_its_caller_alone() -> None:
+    async with a_group() as (group, disk):
+        answers = await asyncio.gather(
+            group.call("verb", "refuse"), group.call("verb", "a"), return_exceptions=True
+        )
+        assert isinstance(answers[0], ValueError)
+        assert answers[1] == "did a"
+        assert len(disk.rounds) == 1
+
+
+async def test_after_a_failed_round_the_next_ones_go_on() -> None:
+    async with a_group() as (group, _):
+        with pytest.raises(StoreUnavailable):
+            await group.call("verb", "poison")
+        assert await group.call("verb", "a") == "did a"
+        assert group.pending == 0
+
+
+async def test_rounds_are_bounded_by_weight_and_keep_the_order() -> None:
+    async with a_group() as (group, disk):
+        half = ROUND_WEIGHT // 2
+        await asyncio.gather(*[group.call("verb", n, weight=half) for n in range(5)])
+        assert disk.rounds == [[0, 1], [2, 3], [4]]
+
+
+async def test_a_call_heavier_than_a_round_gets_a_round_of_its_own() -> None:
+    async with a_group() as (group, disk):
+        await asyncio.gather(
+            group.call("verb", "a"), group.call("verb", "huge", weight=3 * ROUND_WEIGHT), group.call("verb", "b")
+        )
+        assert disk.rounds == [["a"], ["huge"], ["b"]]
+
+
+async def test_too_much_waiting_refuses_bounded_calls_and_harms_nobody() -> None:
+    async with a_group(max_pending=10) as (group, disk):
+        disk.gate.clear()
+        accepted = asyncio.create_task(group.call("insert", "a", weight=8, bounded=True))
+        await turns()
+        with pytest.raises(Overloaded) as refused:
+            await group.call("insert", "b", weight=3, bounded=True)
+        assert refused.value.retry_after_seconds >= 1
+        report = asyncio.create_task(group.call("finish", "r", weight=50))
+        await turns()
+        disk.gate.set()
+        assert await accepted == "did a"
+        assert await report == "did r"
+        assert disk.stored == ["a", "r"]
+        assert await group.call("insert", "b", weight=3, bounded=True) == "did b"
+
+
+async def test_a_call_larger_than_the_bound_is_taken_when_nothing_waits() -> None:
+    async with a_group(max_pending=10) as (group, _):
+        assert await group.call("insert", "huge", weight=500, bounded=True) == "did huge"
+
+
+async def test_a_caller_that_gives_up_harms_nobody() -> None:
+    async with a_group() as (group, disk):
+        disk.gate.clear()
+        calls = [asyncio.create_task(group.call("verb", n)) for n in range(3)]
+        await until(lambda: bool(disk.rounds))
+        calls[1].cancel()
+        await turns()
+        disk.gate.set()
+        assert await calls[0] == "did 0"
+        assert await calls[2] == "did 2"
+        with pytest.raises(asyncio.CancelledError):
+            await calls[1]
+        assert await group.call("verb", "next") == "did next"
+        assert group.pending == 0
+
+
+async def test_what_waits_is_counted_until_it_is_stored() -> None:
+    async with a_group() as (group, disk):
+        disk.gate.clear()
+        calls = [asyncio.create_task(group.call("verb", n, weight=3)) for n in range(2)]
+        await turns()
+        assert group.pending == 6
+        disk.gate.set()
+        await asyncio.gather(*calls)
+        await until(lambda: group.pending == 0)
+
+
+async def test_closing_stores_what_waits_and_takes_no_more() -> None:
+    async with a_group() as (group, disk):
+        disk.gate.clear()
+        calls = [asyncio.create_task(group.call("verb", n)) for n in range(2)]
+        await until(lambda: bool(disk.rounds))
+        late = asyncio.create_task(group.call("verb", "late"))
+        await turns()
+        closing = asyncio.create_task(group.close())
+        await turns()
+        with pytest.raises(StoreUnavailable):
+            await group.call("verb", "too late")
+        disk.gate.set()
+        await closing
+        assert await asyncio.gather(*calls, late) == ["did 0", "did 1", "did late"]
+        assert disk.stored == [0, 1, "late"]
+
+
+async def test_closing_an_idle_group_returns_at_once() -> None:
+    async with a_group() as (group, disk):
+        await group.close()
+        assert disk.rounds == []

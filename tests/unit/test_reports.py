@@ -1,0 +1,246 @@
+"""Reports: what a worker says is checked, clamped and decided before it is stored."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.run_times import RunTimes
+from stoker.coordinator.sessions import WorkerSession
+from stoker.domain.lifecycle import Status
+from stoker.domain.retry import Claim, Outcome, RetryPolicy
+from stoker.store.base import Finish, Start
+from stoker.wire.frames import PROTOCOL, ClaimRef, Hello, Report, StartNote
+from tests.support.clock import START_US, FakeClock
+from tests.support.jobs import a_claim
+
+MAX_RESULT = 100
+
+
+class FakeStore:
+    """Holds claims by (job, number) and writes each outcome once, as a store would."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.current: dict[tuple[str, int], Claim] = {}
+        self.outcomes: dict[tuple[str, int], Outcome] = {}
+        self.starts: list[Start] = []
+
+    def now_us(self) -> int:
+        return self._clock.now_us()
+
+    async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
+        return [self.current.get(key) for key in keys]
+
+    async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
+        return [self._finish(finish) for finish in finishes]
+
+    def _finish(self, finish: Finish) -> Status | None:
+        key = (finish.claim.id, finish.claim.claim_id)
+        if key not in self.current:
+            return None
+        del self.current[key]
+        self.outcomes[key] = finish.outcome
+        return finish.outcome.status
+
+    async def started(self, starts: Sequence[Start]) -> None:
+        self.starts += starts
+
+
+class Desk:
+    """A sink with everything around it."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.store = FakeStore(clock)
+        self.run_times = RunTimes()
+        self.session = WorkerSession(Hello(PROTOCOL, "w1", "n", 4, ["echo"]), lambda frame: None)
+        self.finished: list[tuple[Finish, Status | None]] = []
+        self.wakes = 0
+        self.sink = ReportSink(
+            self.store,  # type: ignore[arg-type]  # the part of a store that a sink uses
+            self.run_times,
+            RetryPolicy(jitter=0.5),
+            max_result_bytes=MAX_RESULT,
+            spread=lambda: 1.0,
+            wake=self._wake,
+            finished=self.finished.extend,
+        )
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def holds(self, **fields: Any) -> Claim:
+        claim = a_claim(**fields)
+        self.session.hold(claim)
+        self.store.current[claim.id, claim.claim_id] = claim
+        return claim
+
+    async def take(self, *reports: Report) -> list[ClaimRef]:
+        return await self.sink.take(self.session, reports, self.sink.release(self.session, reports))
+
+    async def outcome(self, kind: Any = "completed", **fields: Any) -> Outcome:
+        """What is stored for one report of a fresh claim."""
+        claim = self.holds()
+        assert await self.take(Report(claim.id, claim.claim_id, kind, **fields)) == []
+        return self.store.outcomes[claim.id, claim.claim_id]
+
+
+@pytest.fixture
+def desk(clock: FakeClock) -> Desk:
+    clock.advance(60)
+    return Desk(clock)
+
+
+def problem_of(outcome: Outcome) -> str:
+    assert outcome.error is not None
+    return str(msgspec.json.decode(outcome.error)["type"])
+
+
+# ── results and errors ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_result_is_stored_as_it_came(desk: Desk) -> None:
+    outcome = await desk.outcome(result=b'{"a": 1}', cpu_us=3, peak_memory_kb=4)
+    assert (outcome.event, outcome.result, outcome.error) == ("completed", b'{"a": 1}', None)
+    assert (outcome.cpu_us, outcome.peak_memory_kb) == (3, 4)
+
+
+async def test_no_result_is_null(desk: Desk) -> None:
+    assert (await desk.outcome()).result == b"null"
+
+
+async def test_a_result_that_is_too_large_fails_the_job_without_a_retry(desk: Desk) -> None:
+    exact = b'"' + b"x" * (MAX_RESULT - 2) + b'"'
+    assert (await desk.outcome(result=exact)).event == "completed"
+    outcome = await desk.outcome(result=exact + b" ")
+    assert (outcome.event, outcome.kind, outcome.result) == ("failed", "invalid", None)
+    assert problem_of(outcome) == "result_too_large"
+
+
+@pytest.mark.parametrize("result", [b"", b"{", b"nope", b'"\xff"', b'{"a":NaN}', b"[" * 90, b"1 2", b"\x00"])
+async def test_a_result_that_is_not_json_fails_the_job(desk: Desk, result: bytes) -> None:
+    outcome = await desk.outcome(result=result)
+    assert (outcome.event, outcome.result) == ("failed", None)
+    assert problem_of(outcome) == "invalid_result"
+
+
+@pytest.mark.parametrize("result", [b"123456789012345678901234567890", b'"\\u0000"', b"-0.0", b"[[[]]]"])
+async def test_unusual_json_is_json_all_the_same(desk: Desk, result: bytes) -> None:
+    assert (await desk.outcome(result=result)).result == result
+
+
+@pytest.mark.parametrize("error", [None, b"", b"not json", b'"\xff"'])
+async def test_an_unreadable_error_is_replaced_by_one_that_says_so(desk: Desk, error: bytes | None) -> None:
+    outcome = await desk.outcome("timeout", error=error)
+    assert problem_of(outcome) == "timeout"
+
+
+async def test_an_error_is_retried_after_its_backoff(desk: Desk) -> None:
+    outcome = await desk.outcome("error", error=b'{"type":"E","message":"m"}')
+    assert (outcome.event, outcome.delay_us) == ("retried", 3_000_000)
+    assert outcome.error == b'{"type":"E","message":"m"}'
+
+
+async def test_a_failed_attempt_stores_no_result(desk: Desk) -> None:
+    assert (await desk.outcome("error", result=b"1")).result is None
+
+
+# ── times ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_durations_become_points_on_the_stores_clock(desk: Desk) -> None:
+    now = desk.clock.now_us()
+    outcome = await desk.outcome(started_us=5_000, finished_us=2_000)
+    assert (outcome.started_at, outcome.finished_at) == (now - 5_000, now - 2_000)
+
+
+@given(
+    started_us=st.one_of(st.none(), st.integers(-(2**63), 2**64 - 1)),
+    finished_us=st.integers(-(2**63), 2**64 - 1),
+    skew=st.integers(-(10**9), 10**9),
+)
+def test_whatever_a_worker_says_times_stay_possible(
+    started_us: int | None, finished_us: int, skew: int
+) -> None:
+    clock = FakeClock()
+    desk = Desk(clock)
+    claim = a_claim(claimed_at=START_US + skew)
+    report = Report(claim.id, 1, "completed", started_us=started_us, finished_us=finished_us)
+    outcome = desk.sink._outcome(claim, report, START_US)
+    assert outcome.finished_at is not None
+    assert outcome.finished_at <= START_US
+    if skew <= 0:
+        assert outcome.finished_at >= claim.claimed_at
+    if outcome.started_at is not None:
+        assert outcome.started_at <= outcome.finished_at
+
+
+@pytest.mark.parametrize("figure", [-1, 2**63, 2**64 - 1])
+async def test_absurd_figures_are_clamped_to_what_a_store_can_hold(desk: Desk, figure: int) -> None:
+    """Else a single such report could never be stored, and its worker would send it for ever."""
+    outcome = await desk.outcome(cpu_us=figure, peak_memory_kb=figure)
+    for stored in (outcome.cpu_us, outcome.peak_memory_kb):
+        assert stored is None or 0 <= stored < 2**63
+
+
+async def test_run_times_are_learned_from_reports(desk: Desk) -> None:
+    await desk.outcome(started_us=700, finished_us=200)
+    assert desk.run_times.view() == {"echo": 500}
+
+
+# ── claims ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_report_frees_its_threads_before_it_is_stored_and_wakes_dispatch(desk: Desk) -> None:
+    claim = desk.holds()
+    assert desk.session.view().free == 3
+    desk.sink.release(desk.session, [Report(claim.id, 1, "completed")])
+    assert desk.session.view().free == 4
+    assert desk.wakes == 1
+
+
+async def test_a_report_of_a_claim_that_only_the_store_knows_is_taken(desk: Desk) -> None:
+    claim = a_claim()
+    desk.store.current[claim.id, 1] = claim
+    assert await desk.take(Report(claim.id, 1, "completed")) == []
+    assert (claim.id, 1) in desk.store.outcomes
+
+
+async def test_a_report_of_another_sessions_claim_is_stale(desk: Desk) -> None:
+    claim = a_claim(session_id="somebody else")
+    desk.store.current[claim.id, 1] = claim
+    assert await desk.take(Report(claim.id, 1, "completed")) == [ClaimRef(claim.id, 1)]
+    assert desk.store.outcomes == {}
+
+
+async def test_only_the_stale_report_of_a_batch_is_named(desk: Desk) -> None:
+    good, late = desk.holds(), desk.holds()
+    del desk.store.current[late.id, 1]
+    reports = [Report(id, 1, "completed") for id in (good.id, "unknown", late.id)]
+    assert await desk.take(*reports) == [ClaimRef("unknown", 1), ClaimRef(late.id, 1)]
+    assert list(desk.store.outcomes) == [(good.id, 1)]
+    assert [status for _, status in desk.finished] == ["completed", None]
+
+
+async def test_starts_are_recorded_only_for_claims_that_are_held(desk: Desk) -> None:
+    claim = desk.holds()
+    now = desk.clock.now_us()
+    await desk.sink.started(
+        desk.session,
+        [StartNote(claim.id, 1, 500), StartNote(claim.id, 2, 500), StartNote("unknown", 1, 500)],
+    )
+    assert desk.store.starts == [Start(claim, now - 500)]
+
+
+async def test_a_hand_back_is_uncharged_frees_its_threads_and_wakes_dispatch(desk: Desk) -> None:
+    claim = desk.holds()
+    await desk.sink.hand_back(desk.session, [claim], "lost on the way")
+    outcome = desk.store.outcomes[claim.id, 1]
+    assert (outcome.event, outcome.kind, problem_of(outcome)) == ("handed_back", "handed_back", "handed_back")
+    assert desk.session.view().free == 4
+    assert desk.wakes == 1

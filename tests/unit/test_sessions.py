@@ -1,0 +1,242 @@
+"""The workers connected here: what each holds, what is free, and what a heartbeat reveals."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.coordinator.sessions import GRACE_US, SEEN_LATELY_US, Sessions, WorkerSession, compare
+from stoker.domain.placement import RESERVE_AFTER_US, WINDOW_US, plan
+from stoker.wire.frames import PROTOCOL, ClaimRef, Drain, Frame, Hello
+from tests.support.clock import START_US
+from tests.support.jobs import a_claim, a_job
+
+
+def a_session(id: str = "w1", threads: int = 4, *, pull: bool = False, **hello: Any) -> WorkerSession:
+    return WorkerSession(
+        Hello(PROTOCOL, id, hello.pop("name", "worker"), threads, ["echo"], **hello),
+        lambda frame: None,
+        pull=pull,
+    )
+
+
+# ── holding ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_held_takes_threads_and_window_and_releasing_gives_them_back() -> None:
+    session = a_session(threads=4)
+    idle = session.view()
+    claim = a_claim(threads=3)
+    session.hold(claim, 5_000)
+    assert (session.view().free, session.view().window_us) == (1, 4 * WINDOW_US - 15_000)
+    assert session.threads_used == 3
+    assert session.release(claim.id, claim.claim_id) == claim
+    assert session.view() == idle
+
+
+def test_only_the_claim_that_is_held_can_be_released() -> None:
+    session = a_session()
+    claim = a_claim(claim_id=2)
+    session.hold(claim)
+    assert session.release(claim.id, 1) is None
+    assert session.release("other", 2) is None
+    assert session.release(claim.id, 2) == claim
+    assert session.release(claim.id, 2) is None
+
+
+def test_holding_the_same_claim_twice_takes_its_threads_once() -> None:
+    """A claim can be loaded from the store and sent by dispatch in the same moment, when a worker reconnects."""
+    session = a_session(threads=4)
+    claim = a_claim(threads=2)
+    session.hold(claim)
+    session.hold(claim)
+    assert session.view().free == 2
+    session.release(claim.id, claim.claim_id)
+    assert session.view().free == 4
+
+
+def test_a_later_claim_of_a_job_replaces_the_earlier_one() -> None:
+    session = a_session(threads=4)
+    claim = a_claim(claim_id=1)
+    session.hold(claim)
+    later = a_claim(id=claim.id, claim_id=2)
+    session.hold(later)
+    session.release(claim.id, 2)
+    assert session.view().free == 4
+
+
+def test_jobs_in_the_window_do_not_make_threads_negative() -> None:
+    session = a_session(threads=2)
+    for _ in range(10):
+        session.hold(a_claim(), 100)
+    assert (session.view().free, session.threads_used) == (0, 2)
+    assert session.view().window_us == 2 * WINDOW_US - 1_000
+
+
+def test_releasing_everything_makes_the_worker_as_good_as_new() -> None:
+    session = a_session()
+    idle = session.view()
+    for _ in range(3):
+        session.hold(a_claim(), 100)
+    session.release_all()
+    assert session.view() == idle
+    assert session.held == {}
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 10**6)), max_size=20))
+def test_after_holding_and_releasing_anything_nothing_is_left(held: list[tuple[int, int]]) -> None:
+    session = a_session()
+    idle = session.view()
+    claims = [a_claim(threads=threads) for threads, _ in held]
+    for claim, (_, cost_us) in zip(claims, held, strict=True):
+        session.hold(claim, cost_us)
+    for claim in reversed(claims):
+        session.release(claim.id, claim.claim_id)
+    assert session.view() == idle
+
+
+# ── who can take work ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_draining_worker_takes_nothing() -> None:
+    view = a_session(draining=True).view()
+    assert (view.free, view.window_us) == (0, 0)
+
+
+def test_a_worker_that_pulls_gets_what_it_asked_for_and_no_window() -> None:
+    session = a_session(threads=4, pull=True)
+    assert session.view().free == 0
+    session.wanted = 2
+    assert (session.view().free, session.view().window_us) == (2, 0)
+
+
+def test_a_worker_that_pulls_is_not_given_more_jobs_than_it_asked_for() -> None:
+    session = a_session(threads=4, pull=True)
+    session.wanted = 1
+    session.hold(a_claim())
+    assert session.view().free == 0
+
+
+def test_a_worker_that_pulls_one_job_at_a_time_can_get_a_large_one() -> None:
+    """Else the job waits for ever, and after a while it reserves the worker, which then gets nothing at all."""
+    session = a_session(threads=4, pull=True)
+    session.wanted = 1
+    large, small = a_job(thread_demand=4, lane_id=1), a_job(lane_id=2)
+    view = session.view()
+    made = plan(
+        [large, small],
+        {1: [view], 2: [view]},
+        now=START_US + RESERVE_AFTER_US,
+        policy="round_robin",
+        cursor=0,
+        run_us={},
+    )
+    assert [placed.job for placed in made.placed] == [large]
+
+
+def test_the_window_of_a_draining_worker_does_not_shield_others_from_a_reservation() -> None:
+    """A worker that will never take the large job must not be the one that is reserved for it."""
+    leaving, busy = a_session("leaving", threads=4, draining=True), a_session("busy", threads=4)
+    for _ in range(4):
+        busy.hold(a_claim(), 100)
+    views = [leaving.view(), busy.view()]
+    made = plan(
+        [a_job(thread_demand=4, lane_id=1), a_job(lane_id=2)],
+        {1: views, 2: views},
+        now=START_US + RESERVE_AFTER_US,
+        policy="round_robin",
+        cursor=0,
+        run_us={"echo": 100},
+    )
+    assert made.placed == []
+
+
+def test_frames_go_to_the_connection() -> None:
+    sent: list[Frame] = []
+    session = WorkerSession(Hello(PROTOCOL, "w1", "n", 1, ["echo"]), sent.append)
+    session.send(Drain())
+    assert sent == [Drain()]
+
+
+# ── heartbeats ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_heartbeat_that_names_what_is_held_reveals_nothing() -> None:
+    session = a_session()
+    claim = a_claim()
+    session.hold(claim)
+    assert compare(session, [ClaimRef(claim.id, claim.claim_id)], START_US + 10 * GRACE_US) == ([], [])
+
+
+def test_a_claim_that_never_arrived_is_missing_only_after_the_grace() -> None:
+    session = a_session()
+    claim = a_claim(claimed_at=START_US)
+    session.hold(claim)
+    assert compare(session, [], START_US + GRACE_US) == ([], [])
+    assert compare(session, [], START_US + GRACE_US + 1) == ([claim], [])
+
+
+def test_a_claim_that_is_not_held_here_is_foreign() -> None:
+    session = a_session()
+    claim = a_claim(claim_id=2)
+    session.hold(claim)
+    refs = [ClaimRef(claim.id, 1), ClaimRef("unknown", 1), ClaimRef(claim.id, 2)]
+    assert compare(session, refs, START_US) == ([], refs[:2])
+
+
+def test_an_old_claim_of_a_job_does_not_stand_for_the_new_one() -> None:
+    session = a_session()
+    claim = a_claim(claim_id=2)
+    session.hold(claim)
+    ref = ClaimRef(claim.id, 1)
+    assert compare(session, [ref], START_US + GRACE_US + 1) == ([claim], [ref])
+
+
+# ── all of them ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_session_is_found_by_id_or_by_a_name_that_is_unique() -> None:
+    sessions = Sessions()
+    a, b, c = a_session("a", name="same"), a_session("b", name="same"), a_session("c", name="only")
+    for session in (a, b, c):
+        sessions.add(session)
+    assert sessions.find("a") is a
+    assert sessions.find("only") is c
+    assert sessions.find("same") is None
+    assert sessions.find("nobody") is None
+    assert len(sessions) == len(list(sessions)) == 3
+
+
+def test_a_new_connection_of_a_session_replaces_the_old_one() -> None:
+    sessions = Sessions()
+    old, new = a_session("a"), a_session("a")
+    assert sessions.add(old) is None
+    assert sessions.add(new) is old
+    sessions.remove(old, START_US)
+    assert sessions.get("a") is new
+
+
+def test_a_worker_that_left_is_remembered_for_a_while_and_takes_nothing() -> None:
+    sessions = Sessions()
+    session = a_session("a", threads=8)
+    sessions.add(session)
+    sessions.remove(session, START_US)
+    (ghost,) = sessions.views(START_US + SEEN_LATELY_US)
+    assert (ghost.threads, ghost.free, ghost.window_us, ghost.present) == (8, 0, 0, False)
+    assert sessions.views(START_US + SEEN_LATELY_US + 1) == []
+
+
+def test_a_worker_that_came_back_is_no_ghost() -> None:
+    sessions = Sessions()
+    session = a_session("a")
+    sessions.add(session)
+    sessions.remove(session, START_US)
+    sessions.add(a_session("a"))
+    assert [view.present for view in sessions.views(START_US)] == [True]
+
+
+def test_the_types_of_all_connected_workers_are_known() -> None:
+    sessions = Sessions()
+    assert sessions.types() == set()
+    sessions.add(a_session("a"))
+    assert sessions.types() == {"echo"}
