@@ -4,7 +4,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.domain.retry import Kind
@@ -110,6 +110,7 @@ def test_every_frame_is_covered_here() -> None:
 
 
 @pytest.mark.parametrize("frame_type", FROM_WORKER)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_what_a_worker_says_survives_both_ways_of_writing(frame_type: type, data: st.DataObject) -> None:
     frame: Frame = data.draw(FROM_WORKER[frame_type])
@@ -118,6 +119,7 @@ def test_what_a_worker_says_survives_both_ways_of_writing(frame_type: type, data
 
 
 @pytest.mark.parametrize("frame_type", TO_WORKER)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_what_a_coordinator_says_survives_both_ways_of_writing(
     frame_type: type, data: st.DataObject
@@ -130,6 +132,16 @@ def test_what_a_coordinator_says_survives_both_ways_of_writing(
 def test_a_job_without_a_payload_can_be_sent_as_text() -> None:
     frame = frames.Assign([frames.Assignment("j", 1, "echo", b"null")])
     assert decode_to_worker(encode_text(frame)) == frame
+
+
+def test_an_inline_null_is_no_result_and_no_error_but_a_payload_of_null() -> None:
+    reports = decode_from_worker(
+        '{"frame":"reports","number":1,'
+        '"reports":[{"id":"j","claim_id":1,"kind":"error","result":null,"error": null}]}'
+    )
+    assert reports == frames.Reports(1, [frames.Report("j", 1, "error")])
+    assign = decode_to_worker('{"frame":"assign","jobs":[{"id":"j","claim_id":1,"type":"t","payload":null}]}')
+    assert assign == frames.Assign([frames.Assignment("j", 1, "t", b"null")])
 
 
 def test_big_integers_and_nul_characters_travel_inline_unchanged() -> None:
@@ -172,6 +184,7 @@ def test_random_text_is_refused(text: str) -> None:
 ANY_FRAME = st.one_of(*FROM_WORKER.values(), *TO_WORKER.values())
 
 
+@settings(max_examples=60)
 @given(ANY_FRAME, st.data())
 def test_mutated_bytes_are_refused_or_still_a_frame(frame: Frame, data: st.DataObject) -> None:
     mutated = bytearray(encode(frame))
@@ -182,6 +195,7 @@ def test_mutated_bytes_are_refused_or_still_a_frame(frame: Frame, data: st.DataO
     refused_or_read(bytes(mutated[: data.draw(st.integers(0, len(mutated)))]))
 
 
+@settings(max_examples=60)
 @given(ANY_FRAME, st.data())
 def test_mutated_text_is_refused_or_still_a_frame(frame: Frame, data: st.DataObject) -> None:
     text = encode_text(frame)
@@ -190,6 +204,7 @@ def test_mutated_text_is_refused_or_still_a_frame(frame: Frame, data: st.DataObj
     refused_or_read(text[:place] + junk + text[place + data.draw(st.integers(0, 5)) :])
 
 
+@settings(max_examples=60)
 @given(st.sampled_from(["jobs", "reports", "held", "claims", "frame", "starts"]), JSON_VALUES, ANY_FRAME)
 def test_a_field_of_any_other_shape_is_refused_or_read(field: str, value: object, frame: Frame) -> None:
     plain = msgspec.json.decode(encode_text(frame))

@@ -1,0 +1,179 @@
+"""`stoker up`: the whole system from one command, and nothing left of it afterwards."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.e2e.system import APP, Server, System, descendants, eventually, is_alive
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with System(tmp_path_factory.mktemp("home")) as home:
+        yield home
+
+
+@pytest.fixture(scope="module")
+def up(home: System) -> Server:
+    """A system as `make run` starts it, on another port."""
+    return home.up()
+
+
+def curl(*args: str) -> tuple[int, str]:
+    """What curl prints, and the status of the answer."""
+    done = subprocess.run(
+        ["curl", "-sS", "-w", "\n%{http_code}", *args], capture_output=True, text=True, timeout=30, check=True
+    )
+    body, _, status = done.stdout.rpartition("\n")
+    return int(status), body
+
+
+def submit_by_curl(up: Server, body: str) -> dict[str, object]:
+    status, text = curl("-X", "POST", f"{up.url}/jobs", "-H", "Content-Type: application/json", "-d", body)
+    assert status == 202
+    job: dict[str, object] = json.loads(text)
+    return job
+
+
+def test_it_prints_where_the_dashboard_is_and_three_commands_that_work(home: System, up: Server) -> None:
+    assert f"{up.url}/dashboard" in up.output
+    lines = [line.strip() for line in up.output.splitlines()]
+    commands = [line for line in lines if line.startswith(("curl ", "stoker "))]
+    assert len(commands) == 3
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=home.folder,
+            env=home.environ({"API_PORT": up.port}) | {"PATH": f"{home_of_stoker()}:/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
+def home_of_stoker() -> str:
+    from tests.e2e.system import STOKER
+
+    return str(STOKER.parent)
+
+
+def test_the_lines_of_the_readme_answer(up: Server) -> None:
+    status, text = curl(f"{up.url}/health")
+    assert (status, json.loads(text)["status"]) == (200, "ok")
+    normal = submit_by_curl(up, '{"payload": "hello"}')
+    urgent = submit_by_curl(up, '{"payload": "now", "priority": 0}')
+    low = submit_by_curl(up, '{"payload": "later", "priority": 2}')
+    assert [job["priority"] for job in (normal, urgent, low)] == [1, 0, 2]
+    status, text = curl(f"{up.url}/jobs/{normal['id']}?wait=10")
+    job = json.loads(text)
+    assert (status, job["status"], job["result"], job["type"]) == (200, "completed", "hello", "echo")
+    status, text = curl(f"{up.url}/jobs?limit=50&offset=0")
+    page = json.loads(text)
+    assert (status, page["limit"], page["offset"]) == (200, 50, 0)
+    assert page["total"] >= 3
+    status, text = curl(f"{up.url}/stats")
+    stats = json.loads(text)
+    assert (status, stats["workers"]) == (200, 2)
+    assert {"queue_depth", "jobs_by_status", "success_rate", "uptime_sec"} <= stats.keys()
+
+
+SHAPE = (
+    "id type name queue priority status payload result error attempt max_attempts thread_demand timeout_sec worker_id "
+    "created_at run_at started_at completed_at"
+).split()
+
+
+def test_a_job_has_the_shape_that_clients_rely_on(up: Server) -> None:
+    job = up.ended(str(submit_by_curl(up, '{"payload": {"a": 1}, "name": "shape"}')["id"]))
+    assert set(SHAPE) <= job.keys()
+    assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", job["id"])
+    for name in ("created_at", "run_at", "started_at", "completed_at"):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", job[name])
+
+
+def test_the_aliases_of_the_source_systems_work(up: Server) -> None:
+    submitted = up.post("/submit_job", {"name": "echo", "payload": [1, 2]})
+    assert submitted["type"] == "echo"
+    assert up.ended(submitted["id"])["result"] == [1, 2]
+    assert up.get(f"/db/jobs/{submitted['id']}")["id"] == submitted["id"]
+    assert submitted["id"] in {job["id"] for job in up.get("/db/jobs")["jobs"]}
+
+
+def test_the_dashboard_shows_live_stats_and_jobs(up: Server) -> None:
+    page = httpx.get(f"{up.url}/dashboard")
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    scripts = re.findall(r'(?:src|href)="(/[^"]+)"', page.text)
+    texts = [httpx.get(up.url + path).raise_for_status().text for path in scripts]
+    assert any("/stats" in text and "/jobs" in text for text in texts)
+
+
+def test_a_worker_that_dies_is_replaced(up: Server) -> None:
+    victim = up.live_workers()[0]["pid"]
+    import os
+
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: victim not in (pids := {row["pid"] for row in up.live_workers()}) or len(pids) > 2, 40)
+    eventually(lambda: any(row["pid"] != victim for row in up.live_workers()), 10)
+    assert up.ended(up.submit(payload="still here")["id"])["status"] == "completed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_running_jobs_finish_and_leaves_no_process_behind(
+    system: System, number: signal.Signals
+) -> None:
+    up = system.up("--app", APP, "--threads", 1)
+    job = up.submit("nap", {"seconds": 1.5, "tag": "last"})
+    up.started(job["id"])
+    family = descendants(up.pid)
+    up.signal(number)
+    assert up.exit_code() == 0
+    assert not [pid for pid in family if is_alive(pid)]
+    assert system.processes() == set()
+    assert len(system.journal.of("last", "end")) == 1
+    server = system.serve()
+    ended = server.job(job["id"])
+    assert (ended["status"], ended["attempt"]) == ("completed", 1)
+
+
+def test_a_second_signal_forces(system: System) -> None:
+    up = system.up("--app", APP, "--threads", 1)
+    job = up.submit("parent", {"seconds": 60, "own_session": True})
+    up.started(job["id"])
+    family = descendants(up.pid)
+    up.terminate()
+    eventually(lambda: up.events("shutting_down"), 3)
+    up.terminate()
+    assert up.exit_code(within=2) != 0
+    eventually(lambda: not [pid for pid in family if is_alive(pid)] and not system.processes(), 3)
+
+
+def test_kill_9_of_everything_in_one_process_leaves_nothing_either(system: System) -> None:
+    up = system.up("--app", APP, "--threads", 1, STOKER_SHUTDOWN_GRACE_SEC=0.5)
+    job = up.submit("parent", {"seconds": 60, "own_session": True})
+    up.started(job["id"])
+    family = descendants(up.pid)
+    up.kill()
+    eventually(lambda: not [pid for pid in family if is_alive(pid)] and not system.processes(), 12)
+
+
+def test_port_0_takes_a_free_one_and_says_which(system: System) -> None:
+    program = system.start("up", "--port", 0, "--database", system.database, "--threads", 1)
+    found = eventually(lambda: re.search(r"Dashboard +(http://\S+)/dashboard", program.output), 10)
+    url = found[1]
+    assert not url.endswith(":0")
+    eventually(lambda: httpx.get(f"{url}/ready").status_code == 200, 10)
+
+
+def test_up_with_a_token_guards_itself_and_its_workers_know_it(system: System) -> None:
+    token = "a-token-of-enough-characters"
+    up = system.up("--threads", 1, token=token)
+    assert httpx.get(f"{up.url}/stats").status_code == 401
+    assert up.ended(up.submit(payload=1)["id"])["status"] == "completed"
+    assert token not in up.output

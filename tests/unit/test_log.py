@@ -1,0 +1,111 @@
+"""Logs: one event a line, whatever somebody put into it."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.log import JobLog, configure
+from tests.support.clock import START_US
+from tests.support.turns import turns
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """`configure` is for a whole process: put the process back as it was."""
+    before = structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+async def test_many_jobs_are_one_write_a_turn() -> None:
+    class Stream(io.StringIO):
+        writes = 0
+
+        def write(self, text: str) -> int:
+            self.writes += 1
+            return super().write(text)
+
+    stream = Stream()
+    log = JobLog(stream=stream)
+    log.job_events("job_submitted", START_US, [(f"j{n}", "echo", "") for n in range(100)])
+    log.job_events("job_dispatched", START_US, [("j0", "echo", log.fields(worker_id="w"))])
+    await turns()
+    assert stream.writes == 1
+    assert len(stream.getvalue().splitlines()) == 101
+
+
+async def test_job_lines_are_json() -> None:
+    stream = io.StringIO()
+    log = JobLog(stream=stream)
+    log.job_events("job_failed", START_US + 5, [("j1", "echo", log.fields(reason="error", attempt=2))])
+    await turns()
+    assert json.loads(stream.getvalue()) == {
+        "timestamp": "2027-01-15T08:00:00.000005Z",
+        "level": "info",
+        "event": "job_failed",
+        "job_id": "j1",
+        "type": "echo",
+        "reason": "error",
+        "attempt": 2,
+    }
+
+
+async def test_job_lines_are_readable_on_a_terminal() -> None:
+    stream = io.StringIO()
+    log = JobLog(stream=stream, json=False)
+    log.job_events("job_failed", START_US, [("j1", "echo", log.fields(reason="error"))])
+    await turns()
+    assert stream.getvalue() == (
+        "2027-01-15T08:00:00.000000Z info     event=job_failed job_id=j1 type=echo reason=error\n"
+    )
+
+
+async def test_job_lines_are_left_out_above_info() -> None:
+    stream = io.StringIO()
+    log = JobLog(stream=stream, level="warning")
+    assert not log.enabled
+    log.job_events("job_failed", START_US, [("j1", "echo", "")])
+    await turns()
+    assert stream.getvalue() == ""
+
+
+def test_json_is_written_off_a_terminal_and_lines_on_request() -> None:
+    stream = io.StringIO()
+    configure("info", "auto", stream)
+    structlog.get_logger().info("hello", a=1)
+    line = json.loads(stream.getvalue())
+    assert (line["event"], line["a"], line["level"]) == ("hello", 1, "info")
+    stream = io.StringIO()
+    configure("info", "text", stream)
+    structlog.get_logger().info("hello", a=1, b="two words")
+    assert stream.getvalue().endswith('info     event=hello a=1 b="two words"\n')
+
+
+def test_the_level_is_honoured() -> None:
+    stream = io.StringIO()
+    configure("warning", "json", stream)
+    log = structlog.get_logger()
+    log.info("quiet")
+    log.warning("loud")
+    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["loud"]
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+def test_no_value_breaks_a_line_or_steers_a_terminal(format: str, text: str) -> None:
+    stream = io.StringIO()
+    configure("info", format, stream)
+    structlog.get_logger().info("event", value=text)
+    written = stream.getvalue()
+    assert written.endswith("\n")
+    assert written[:-1].isprintable()

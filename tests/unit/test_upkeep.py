@@ -1,0 +1,253 @@
+"""Upkeep: when somebody may be given up, when jobs become due, when rows are deleted."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from stoker.clock import SECOND
+from stoker.coordinator.upkeep import PROMOTE_BATCH, PURGE_BATCH, PURGE_EVERY_SECONDS, TICK_SECONDS, Upkeep
+from stoker.domain.errors import StoreUnavailable
+from stoker.domain.retry import RetryPolicy
+from stoker.store.base import Expired, Retention
+from tests.support.clock import FakeClock
+from tests.support.turns import until
+
+TIMEOUT = 10.0
+
+
+class FakeStore:
+    """Counts what upkeep asks for. `due` jobs wait at `due_at`; `broken` is raised by every verb."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self.due: list[int] = []
+        self.old = 0
+        self.silent: list[str] = []
+        self.expired_at: list[float] = []
+        self.purged_at: list[float] = []
+        self.asked = 0
+        self.broken: Exception | None = None
+
+    def _check(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+
+    def now_us(self) -> int:
+        return self._clock.now_us()
+
+    async def next_due_at(self) -> int | None:
+        self.asked += 1
+        self._check()
+        return min(self.due, default=None)
+
+    async def promote(self, limit: int) -> int:
+        self._check()
+        ready = [at for at in sorted(self.due) if at <= self.now_us()][:limit]
+        for at in ready:
+            self.due.remove(at)
+        return len(ready)
+
+    async def expire(self, silent_us: int, policy: RetryPolicy) -> Expired:
+        self._check()
+        assert silent_us == int(TIMEOUT * SECOND)
+        self.expired_at.append(self._clock.monotonic())
+        silent, self.silent = self.silent, []
+        return Expired(silent, [])
+
+    async def purge(self, retention: Retention, limit: int) -> int:
+        self._check()
+        self.purged_at.append(self._clock.monotonic())
+        purged = min(self.old, limit)
+        self.old -= purged
+        return purged
+
+
+class House:
+    """Upkeep and what it touches."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.store = FakeStore(clock)
+        self.wakes = 0
+        self.expired: list[Expired] = []
+        self.upkeep = Upkeep(
+            self.store,  # type: ignore[arg-type]  # the part of a store that upkeep uses
+            clock,
+            heartbeat_timeout_sec=TIMEOUT,
+            policy=RetryPolicy(),
+            retention=Retention(1, 1),
+            wake=self._wake,
+            expired=self.expired.append,
+        )
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    async def live(self, seconds: float) -> None:
+        """Time passes in ticks, as it does when all is well."""
+        for _ in range(round(seconds / TICK_SECONDS)):
+            self.clock.advance(TICK_SECONDS)
+            await self.upkeep.tick()
+
+
+# ── expiry ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_nobody_is_given_up_before_one_full_timeout_after_the_start(clock: FakeClock) -> None:
+    house = House(clock)
+    await house.live(TIMEOUT - TICK_SECONDS)
+    assert house.store.expired_at == []
+    await house.live(TICK_SECONDS)
+    assert len(house.store.expired_at) == 1
+
+
+async def test_after_that_every_tick_looks_for_silent_sessions(clock: FakeClock) -> None:
+    house = House(clock)
+    await house.live(TIMEOUT + 5)
+    assert len(house.store.expired_at) == 11
+
+
+async def test_silent_sessions_are_told_and_dispatch_is_woken(clock: FakeClock) -> None:
+    house = House(clock)
+    await house.live(TIMEOUT)
+    assert (house.expired, house.wakes) == ([], 0)
+    house.store.silent = ["w1"]
+    await house.live(TICK_SECONDS)
+    assert [expired.sessions for expired in house.expired] == [["w1"]]
+    assert house.wakes == 1
+
+
+async def test_after_sleeping_nobody_is_given_up_for_one_full_timeout(clock: FakeClock) -> None:
+    house = House(clock)
+    await house.live(TIMEOUT)
+    before = len(house.store.expired_at)
+    clock.advance(60)
+    await house.upkeep.tick()
+    await house.live(TIMEOUT - TICK_SECONDS)
+    assert len(house.store.expired_at) == before
+    await house.live(TICK_SECONDS)
+    assert len(house.store.expired_at) == before + 1
+
+
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0, 4.0])
+async def test_after_a_clock_jump_nobody_is_given_up_for_one_full_timeout(
+    clock: FakeClock, seconds: float
+) -> None:
+    house = House(clock)
+    await house.live(TIMEOUT)
+    before = len(house.store.expired_at)
+    clock.jump(seconds)
+    await house.live(TIMEOUT)
+    assert len(house.store.expired_at) == before
+    await house.live(TICK_SECONDS)
+    assert len(house.store.expired_at) == before + 1
+
+
+async def test_a_small_delay_is_not_taken_for_sleep(clock: FakeClock) -> None:
+    house = House(clock)
+    await house.live(TIMEOUT)
+    before = len(house.store.expired_at)
+    clock.advance(2)
+    await house.upkeep.tick()
+    assert len(house.store.expired_at) == before + 1
+
+
+# ── the loop ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asynccontextmanager
+async def running(house: House) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(house.upkeep.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def turn(house: House, task: asyncio.Task[None]) -> None:
+    """A little time passes, and the loop goes round once."""
+    house.clock.advance(TICK_SECONDS)
+    asked = house.store.asked
+    house.upkeep.nudge()
+    await until(lambda: house.store.asked >= asked + 2 or task.done())
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_after_a_store_failure_nobody_is_given_up_for_one_full_timeout(clock: FakeClock) -> None:
+    house = House(clock)
+    async with running(house) as task:
+        await until(lambda: house.store.asked >= 2)
+        for _ in range(20):
+            await turn(house, task)
+        assert house.store.expired_at != []
+        house.store.broken = StoreUnavailable("the disk is full")
+        await turn(house, task)
+        house.store.broken = None
+        before, failed_at = len(house.store.expired_at), clock.monotonic()
+        while len(house.store.expired_at) == before and clock.monotonic() < failed_at + 3 * TIMEOUT:
+            await turn(house, task)
+    assert house.store.expired_at[before] - failed_at >= TIMEOUT
+    assert house.store.expired_at[before] - failed_at <= TIMEOUT + 2 * TICK_SECONDS
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), OSError("disk"), RuntimeError("a bug")])
+async def test_no_error_ends_upkeep_for_good(clock: FakeClock, error: Exception) -> None:
+    """A loop that dies leaves every lost and scheduled job stuck until somebody restarts the coordinator."""
+    house = House(clock)
+    async with running(house) as task:
+        await until(lambda: house.store.asked >= 2)
+        house.store.broken = error
+        await turn(house, task)
+        house.store.broken = None
+        house.store.due = [clock.now_us()]
+        await turn(house, task)
+        assert not task.done()
+        assert house.store.due == []
+
+
+# ── due jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_due_jobs_are_queued_and_dispatch_is_woken(clock: FakeClock) -> None:
+    house = House(clock)
+    house.store.due = [clock.now_us() + 1, clock.now_us() + 60 * SECOND]
+    await house.live(TICK_SECONDS)
+    assert (len(house.store.due), house.wakes) == (1, 1)
+
+
+async def test_more_due_jobs_than_a_batch_are_all_queued_in_one_tick(clock: FakeClock) -> None:
+    house = House(clock)
+    house.store.due = [clock.now_us()] * (2 * PROMOTE_BATCH + 1)
+    await house.live(TICK_SECONDS)
+    assert house.store.due == []
+    assert house.wakes == 3
+
+
+async def test_with_nothing_due_nobody_is_woken(clock: FakeClock) -> None:
+    house = House(clock)
+    house.store.due = [clock.now_us() + 60 * SECOND]
+    await house.live(5)
+    assert house.wakes == 0
+
+
+# ── retention ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_old_rows_are_deleted_now_and_then(clock: FakeClock) -> None:
+    house = House(clock)
+    await house.live(PURGE_EVERY_SECONDS - TICK_SECONDS)
+    assert house.store.purged_at == []
+    await house.live(PURGE_EVERY_SECONDS + TICK_SECONDS)
+    assert len(house.store.purged_at) == 2
+
+
+async def test_while_more_is_waiting_every_tick_deletes_a_batch(clock: FakeClock) -> None:
+    house = House(clock)
+    house.store.old = 3 * PURGE_BATCH
+    await house.live(PURGE_EVERY_SECONDS + 3 * TICK_SECONDS)
+    assert house.store.old == 0
+    assert len(house.store.purged_at) == 4
