@@ -99,9 +99,7 @@ async def claimed(store: Store, session_id: str = "w1", **fields: Any) -> Job:
     """One job, running."""
     job = await submitted(store, **fields)
     types, threads = (job.type,), job.thread_demand
-    jobs = await claim(
-        store, a_worker(session_id, threads=threads, types=types, labels=fields.get("labels"))
-    )
+    jobs = await claim(store, a_worker(session_id, threads=threads, types=types, labels=fields.get("labels")))
     (running,) = [found for found in jobs if found.id == job.id]
     return running
 

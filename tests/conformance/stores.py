@@ -1,5 +1,6 @@
 """The stores that the suite holds to `stoker.store.base.Store`. A new store is added to `STORES`, and nowhere else."""
 
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -43,6 +44,12 @@ STORES = [
     StoreKind("sqlite", _sqlite_inline, exclusive=True, one_round=True),
     StoreKind("sqlite-threads", _sqlite_threads, exclusive=True, one_round=True),
 ]
+
+
+def fast_folder() -> Path | None:
+    """A folder in memory where there is one: what a sync costs is not what these tests are about."""
+    memory = Path("/dev/shm")
+    return memory if os.access(memory, os.W_OK) else None
 
 
 @asynccontextmanager

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from stoker.clock import SECOND
-from stoker.store.base import Start, Store
 from stoker.domain.retry import claim_of
+from stoker.store.base import Start, Store
 from tests.conformance.steps import (
     HOUR,
     a_job,
@@ -46,9 +46,9 @@ async def test_lower_priorities_run_first_by_default(store: Store) -> None:
 
 
 async def test_higher_priorities_run_first_when_the_store_says_so(
-    store_kind: StoreKind, tmp_path: Path, clock: FakeClock
+    store_kind: StoreKind, place: Path, clock: FakeClock
 ) -> None:
-    async with opened(store_kind, tmp_path, clock, order="highest_first") as store:
+    async with opened(store_kind, place, clock, order="highest_first") as store:
         jobs = await submit(store, *[a_job(store, priority=p, order="highest_first") for p in (1, 9, 5)])
         order = await claim(store, a_worker(threads=3))
         assert ids(order) == [jobs[1].id, jobs[2].id, jobs[0].id]
@@ -232,9 +232,7 @@ async def test_the_cursor_carries_round_robin_from_claim_to_claim(store: Store) 
 
 async def test_concurrent_claims_never_grant_a_job_twice(store: Store) -> None:
     await submit(store, *[a_job(store) for _ in range(30)])
-    answers = await asyncio.gather(
-        *[store.claim(a_request(a_worker(f"w{n}", threads=7))) for n in range(6)]
-    )
+    answers = await asyncio.gather(*[store.claim(a_request(a_worker(f"w{n}", threads=7))) for n in range(6)])
     granted = [grant.job.id for answer in answers for grant in answer.grants]
     assert len(granted) == len(set(granted)) == 30
 

@@ -31,7 +31,7 @@ async def test_a_job_comes_back_as_it_was_sent(store: Store) -> None:
         store,
         payload=b'{"text":"\\u0000","big":123456789012345678901234567890}',
         type="report.daily",
-        name="Ærlig – 日本",
+        name="Ærlig 日本",
         queue="reports",
         priority=7,
         timeout_sec=1.5,
@@ -222,9 +222,7 @@ async def test_a_job_inserted_beside_a_claim_is_stored_as_claimed(store: Store) 
 
 async def test_what_finds_no_room_beside_a_claim_is_stored_as_queued(store: Store) -> None:
     jobs = [a_job(store) for _ in range(5)]
-    _, granted = await asyncio.gather(
-        submit(store, *jobs), store.claim(a_request(a_worker(threads=2)))
-    )
+    _, granted = await asyncio.gather(submit(store, *jobs), store.claim(a_request(a_worker(threads=2))))
     first = ids([grant.job for grant in granted.grants])
     rest = ids(await claim(store, a_worker(threads=10)))
     assert first + rest == ids(jobs)
@@ -243,17 +241,13 @@ async def test_two_claims_beside_an_insert_never_get_the_same_job(store: Store) 
 async def test_older_jobs_go_before_one_that_is_inserted_beside_the_claim(store: Store) -> None:
     old = await submitted(store)
     new = a_job(store)
-    _, granted = await asyncio.gather(
-        submit(store, new), store.claim(a_request(a_worker(threads=1)))
-    )
+    _, granted = await asyncio.gather(submit(store, new), store.claim(a_request(a_worker(threads=1))))
     assert ids([grant.job for grant in granted.grants]) == [old.id]
 
 
 async def test_what_a_report_sets_free_can_be_claimed_in_the_same_moment(store: Store) -> None:
     job = await claimed(store)
-    _, granted = await asyncio.gather(
-        end(store, job, "handed_back"), store.claim(a_request(a_worker("w2")))
-    )
+    _, granted = await asyncio.gather(end(store, job, "handed_back"), store.claim(a_request(a_worker("w2"))))
     again = await store.claim(a_request(a_worker("w2")))
     (running,) = [grant.job for grant in [*granted.grants, *again.grants]]
     assert (running.id, running.claim_id, running.worker_id) == (job.id, 2, "w2")

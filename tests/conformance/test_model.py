@@ -31,7 +31,7 @@ from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import CRASH_LIMIT, Kind, claim_of
 from stoker.store.base import Renewal, Store
 from tests.conformance.steps import SILENT, STEADY, a_job, a_request, a_session, a_worker, end, submit
-from tests.conformance.stores import STORES, StoreKind, books_balance
+from tests.conformance.stores import STORES, StoreKind, books_balance, fast_folder
 from tests.support.clock import FakeClock
 
 T = TypeVar("T")
@@ -79,9 +79,11 @@ class Model:
             self.status = "cancelled"
         elif kind == "handed_back":
             self.status = "queued"
-        elif kind == "invalid" or self.attempt >= self.max_attempts:
-            self.status = "failed"
-        elif kind == "crash" and self.crashes >= CRASH_LIMIT:
+        elif (
+            kind == "invalid"
+            or self.attempt >= self.max_attempts
+            or (kind == "crash" and self.crashes >= CRASH_LIMIT)
+        ):
             self.status = "failed"
         elif kind == "lost":
             self.status, self.run_at = "queued", now
@@ -99,11 +101,12 @@ class Model:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    def __init__(self, kind: StoreKind) -> None:
+    kind: StoreKind
+
+    def __init__(self) -> None:
         super().__init__()
-        self._kind = kind
         self._runner = asyncio.Runner()
-        self._place = Path(tempfile.mkdtemp(prefix="stoker-model-"))
+        self._place = Path(tempfile.mkdtemp(prefix="stoker-model-", dir=fast_folder()))
         self.clock = FakeClock()
         self.store: Store = self._run(self._open())
         self.jobs: dict[str, Model] = {}
@@ -113,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
         return self._runner.run(call)
 
     async def _open(self) -> Store:
-        return await self._kind.open(self._place, self.clock)
+        return await self.kind.open(self._place, self.clock)
 
     def teardown(self) -> None:
         self._run(self.store.close())
@@ -274,6 +277,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("store_kind", STORES, ids=lambda kind: kind.name)
 def test_a_store_and_a_plain_model_of_it_never_disagree(store_kind: StoreKind) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: StoreMachine(store_kind), settings=settings(max_examples=60, stateful_step_count=30)
-    )
+    class Machine(StoreMachine):
+        kind = store_kind
+
+    run_state_machine_as_test(Machine, settings=settings(max_examples=60, stateful_step_count=30))

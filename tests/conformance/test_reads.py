@@ -179,9 +179,9 @@ async def test_what_was_acknowledged_is_seen_by_the_next_read(store: Store) -> N
 
 
 async def test_a_store_that_was_closed_says_that_it_is_unavailable(
-    store_kind: StoreKind, tmp_path: Path, clock: FakeClock
+    store_kind: StoreKind, place: Path, clock: FakeClock
 ) -> None:
-    store = await store_kind.open(tmp_path, clock)
+    store = await store_kind.open(place, clock)
     job = await submitted(store)
     await store.close()
     calls: list[Callable[[], Awaitable[object]]] = [

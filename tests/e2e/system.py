@@ -35,13 +35,17 @@ Job = dict[str, Any]
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T], within: float = 15.0, otherwise: str | Callable[[], str] = "") -> T:
+def eventually(
+    check: Callable[[], T | None], within: float = 15.0, otherwise: str | Callable[[], str] = ""
+) -> T:
     """The first true answer of `check`; fails the test when there is none in time."""
     deadline = time.monotonic() + within
     while not (answer := check()):
         if time.monotonic() > deadline:
             reason = otherwise if isinstance(otherwise, str) else otherwise()
-            raise AssertionError(f"not true within {within:g} s: {reason or check!r} (last answer: {answer!r})")
+            raise AssertionError(
+                f"not true within {within:g} s: {reason or check!r} (last answer: {answer!r})"
+            )
         time.sleep(POLL_SECONDS)
     return answer
 
@@ -94,7 +98,9 @@ def _pids() -> Iterator[int]:
 def _stat(pid: int) -> tuple[str, int] | None:
     """State and parent, or None for a process that is gone or a zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        )
     except OSError:
         return None
     return None if fields[0] in "ZX" else (fields[0], int(fields[1]))
@@ -263,7 +269,9 @@ class Server(Program):
 
 
 def _good(response: httpx.Response) -> Any:
-    assert response.is_success, f"{response.request.method} {response.url} → {response.status_code} {response.text}"
+    assert response.is_success, (
+        f"{response.request.method} {response.url} → {response.status_code} {response.text}"
+    )
     return response.json()
 
 
@@ -298,7 +306,9 @@ class System:
     def database(self) -> str:
         return f"sqlite:///{self.folder / 'stoker.db'}"
 
-    def serve(self, *args: object, port: int | None = None, token: str | None = None, **settings: object) -> Server:
+    def serve(
+        self, *args: object, port: int | None = None, token: str | None = None, **settings: object
+    ) -> Server:
         """A coordinator that answers."""
         port = port or free_port()
         argv = [STOKER, "serve", "--port", port, "--database", self.database, *args]
@@ -316,9 +326,16 @@ class System:
         eventually(lambda: server.answers("/ready"), 30, lambda: f"`up` to be ready:\n{server.output}")
         return server
 
-    def _server(self, argv: list[object], port: int, token: str | None, settings: dict[str, object]) -> Server:
+    def _server(
+        self, argv: list[object], port: int, token: str | None, settings: dict[str, object]
+    ) -> Server:
         server = Server(
-            argv, port=port, folder=self.folder, env=self.environ(settings), log=self._log("server"), token=token
+            argv,
+            port=port,
+            folder=self.folder,
+            env=self.environ(settings),
+            log=self._log("server"),
+            token=token,
         )
         self._programs.append(server)
         eventually(server.answers, 30, lambda: f"the server to answer:\n{server.output}")
@@ -336,13 +353,22 @@ class System:
     ) -> Worker:
         """A worker that has registered."""
         worker = self.start_worker(server, *args, name=name, threads=threads, urls=urls, app=app, **settings)
-
-        def registered() -> bool:
-            assert worker.running, f"the worker ended by itself:\n{worker.output}"
-            return any(row["pid"] == worker.pid for row in server.live_workers())
-
-        eventually(registered, 30, lambda: f"worker {worker.name} to register:\n{worker.output}")
+        self._registered(server, [worker])
         return worker
+
+    def pair(self, server: Server, *args: object, **options: Any) -> tuple[Worker, Worker]:
+        """Two equal workers, started side by side."""
+        first, second = (self.start_worker(server, *args, **options) for _ in range(2))
+        self._registered(server, [first, second])
+        return first, second
+
+    def _registered(self, server: Server, workers: list[Worker]) -> None:
+        def check() -> bool:
+            for worker in workers:
+                assert worker.running, f"the worker ended by itself:\n{worker.output}"
+            return {worker.pid for worker in workers} <= {row["pid"] for row in server.live_workers()}
+
+        eventually(check, 30, lambda: f"workers to register:\n{workers[0].output}")
 
     def start_worker(
         self,

@@ -128,7 +128,10 @@ def test_dead_letters_are_listed_replayed_and_discarded(stoker: Run, server: Ser
 def test_doctor_finds_a_running_system_healthy(stoker: Run) -> None:
     healthy = stoker("doctor")
     assert healthy.returncode == 0, healthy.stdout + healthy.stderr
-    assert {finding["state"] for finding in printed(stoker("doctor", "--json"))["findings"]} <= {"ok", "warning"}
+    assert {finding["state"] for finding in printed(stoker("doctor", "--json"))["findings"]} <= {
+        "ok",
+        "warning",
+    }
 
 
 def test_workers_can_be_drained_by_name(town: System, server: Server, stoker: Run) -> None:

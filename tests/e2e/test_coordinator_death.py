@@ -4,6 +4,7 @@ import http.client
 import json
 import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -60,11 +61,13 @@ def _connects(connection: http.client.HTTPConnection) -> bool:
 
 
 def test_every_acknowledged_submission_survives_and_completes_once(system: System) -> None:
-    settings = {"WORKER_HEARTBEAT_TIMEOUT_SEC": 10}
+    settings: dict[str, Any] = {"WORKER_HEARTBEAT_TIMEOUT_SEC": 10}
     server = system.serve(**settings)
     system.worker(server, threads=2)
     stream = Stream(server)
-    eventually(lambda: len(stream.acknowledged) > SUBMISSIONS // 3, 30, "a third of the stream to be accepted")
+    eventually(
+        lambda: len(stream.acknowledged) > SUBMISSIONS // 3, 30, "a third of the stream to be accepted"
+    )
     server.kill()
     server = system.serve(port=server.port, **settings)
     stream.join()
@@ -75,7 +78,9 @@ def test_every_acknowledged_submission_survives_and_completes_once(system: Syste
     by_number: dict[int, list[Job]] = {}
     for job in server.jobs(type="note"):
         by_number.setdefault(job["payload"]["n"], []).append(job)
-    assert {n: id for n, id in stream.acknowledged.items() if n not in by_number} == {}, "acknowledged, then lost"
+    assert {n: id for n, id in stream.acknowledged.items() if n not in by_number} == {}, (
+        "acknowledged, then lost"
+    )
     assert all(by_number[n][0]["id"] == id for n, id in stream.acknowledged.items())
     assert set(by_number) <= set(stream.acknowledged) | stream.unanswered
     assert [n for n, jobs in by_number.items() if len(jobs) != 1] == []
@@ -83,7 +88,9 @@ def test_every_acknowledged_submission_survives_and_completes_once(system: Syste
     assert [n for n, (job,) in by_number.items() if job["result"] != n] == []
     ran = Counter(int(entry[2]) for entry in system.journal.lines("ran"))
     assert set(ran) == set(by_number), "what ran is what is stored"
-    assert [n for n, times in ran.items() if times > 1] == [], "the workers lived on, so nothing had to run again"
+    assert [n for n, times in ran.items() if times > 1] == [], (
+        "the workers lived on, so nothing had to run again"
+    )
 
 
 def _unfinished(server: Server) -> int:
@@ -106,7 +113,7 @@ def test_a_job_that_outlasts_the_restart_is_not_run_twice_and_its_result_counts(
     system: System, server: Server
 ) -> None:
     system.worker(server)
-    job = server.submit("nap", {"seconds": 4, "tag": "long"})
+    job = server.submit("nap", {"seconds": 2.5, "tag": "long"})
     server.started(job["id"])
     server = restarted(system, server)
     assert server.status(job["id"]) == "running"
@@ -115,12 +122,16 @@ def test_a_job_that_outlasts_the_restart_is_not_run_twice_and_its_result_counts(
     assert len(system.journal.of("long", "start")) == 1
 
 
-def test_a_result_that_came_while_nobody_listened_is_kept_and_accepted(system: System, server: Server) -> None:
+def test_a_result_that_came_while_nobody_listened_is_kept_and_accepted(
+    system: System, server: Server
+) -> None:
     system.worker(server)
     job = server.submit("nap", {"seconds": 1, "tag": "unheard"})
     server.started(job["id"])
     server.kill()
-    eventually(lambda: system.journal.of("unheard", "end"), otherwise="the job to end while the coordinator is away")
+    eventually(
+        lambda: system.journal.of("unheard", "end"), otherwise="the job to end while the coordinator is away"
+    )
     server = system.serve(port=server.port, WORKER_HEARTBEAT_TIMEOUT_SEC=10)
     ended = server.ended(job["id"])
     assert (ended["status"], ended["attempt"], ended["result"]) == ("completed", 1, "unheard")
@@ -153,7 +164,7 @@ def test_a_queued_job_cancelled_without_workers_stays_cancelled_after_restarting
 def test_a_running_job_cancelled_after_its_worker_died_ends_cancelled_after_restarting_everything(
     system: System,
 ) -> None:
-    settings = {"WORKER_HEARTBEAT_TIMEOUT_SEC": 2}
+    settings: dict[str, Any] = {"WORKER_HEARTBEAT_TIMEOUT_SEC": 2}
     server = system.serve(**settings)
     worker = system.worker(server)
     job = server.submit("nap", {"seconds": 60, "tag": "orphan"})
@@ -167,7 +178,9 @@ def test_a_running_job_cancelled_after_its_worker_died_ends_cancelled_after_rest
     assert len(system.journal.of("orphan", "start")) == 1
 
 
-def test_a_cancel_reaches_a_worker_that_was_away_when_it_was_asked_for(system: System, server: Server) -> None:
+def test_a_cancel_reaches_a_worker_that_was_away_when_it_was_asked_for(
+    system: System, server: Server
+) -> None:
     system.worker(server)
     job = server.submit("nap", {"seconds": 60, "tag": "away"})
     server.started(job["id"])
@@ -181,7 +194,7 @@ def test_a_cancel_reaches_a_worker_that_was_away_when_it_was_asked_for(system: S
 def test_a_delayed_job_and_a_dead_letter_survive_a_restart(system: System, server: Server) -> None:
     worker = system.worker(server)
     dead = server.submit("boom", {"tag": "dead"}, max_attempts=1)
-    delayed = server.submit("note", {"n": 1}, delay_sec=3)
+    delayed = server.submit("note", {"n": 1}, delay_sec=1.5)
     server.ended(dead["id"])
     server = restarted(system, server)
     assert [job["id"] for job in server.get("/dlq")["jobs"]] == [dead["id"]]

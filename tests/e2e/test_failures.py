@@ -1,5 +1,6 @@
 """Jobs that fail, crash, or return what nobody can carry: retried as long as it helps, then dead letters."""
 
+from collections.abc import Iterator
 from datetime import datetime
 
 import pytest
@@ -11,7 +12,7 @@ JITTER = 0.3
 
 
 @pytest.fixture(scope="module")
-def default_backoff(tmp_path_factory: pytest.TempPathFactory) -> object:
+def default_backoff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
     """A failing job under default settings, submitted before the other tests of this module: it takes its time."""
     with System(tmp_path_factory.mktemp("default-backoff")) as system:
         server = system.serve()
@@ -27,13 +28,18 @@ def queue() -> str:
 
 
 def between(attempt: Job, field: str, other: Job, other_field: str) -> float:
-    return (datetime.fromisoformat(other[other_field]) - datetime.fromisoformat(attempt[field])).total_seconds()
+    return (
+        datetime.fromisoformat(other[other_field]) - datetime.fromisoformat(attempt[field])
+    ).total_seconds()
 
 
 def test_replay_by_id_by_filter_and_all_run_dead_letters_again_and_discard_ends_them(
     default_backoff: tuple[Server, str], town: System, server: Server, crew: str
 ) -> None:
-    ids = [server.submit("boom", {"tag": f"dead-{n}"}, queue=crew, max_attempts=1, name=f"dead {n}")["id"] for n in range(4)]
+    ids = [
+        server.submit("boom", {"tag": f"dead-{n}"}, queue=crew, max_attempts=1, name=f"dead {n}")["id"]
+        for n in range(4)
+    ]
     for id in ids:
         assert server.ended(id)["status"] == "failed"
     listed = server.get("/dlq", queue=crew)
@@ -76,7 +82,15 @@ def runs(town: System, n: int) -> int:
 
 @pytest.mark.parametrize(
     "body",
-    [{}, {"ids": []}, {"ids": "x"}, {"all": True, "ids": ["x"]}, {"filter": {"colour": "red"}}, {"everything": 1}, []],
+    [
+        {},
+        {"ids": []},
+        {"ids": "x"},
+        {"all": True, "ids": ["x"]},
+        {"filter": {"colour": "red"}},
+        {"everything": 1},
+        [],
+    ],
 )
 @pytest.mark.parametrize("verb", ["replay", "discard"])
 def test_nothing_named_is_not_everything(server: Server, verb: str, body: object) -> None:
@@ -154,7 +168,9 @@ def test_a_payload_that_does_not_fit_the_function_fails_at_once(server: Server, 
         assert (ended["status"], ended["attempt"]) == ("failed", 1), ended["error"]
 
 
-def test_a_job_that_holds_the_interpreter_lock_beyond_the_timeout_is_not_given_up(server: Server, crew: str) -> None:
+def test_a_job_that_holds_the_interpreter_lock_beyond_the_timeout_is_not_given_up(
+    server: Server, crew: str
+) -> None:
     job = server.submit("spin", {"seconds": 6}, queue=crew)
     ended = server.ended(job["id"], within=40)
     assert (ended["status"], ended["attempt"]) == ("completed", 1)
@@ -176,14 +192,19 @@ def test_a_worker_keeps_no_memory_of_the_jobs_it_ran(town: System, server: Serve
     worker.kill()
 
 
-def test_attempts_errors_and_growing_jittered_delays_of_a_failing_job(default_backoff: tuple[Server, str]) -> None:
+def test_attempts_errors_and_growing_jittered_delays_of_a_failing_job(
+    default_backoff: tuple[Server, str],
+) -> None:
     server, id = default_backoff
     ended = server.ended(id, within=30)
     assert (ended["status"], ended["attempt"], ended["max_attempts"]) == ("failed", 4, 4)
     attempts = ended["attempts"]
     assert [attempt["outcome"] for attempt in attempts] == ["error"] * 4
     for attempt in attempts:
-        assert (attempt["error"]["type"], attempt["error"]["message"]) == ("ValueError", "no luck with patient")
+        assert (attempt["error"]["type"], attempt["error"]["message"]) == (
+            "ValueError",
+            "no luck with patient",
+        )
         assert "jobs_app.py" in attempt["error"]["traceback"]
     delays = [attempt["retry_delay_sec"] for attempt in attempts]
     assert delays[3] is None

@@ -19,7 +19,7 @@ def test_a_worker_told_to_leave_finishes_what_runs_and_takes_nothing_more(
 ) -> None:
     worker = town.worker(server, "--queues", queue)
     family = descendants(worker.pid)
-    running = server.submit("nap", {"seconds": 2.5, "tag": queue}, queue=queue)
+    running = server.submit("nap", {"seconds": 1, "tag": queue}, queue=queue)
     server.started(running["id"])
     worker.terminate()
     behind = server.submit("note", {"n": 1}, queue=queue)
@@ -36,11 +36,12 @@ def test_a_worker_told_to_leave_finishes_what_runs_and_takes_nothing_more(
 def test_what_outlasts_the_grace_is_handed_back_uncharged_and_runs_elsewhere(
     town: System, server: Server, queue: str, task: str
 ) -> None:
-    leaving = town.worker(server, "--queues", queue, STOKER_SHUTDOWN_GRACE_SEC=0.3)
-    job = server.submit(task, {"seconds": 4, "tag": queue}, queue=queue)
-    server.started(job["id"])
+    pair = town.pair(server, "--queues", queue, STOKER_SHUTDOWN_GRACE_SEC=0.3)
+    job = server.submit(task, {"seconds": 2, "tag": queue}, queue=queue)
+    worker_id = server.started(job["id"])["worker_id"]
     (child,) = town.journal.pids(queue, "start")
-    staying = town.worker(server, "--queues", queue)
+    (pid,) = [row["pid"] for row in server.live_workers() if row["id"] == worker_id]
+    leaving, staying = pair if pair[0].pid == pid else reversed(pair)
     leaving.terminate()
     assert leaving.exit_code(within=5) == 0
     assert not is_alive(child)
@@ -55,7 +56,7 @@ def test_what_outlasts_the_grace_is_handed_back_uncharged_and_runs_elsewhere(
 def test_the_heartbeat_goes_on_while_a_worker_drains(town: System, server: Server, queue: str) -> None:
     """The job outlasts the heartbeat timeout twice over, and nobody takes it away."""
     worker = town.worker(server, "--queues", queue)
-    job = server.submit("nap", {"seconds": 5, "tag": queue}, queue=queue)
+    job = server.submit("nap", {"seconds": 4, "tag": queue}, queue=queue)
     server.started(job["id"])
     worker.terminate()
     assert worker.exit_code() == 0
@@ -66,7 +67,9 @@ def test_the_heartbeat_goes_on_while_a_worker_drains(town: System, server: Serve
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_forces(town: System, server: Server, queue: str, number: signal.Signals) -> None:
     worker = town.worker(server, "--queues", queue)
-    job = server.submit("parent", {"seconds": 60, "tag": queue, "own_session": True}, queue=queue, max_attempts=1)
+    job = server.submit(
+        "parent", {"seconds": 60, "tag": queue, "own_session": True}, queue=queue, max_attempts=1
+    )
     server.started(job["id"])
     family = descendants(worker.pid) | set(town.journal.pids(queue, "grandchild"))
     worker.signal(number)
@@ -95,8 +98,7 @@ def test_a_burst_of_short_jobs_survives_a_worker_that_leaves_in_the_middle(
     town: System, server: Server, queue: str
 ) -> None:
     """Jobs that were assigned ahead of time go back uncharged, and every job runs once."""
-    leaving = town.worker(server, "--queues", queue, threads=2)
-    staying = town.worker(server, "--queues", queue, threads=2)
+    leaving, staying = town.pair(server, "--queues", queue, threads=2)
     jobs = [{"type": "note", "payload": {"n": n, "tag": queue}, "queue": queue} for n in range(3000)]
     ids = [job["id"] for job in server.post("/jobs/batch", {"jobs": jobs})["jobs"]]
     eventually(lambda: len(town.journal.of(queue)) > 300)

@@ -15,7 +15,9 @@ def one_thread(town: System, server: Server) -> Iterator[str]:
     worker.kill()
 
 
-def run_behind_a_busy_thread(system: System, server: Server, queue: str, priorities: list[int], tag: str) -> list[int]:
+def run_behind_a_busy_thread(
+    system: System, server: Server, queue: str, priorities: list[int], tag: str
+) -> list[int]:
     """Submit one note per priority while the thread is busy; the numbers of the notes in the order in which they ran."""
     blocker = server.submit("nap", {"seconds": 1}, queue=queue)
     server.started(blocker["id"])
@@ -37,13 +39,17 @@ def test_equals_go_in_the_order_of_their_submission(town: System, server: Server
     assert order == list(range(30))
 
 
-def test_priorities_mix_with_fifo_over_all_of_zero_to_a_hundred(town: System, server: Server, one_thread: str) -> None:
+def test_priorities_mix_with_fifo_over_all_of_zero_to_a_hundred(
+    town: System, server: Server, one_thread: str
+) -> None:
     priorities = [100, 50, 0, 50, 1, 0, 100, 2]
     expected = sorted(range(len(priorities)), key=lambda n: (priorities[n], n))
     assert run_behind_a_busy_thread(town, server, one_thread, priorities, "mixed") == expected
 
 
-def test_priority_holds_across_types_and_thread_demands(town: System, server: Server, one_thread: str) -> None:
+def test_priority_holds_across_types_and_thread_demands(
+    town: System, server: Server, one_thread: str
+) -> None:
     """Other types stand in other lanes; the order is that of the queue all the same."""
     blocker = server.submit("nap", {"seconds": 1}, queue=one_thread)
     server.started(blocker["id"])

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from stoker.ids import new_id
-from tests.e2e.system import Job, Server, System, Worker, eventually, free_port, throughout
+from tests.e2e.system import Job, Server, System, eventually, free_port, throughout
 
 
 @pytest.fixture
@@ -47,7 +47,9 @@ def test_labels_decide_who_runs_what(town: System, server: Server, queue: str) -
     painted.kill()
 
 
-def test_the_sum_of_thread_demands_never_exceeds_the_threads(town: System, server: Server, queue: str) -> None:
+def test_the_sum_of_thread_demands_never_exceeds_the_threads(
+    town: System, server: Server, queue: str
+) -> None:
     worker = town.worker(server, "--queues", queue, threads=4)
     demands = [1, 2, 4, 3, 1, 1, 2, 1, 4, 1, 2]
     jobs = [
@@ -69,7 +71,9 @@ def test_the_sum_of_thread_demands_never_exceeds_the_threads(town: System, serve
     worker.kill()
 
 
-def test_a_demand_that_nobody_can_meet_runs_on_one_thread_or_waits(town: System, server: Server, queue: str) -> None:
+def test_a_demand_that_nobody_can_meet_runs_on_one_thread_or_waits(
+    town: System, server: Server, queue: str
+) -> None:
     worker = town.worker(server, "--queues", queue, threads=2)
     degraded = server.submit("threads_given", {}, queue=queue, thread_demand=8)
     waiting = server.submit("threads_given", {}, queue=queue, thread_demand=8, on_oversize="wait")
@@ -80,7 +84,7 @@ def test_a_demand_that_nobody_can_meet_runs_on_one_thread_or_waits(town: System,
 
 
 def test_two_workers_of_one_name_both_work(town: System, server: Server, queue: str) -> None:
-    twins = [town.worker(server, "--queues", queue, name=queue) for _ in range(2)]
+    twins = town.pair(server, "--queues", queue, name=queue)
     jobs = [server.submit("nap", {"seconds": 0.5, "tag": queue}, queue=queue) for _ in range(4)]
     ended = [server.ended(job["id"]) for job in jobs]
     assert {pid_of(server, job) for job in ended} == {twin.pid for twin in twins}
@@ -90,7 +94,9 @@ def test_two_workers_of_one_name_both_work(town: System, server: Server, queue: 
         twin.kill()
 
 
-def test_a_worker_with_several_addresses_uses_one_that_answers(town: System, server: Server, queue: str) -> None:
+def test_a_worker_with_several_addresses_uses_one_that_answers(
+    town: System, server: Server, queue: str
+) -> None:
     dead = f"http://127.0.0.1:{free_port()}"
     worker = town.worker(server, "--queues", queue, urls=[dead, server.url])
     assert server.ended(server.submit("note", {"n": 5}, queue=queue)["id"])["result"] == 5
@@ -108,25 +114,26 @@ def test_a_worker_moves_to_another_coordinator_when_its_own_dies(
 
 
 def test_work_is_spread_round_robin_by_default(town: System, server: Server, queue: str) -> None:
-    workers = [town.worker(server, "--queues", queue, threads=2) for _ in range(2)]
-    ran_on: list[int] = []
-    for n in range(8):
-        ran_on.append(pid_of(server, server.ended(server.submit("note", {"n": n}, queue=queue)["id"])))
+    workers = town.pair(server, "--queues", queue, threads=2)
+    ids = (server.submit("note", {"n": n}, queue=queue)["id"] for n in range(8))
+    ran_on = [pid_of(server, server.ended(id)) for id in ids]
     assert {ran_on.count(worker.pid) for worker in workers} == {4}
     for worker in workers:
         worker.kill()
 
 
-def test_jobs_behind_one_that_turns_out_long_are_run_by_others(town: System, server: Server, queue: str) -> None:
+def test_jobs_behind_one_that_turns_out_long_are_run_by_others(
+    town: System, server: Server, queue: str
+) -> None:
     """A type that used to be short gets jobs assigned ahead of time. When one of them is long, the rest must not wait."""
-    workers: list[Worker] = [town.worker(server, "--queues", queue) for _ in range(2)]
+    workers = town.pair(server, "--queues", queue)
     warm = [{"type": "nap", "payload": {"seconds": 0}, "queue": queue, "name": "warm"} for _ in range(300)]
     server.post("/jobs/batch", {"jobs": warm})
     eventually(lambda: all(job["status"] == "completed" for job in server.jobs(queue=queue, name="warm")))
-    naps = [{"type": "nap", "payload": {"seconds": 4 if n == 3 else 0}, "queue": queue} for n in range(60)]
+    naps = [{"type": "nap", "payload": {"seconds": 3 if n == 3 else 0}, "queue": queue} for n in range(60)]
     jobs = server.post("/jobs/batch", {"jobs": naps})["jobs"]
     short = [job for n, job in enumerate(jobs) if n != 3]
-    ended = [server.ended(job["id"], within=3) for job in short]
+    ended = [server.ended(job["id"], within=2.5) for job in short]
     assert {job["status"] for job in ended} == {"completed"}
     assert server.status(jobs[3]["id"]) == "running"
     assert server.ended(jobs[3]["id"])["attempt"] == 1

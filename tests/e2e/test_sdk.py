@@ -90,7 +90,14 @@ def test_a_result_that_is_not_there_yet_can_be_asked_for_again(app: Stoker) -> N
 
 def test_arguments_are_checked_before_anything_is_sent(app: Stoker, server: Server) -> None:
     before = server.get("/stats")["jobs_total"]
-    wrong: list[tuple[tuple[Any, ...], dict[str, Any]]] = [(("two",), {}), ((), {}), ((1, 2, 3), {}), ((1,), {"z": 1}), ((1.5,), {}), ((None,), {})]
+    wrong: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+        (("two",), {}),
+        ((), {}),
+        ((1, 2, 3), {}),
+        ((1,), {"z": 1}),
+        ((1.5,), {}),
+        ((None,), {}),
+    ]
     for args, kwargs in wrong:
         with pytest.raises(errors.ArgumentError):
             jobs_app.add.submit(*args, **kwargs)
@@ -101,10 +108,22 @@ def test_arguments_are_checked_before_anything_is_sent(app: Stoker, server: Serv
 
 def test_options_reach_the_job(app: Stoker) -> None:
     job = jobs_app.add.options(
-        queue="crew", priority=0, name="sum", timeout_sec=9, max_attempts=2, metadata={"a": "b"}, delay_sec=0.5
+        queue="crew",
+        priority=0,
+        name="sum",
+        timeout_sec=9,
+        max_attempts=2,
+        metadata={"a": "b"},
+        delay_sec=0.5,
     ).submit(1, 1)
     info = job.info
-    assert (info.queue, info.priority, info.name, info.timeout_sec, info.max_attempts) == ("crew", 0, "sum", 9, 2)
+    assert (info.queue, info.priority, info.name, info.timeout_sec, info.max_attempts) == (
+        "crew",
+        0,
+        "sum",
+        9,
+        2,
+    )
     assert info.status == "scheduled"
     assert job.result(timeout=10) == 2
 
@@ -136,5 +155,4 @@ def test_a_submission_and_a_wait_sit_out_a_restart_of_the_coordinator(system: Sy
 
 def test_nobody_there_is_told_as_such() -> None:
     with Stoker("http://127.0.0.1:1") as client, pytest.raises(errors.ConnectionFailed):
-        client.transport._pauses = ()
         client.submit("echo")

@@ -38,7 +38,11 @@ def test_fifty_concurrent_submissions_under_one_key_are_one_job(
 def test_another_body_under_the_key_is_refused_and_an_equal_one_is_not(server: Server) -> None:
     key = {"X-Idempotency-Key": new_id()}
     first = server.post("/jobs", {"payload": {"a": 1, "b": 2}, "delay_sec": 3600}, **key)
-    same = server.http.post("/jobs", content=b'{"delay_sec":3600,  "payload": {"b":2,"a":1}}', headers={**key, "Content-Type": "application/json"})
+    same = server.http.post(
+        "/jobs",
+        content=b'{"delay_sec":3600,  "payload": {"b":2,"a":1}}',
+        headers={**key, "Content-Type": "application/json"},
+    )
     assert (same.status_code, same.json()["id"]) == (202, first["id"])
     for other in ({"payload": {"a": 1, "b": 3}, "delay_sec": 3600}, {"payload": {"a": 1, "b": 2}}):
         refused = server.http.post("/jobs", json=other, headers=key)
@@ -51,7 +55,9 @@ def test_a_conflict_in_a_batch_refuses_all_of_it(server: Server) -> None:
     key = new_id()
     server.post("/jobs", {"payload": 1, "idempotency_key": key})
     before = server.get("/stats")["jobs_total"]
-    refused = server.http.post("/jobs/batch", json={"jobs": [{"payload": 2}, {"payload": 3, "idempotency_key": key}]})
+    refused = server.http.post(
+        "/jobs/batch", json={"jobs": [{"payload": 2}, {"payload": 3, "idempotency_key": key}]}
+    )
     assert refused.status_code == 422
     assert server.get("/stats")["jobs_total"] == before
 
@@ -78,7 +84,9 @@ def test_the_sixth_job_of_a_minute_gets_429_and_a_time_to_come_back(limited: tup
     assert refused.headers["content-type"].startswith("application/problem+json")
     retry_after = int(refused.headers["Retry-After"])
     assert 1 <= retry_after <= 60
-    assert 59 - elapsed <= retry_after <= 61 - elapsed + 1, "the first job leaves the window a minute after it came"
+    assert 59 - elapsed <= retry_after <= 61 - elapsed + 1, (
+        "the first job leaves the window a minute after it came"
+    )
     assert server.get("/stats")["jobs_total"] == 5
     batch = server.http.post("/jobs/batch", json={"jobs": [{"payload": 1}, {"payload": 2}]})
     assert batch.status_code == 429, "each job of a batch counts"
@@ -164,7 +172,9 @@ def _echo_seconds(server: Server, queue: str) -> float:
 @pytest.mark.parametrize(
     "status", ["blocked", "scheduled", "queued", "running", "completed", "failed", "cancelled"]
 )
-@pytest.mark.parametrize("more", [{}, {"type": "note"}, {"priority": 2}, {"name": "listed"}, {"queue": "crew"}])
+@pytest.mark.parametrize(
+    "more", [{}, {"type": "note"}, {"priority": 2}, {"name": "listed"}, {"queue": "crew"}]
+)
 def test_every_filter_answers(server: Server, crew: str, status: str, more: dict[str, Any]) -> None:
     page = server.get("/jobs", status=status, limit=5, **more)
     assert page["total"] >= len(page["jobs"])
@@ -177,7 +187,11 @@ def test_pages_and_cursors_agree(server: Server, crew: str) -> None:
     name = new_id()
     jobs = [{"payload": n, "queue": crew, "name": name, "type": "echo"} for n in range(25)]
     server.post("/jobs/batch", {"jobs": jobs})
-    by_offset = [job["payload"] for offset in (0, 10, 20) for job in server.get("/jobs", name=name, limit=10, offset=offset)["jobs"]]
+    by_offset = [
+        job["payload"]
+        for offset in (0, 10, 20)
+        for job in server.get("/jobs", name=name, limit=10, offset=offset)["jobs"]
+    ]
     assert by_offset == list(reversed(range(25)))
     assert [job["payload"] for job in server.jobs(name=name, limit=10)] == by_offset
     assert server.get("/jobs", name=name)["total"] == 25
@@ -221,7 +235,11 @@ BAD_FIELDS: list[tuple[str, str, bytes]] = [
     ("run_at without a zone", "run_at", b'{"run_at": "2030-01-01T00:00:00"}'),
     ("run_at and delay", "run_at", b'{"run_at": "2030-01-01T00:00:00Z", "delay_sec": 1}'),
     ("deep payload", "payload", b'{"payload": ' + DEEP + b"}"),
-    ("deep objects in a payload", "payload", b'{"payload": ' + b'{"a":' * 10_000 + b"1" + b"}" * 10_000 + b"}"),
+    (
+        "deep objects in a payload",
+        "payload",
+        b'{"payload": ' + b'{"a":' * 10_000 + b"1" + b"}" * 10_000 + b"}",
+    ),
     ("deep name", "name", b'{"name": ' + DEEP + b"}"),
     ("payload NaN", "payload", b'{"payload": NaN}'),
     ("payload infinity", "payload", b'{"payload": 1e999}'),
@@ -244,7 +262,9 @@ UNREADABLE: list[tuple[str, bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "body"), [case[1:] for case in BAD_FIELDS], ids=[case[0] for case in BAD_FIELDS])
+@pytest.mark.parametrize(
+    ("field", "body"), [case[1:] for case in BAD_FIELDS], ids=[case[0] for case in BAD_FIELDS]
+)
 def test_a_bad_field_is_refused_by_name(server: Server, field: str, body: bytes) -> None:
     status, problem = send_raw(server, body)
     assert 400 <= status < 500, problem
@@ -333,7 +353,9 @@ def test_a_payload_of_four_mebibytes_is_accepted_and_reaches_its_function(server
     assert "padding" in ended["error"]["message"]
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]
+)
 def test_what_a_form_could_send_is_refused(server: Server, content_type: str) -> None:
     status, problem = send_raw(server, b'{"payload": 1}', content_type=content_type)
     assert status == 415

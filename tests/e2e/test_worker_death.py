@@ -26,8 +26,8 @@ def queue() -> str:
 @pytest.fixture
 def pair(town: System, server: Server, queue: str) -> Iterator[tuple[Worker, Worker]]:
     """Two workers with a thread each."""
-    workers = [town.worker(server, "--queues", queue) for _ in range(2)]
-    yield workers[0], workers[1]
+    workers = town.pair(server, "--queues", queue)
+    yield workers
     for worker in workers:
         worker.kill()
 
@@ -51,8 +51,14 @@ def test_children_and_grandchildren_are_gone_in_two_seconds_and_the_job_runs_els
 
     victim.kill()
     died = time.monotonic()
-    eventually(lambda: not any(map(is_alive, family)), 2, lambda: f"{[pid for pid in family if is_alive(pid)]} to be gone")
-    eventually(lambda: len(town.journal.pids(queue, "start")) == 2, RECOVERY_SECONDS, "the job to run elsewhere")
+    eventually(
+        lambda: not any(map(is_alive, family)),
+        2,
+        lambda: f"{[pid for pid in family if is_alive(pid)]} to be gone",
+    )
+    eventually(
+        lambda: len(town.journal.pids(queue, "start")) == 2, RECOVERY_SECONDS, "the job to run elsewhere"
+    )
     assert time.monotonic() - died < RECOVERY_SECONDS
     again = server.started(job["id"])
     assert (again["attempt"], again["claim_id"] > killed_claim) == (2, True)
@@ -62,7 +68,9 @@ def test_children_and_grandchildren_are_gone_in_two_seconds_and_the_job_runs_els
     server.ended(job["id"], within=4)
 
 
-def test_grandchildren_die_also_when_the_worker_had_to_start_over_before(town: System, server: Server, queue: str) -> None:
+def test_grandchildren_die_also_when_the_worker_had_to_start_over_before(
+    town: System, server: Server, queue: str
+) -> None:
     """A paused worker loses its session and goes on under a new one; the guardian must follow."""
     worker = town.worker(server, "--queues", queue)
     first = server.submit("nap", {"seconds": 60}, queue=queue, max_attempts=1)
@@ -72,7 +80,9 @@ def test_grandchildren_die_also_when_the_worker_had_to_start_over_before(town: S
         assert server.ended(first["id"], within=RECOVERY_SECONDS)["status"] == "failed"
     finally:
         worker.signal(signal.SIGCONT)
-    job = server.submit("parent", {"seconds": 60, "tag": queue, "own_session": True}, queue=queue, max_attempts=1)
+    job = server.submit(
+        "parent", {"seconds": 60, "tag": queue, "own_session": True}, queue=queue, max_attempts=1
+    )
     server.started(job["id"])
     (grandchild,) = eventually(lambda: town.journal.pids(queue, "grandchild"))
     worker.kill()
@@ -82,11 +92,13 @@ def test_grandchildren_die_also_when_the_worker_had_to_start_over_before(town: S
 def test_a_late_report_over_the_websocket_is_refused(
     town: System, server: Server, queue: str, pair: tuple[Worker, Worker]
 ) -> None:
-    job = server.submit("nap", {"seconds": 6, "tag": queue}, queue=queue)
+    job = server.submit("nap", {"seconds": 3, "tag": queue}, queue=queue)
     victim, _ = running_on(server, job, pair)
     held = server.job(job["id"])
     victim.kill()
-    eventually(lambda: server.job(job["id"])["claim_id"] > held["claim_id"], RECOVERY_SECONDS, "another claim")
+    eventually(
+        lambda: server.job(job["id"])["claim_id"] > held["claim_id"], RECOVERY_SECONDS, "another claim"
+    )
 
     answer = resume_and_report(server, held["worker_id"], held)
     assert isinstance(answer, frames.Refused)
@@ -99,12 +111,13 @@ def test_a_late_report_by_a_new_session_is_refused_as_stale(
     town: System, server: Server, queue: str, pair: tuple[Worker, Worker]
 ) -> None:
     """A worker that came back under a new session has no claim on what the old one held, nor on anybody else's."""
-    job = server.submit("nap", {"seconds": 6, "tag": queue}, queue=queue)
+    job = server.submit("nap", {"seconds": 3, "tag": queue}, queue=queue)
     victim, _ = running_on(server, job, pair)
     held = server.job(job["id"])
     victim.kill()
     current = eventually(
-        lambda: found if (found := server.job(job["id"]))["claim_id"] > held["claim_id"] else None, RECOVERY_SECONDS
+        lambda: found if (found := server.job(job["id"]))["claim_id"] > held["claim_id"] else None,
+        RECOVERY_SECONDS,
     )
     for claim_id in (held["claim_id"], current["claim_id"], current["claim_id"] + 1):
         answer = resume_and_report(server, new_id(), {**held, "claim_id": claim_id})
@@ -119,8 +132,14 @@ def test_a_late_report_over_http_is_refused(town: System, server: Server, queue:
     late = server.post("/workers", hello)["id"]
     job = server.submit("nap", {"seconds": 0, "tag": queue}, queue=queue)
     (leased,) = server.post(f"/workers/{late}/lease?wait=5")["jobs"]
-    report = {"reports": [{"id": job["id"], "claim_id": leased["claim_id"], "outcome": "completed", "result": "late"}]}
-    eventually(lambda: server.status(job["id"]) == "queued", RECOVERY_SECONDS, "the silent worker to be given up")
+    report = {
+        "reports": [
+            {"id": job["id"], "claim_id": leased["claim_id"], "outcome": "completed", "result": "late"}
+        ]
+    }
+    eventually(
+        lambda: server.status(job["id"]) == "queued", RECOVERY_SECONDS, "the silent worker to be given up"
+    )
 
     answer = server.http.post(f"/workers/{late}/report", json=report)
     assert answer.status_code == 404
@@ -152,23 +171,29 @@ def test_a_job_that_loses_its_worker_on_the_last_attempt_is_a_dead_letter(
 def test_a_worker_that_was_paused_beyond_its_lease_has_no_say_and_starts_over(
     town: System, server: Server, queue: str, pair: tuple[Worker, Worker]
 ) -> None:
-    job = server.submit("nap", {"seconds": 5, "tag": queue}, queue=queue)
+    job = server.submit("nap", {"seconds": 4, "tag": queue}, queue=queue)
     victim, other = running_on(server, job, pair)
     (child,) = town.journal.pids(queue, "start")
     victim.signal(signal.SIGSTOP)
     try:
-        eventually(lambda: len(town.journal.pids(queue, "start")) == 2, RECOVERY_SECONDS, "the job to run elsewhere")
+        eventually(
+            lambda: len(town.journal.pids(queue, "start")) == 2, RECOVERY_SECONDS, "the job to run elsewhere"
+        )
     finally:
         victim.signal(signal.SIGCONT)
     eventually(lambda: not is_alive(child), 3, "what the paused worker ran to be killed")
     ended = server.ended(job["id"])
     assert (ended["status"], ended["attempt"], ended["claim_id"]) == ("completed", 2, 2)
-    eventually(lambda: {victim.pid, other.pid} <= {row["pid"] for row in server.live_workers()}, 5, "both to be back")
+    eventually(
+        lambda: {victim.pid, other.pid} <= {row["pid"] for row in server.live_workers()}, 5, "both to be back"
+    )
 
 
-def test_a_restarted_worker_of_the_same_name_hides_no_orphans(town: System, server: Server, queue: str) -> None:
+def test_a_restarted_worker_of_the_same_name_hides_no_orphans(
+    town: System, server: Server, queue: str
+) -> None:
     first = town.worker(server, "--queues", queue, name="phoenix")
-    job = server.submit("nap", {"seconds": 3, "tag": queue}, queue=queue)
+    job = server.submit("nap", {"seconds": 1, "tag": queue}, queue=queue)
     server.started(job["id"])
     first.kill()
     town.worker(server, "--queues", queue, name="phoenix")
@@ -206,7 +231,14 @@ def test_a_worker_beats_as_often_as_its_coordinator_asks_whatever_its_own_settin
 
 
 def test_frames_that_make_no_sense_close_their_connection_and_nothing_else(server: Server) -> None:
-    nonsense: list[bytes | str] = [b"", b"\xff" * 100, "{}", '{"frame":"hello"}', "[" * 5000, b"\x81\xa5frame\xa5hello"]
+    nonsense: list[bytes | str] = [
+        b"",
+        b"\xff" * 100,
+        "{}",
+        '{"frame":"hello"}',
+        "[" * 5000,
+        b"\x81\xa5frame\xa5hello",
+    ]
     for data in nonsense:
         with connect(f"ws://127.0.0.1:{server.port}/workers/connect", compression=None) as socket:
             socket.send(data)

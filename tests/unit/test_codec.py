@@ -121,9 +121,7 @@ def test_what_a_worker_says_survives_both_ways_of_writing(frame_type: type, data
 @pytest.mark.parametrize("frame_type", TO_WORKER)
 @settings(max_examples=25)
 @given(data=st.data())
-def test_what_a_coordinator_says_survives_both_ways_of_writing(
-    frame_type: type, data: st.DataObject
-) -> None:
+def test_what_a_coordinator_says_survives_both_ways_of_writing(frame_type: type, data: st.DataObject) -> None:
     frame: Frame = data.draw(TO_WORKER[frame_type])
     assert decode_to_worker(encode(frame)) == frame
     assert decode_to_worker(encode_text(frame)) == frame

@@ -114,7 +114,9 @@ async def test_rounds_are_bounded_by_weight_and_keep_the_order() -> None:
 async def test_a_call_heavier_than_a_round_gets_a_round_of_its_own() -> None:
     async with a_group() as (group, disk):
         await asyncio.gather(
-            group.call("verb", "a"), group.call("verb", "huge", weight=3 * ROUND_WEIGHT), group.call("verb", "b")
+            group.call("verb", "a"),
+            group.call("verb", "huge", weight=3 * ROUND_WEIGHT),
+            group.call("verb", "b"),
         )
         assert disk.rounds == [["a"], ["huge"], ["b"]]
 

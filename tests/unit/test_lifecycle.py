@@ -24,7 +24,7 @@ def test_statuses_and_events_are_those_of_their_types() -> None:
 
 
 def test_final_and_unfinished_divide_the_statuses() -> None:
-    assert FINAL | UNFINISHED == set(STATUSES)
+    assert set(STATUSES) == FINAL | UNFINISHED
     assert not FINAL & UNFINISHED
 
 

@@ -39,9 +39,7 @@ def place(
 ) -> Plan:
     """The plan for jobs whose lanes every worker serves, that long after they became due."""
     lanes = {job.lane_id: workers for job in jobs}
-    return plan(
-        jobs, lanes, now=START_US + waited_us, policy=policy, cursor=cursor, run_us=run_us or {}
-    )
+    return plan(jobs, lanes, now=START_US + waited_us, policy=policy, cursor=cursor, run_us=run_us or {})
 
 
 def sessions(made: Plan) -> list[str]:
@@ -109,9 +107,7 @@ def test_no_worker_is_given_more_threads_than_it_has_free(
     assert made.cursor == cursor + len(made.placed)
 
 
-@given(
-    st.integers(1, 4), st.integers(0, 4), st.integers(0, 4 * WINDOW_US), st.integers(1, 2 * WINDOW_US)
-)
+@given(st.integers(1, 4), st.integers(0, 4), st.integers(0, 4 * WINDOW_US), st.integers(1, 2 * WINDOW_US))
 def test_capacity_is_never_less_than_what_a_plan_places(
     threads: int, free: int, window_us: int, run_us: int
 ) -> None:
@@ -141,9 +137,7 @@ def test_a_lane_whose_head_found_no_place_is_closed_and_others_go_on() -> None:
 def test_each_lane_goes_only_to_workers_that_serve_it() -> None:
     a, b = a_worker("a"), a_worker("b")
     jobs = [a_job(lane_id=1), a_job(lane_id=2), a_job(lane_id=1)]
-    made = plan(
-        jobs, {1: [a], 2: [b]}, now=START_US, policy="round_robin", cursor=0, run_us={}
-    )
+    made = plan(jobs, {1: [a], 2: [b]}, now=START_US, policy="round_robin", cursor=0, run_us={})
     assert sessions(made) == ["a", "b", "a"]
 
 
@@ -173,7 +167,7 @@ LANE = Lane("default", "echo", None, 1, None, None)
     ],
 )
 def test_who_serves_a_lane(worker: dict[str, object], lane: dict[str, object], fits: bool) -> None:
-    assert serves(replace(a_worker(), **worker), replace(LANE, **lane)) is fits  # type: ignore[arg-type]
+    assert serves(replace(a_worker(), **worker), replace(LANE, **lane)) is fits
 
 
 # ── large jobs ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,6 +1,7 @@
 """Reports: what a worker says is checked, clamped and decided before it is stored."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,11 +13,12 @@ from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import WorkerSession
 from stoker.domain.lifecycle import Status
-from stoker.domain.retry import Claim, Outcome, RetryPolicy
-from stoker.store.base import Finish, Start
+from stoker.domain.retry import Claim, Outcome, RetryPolicy, claim_of
+from stoker.store.base import Attempt, ClaimRequest, Finish, Start, Store, Submission
+from stoker.store.sqlite.store import SqliteStore
 from stoker.wire.frames import PROTOCOL, ClaimRef, Hello, Report, StartNote
 from tests.support.clock import START_US, FakeClock
-from tests.support.jobs import a_claim
+from tests.support.jobs import a_claim, a_job, a_worker
 
 MAX_RESULT = 100
 
@@ -35,6 +37,9 @@ class FakeStore:
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
         return [self.current.get(key) for key in keys]
+
+    async def attempts(self, id: str) -> list[Attempt]:
+        return []
 
     async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
         return [self._finish(finish) for finish in finishes]
@@ -61,8 +66,11 @@ class Desk:
         self.session = WorkerSession(Hello(PROTOCOL, "w1", "n", 4, ["echo"]), lambda frame: None)
         self.finished: list[tuple[Finish, Status | None]] = []
         self.wakes = 0
-        self.sink = ReportSink(
-            self.store,  # type: ignore[arg-type]  # the part of a store that a sink uses
+        self.sink = self.sink_for(self.store)  # type: ignore[arg-type]  # the part of a store that a sink uses
+
+    def sink_for(self, store: Store) -> ReportSink:
+        return ReportSink(
+            store,
             self.run_times,
             RetryPolicy(jitter=0.5),
             max_result_bytes=MAX_RESULT,
@@ -225,6 +233,24 @@ async def test_only_the_stale_report_of_a_batch_is_named(desk: Desk) -> None:
     assert await desk.take(*reports) == [ClaimRef("unknown", 1), ClaimRef(late.id, 1)]
     assert list(desk.store.outcomes) == [(good.id, 1)]
     assert [status for _, status in desk.finished] == ["completed", None]
+
+
+async def test_a_report_that_was_stored_already_is_not_stale_when_it_is_sent_again(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    """The acknowledgement was lost: the worker sends again what is stored, and must not be told to discard it."""
+    desk = Desk(clock)
+    store = await SqliteStore.open(tmp_path / "s.db", clock, threads=False)
+    try:
+        sink = desk.sink_for(store)
+        await store.insert([Submission(a_job())])
+        (grant,) = (await store.claim(ClaimRequest([a_worker("w1")], "round_robin", 0, {}))).grants
+        desk.session.hold(claim_of(grant.job))
+        reports = [Report(grant.job.id, 1, "completed", b"1")]
+        assert await sink.take(desk.session, reports, sink.release(desk.session, reports)) == []
+        assert await sink.take(desk.session, reports, sink.release(desk.session, reports)) == []
+    finally:
+        await store.close()
 
 
 async def test_starts_are_recorded_only_for_claims_that_are_held(desk: Desk) -> None:

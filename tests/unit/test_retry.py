@@ -59,9 +59,7 @@ def test_the_default_delays_are_two_four_eight_up_to_five_minutes() -> None:
 # ── decide ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@given(
-    st.sampled_from(KINDS), st.integers(1, 100), st.integers(1, 100), st.integers(0, 5), policies, spreads
-)
+@given(st.sampled_from(KINDS), st.integers(1, 100), st.integers(1, 100), st.integers(0, 5), policies, spreads)
 def test_every_decision_may_leave_running_and_only_retries_wait(
     kind: Kind, attempt: int, max_attempts: int, crashes: int, policy: RetryPolicy, spread: float
 ) -> None:

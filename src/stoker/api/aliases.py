@@ -1,5 +1,5 @@
-"""Second spellings, so that scripts written for the systems that came before run unchanged. Nothing else belongs here: each
-alias turns into the request that it stands for."""
+"""Second spellings, so that scripts written for the systems that came before run unchanged. Nothing else belongs
+here: each alias turns into the request that it stands for."""
 
 import msgspec
 

@@ -2,9 +2,9 @@
 
     request id → Host → Origin → route → token → query → body → handler → answer
 
-Whatever fails on the way is raised and becomes a problem document at one place, `_answer`. There are no middlewares and
-no framework objects on this line: at tens of thousands of submissions a second, each layer would cost more than the whole of
-it does.
+Whatever fails on the way is raised and becomes a problem document at one place, `_answer`. There are no middlewares
+and no framework objects on this line: at tens of thousands of submissions a second, each layer would cost more than
+the whole of it does.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""The plain page at `/dashboard`: public, since it holds no data; what it shows it fetches with the visitor's own token."""
+"""The plain page at `/dashboard`: public, since it holds no data; what it shows it fetches with the visitor's own
+token."""
 
 from importlib.resources import files
 from typing import Final

@@ -1,8 +1,8 @@
 """Bytes in, checked values out; and for what is wrong, a problem that names the field.
 
 The fast path is one call of msgspec, which stops at the first mistake and names it in its own words. Only when that
-fails is the text taken apart again, field by field (`explain`), to report every mistake in ours. Texts that are not JSON at
-all, or only nearly, are looked at by `unreadable`.
+fails is the text taken apart again, field by field (`explain`), to report every mistake in ours. Texts that are not
+JSON at all, or only nearly, are looked at by `unreadable`.
 """
 
 import difflib

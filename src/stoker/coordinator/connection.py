@@ -93,7 +93,8 @@ class Connection:
                 f"protocol {hello.protocol} is not spoken here, {frames.PROTOCOL} is; upgrade the older side"
             )
             return None
-        if not await self._store.open_session(_row(hello, self._store.now_us())):
+        status = await self._store.open_session(_row(hello, self._store.now_us()))
+        if status is None:
             self._refuse("this session was given up for lost", new_session=True)
             return None
         session = WorkerSession(hello, self._outbox.put_nowait)
@@ -112,6 +113,9 @@ class Connection:
                 self._max_result_bytes,
             )
         )
+        if status == "draining" and not hello.draining:
+            session.draining = True
+            session.send(frames.Drain())
         self._cancel_again(session, held)
         log.info(
             "worker_registered",

@@ -47,8 +47,10 @@ class Dispatch:
             await self._woken()
             try:
                 await self.once()
-            except StoreUnavailable as error:
-                log.error("dispatch_failed", detail=str(error))
+            except Exception as error:
+                log.error(
+                    "dispatch_failed", detail=str(error), exc_info=not isinstance(error, StoreUnavailable)
+                )
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _woken(self) -> None:

@@ -195,13 +195,17 @@ def _worker_families(sessions: Sequence[Session], now: int) -> Iterator[Metric]:
     age = GaugeMetricFamily(
         "stoker_worker_heartbeat_age_seconds", "Time since a worker was last heard of.", labels=["worker"]
     )
+    ages: dict[str, float] = {}
     for session in sessions:
         if session.status == "live":
             states["busy" if session.threads_used >= session.threads else "available"] += 1
         elif session.status != "gone":
             states[session.status] += 1
         if session.status in ("live", "draining"):
-            age.add_metric([session.name], max(0, now - session.last_heartbeat_at) / SECOND)
+            silent = max(0, now - session.last_heartbeat_at) / SECOND
+            ages[session.name] = max(silent, ages.get(session.name, 0.0))
+    for name, seconds in ages.items():
+        age.add_metric([name], seconds)
     workers = GaugeMetricFamily("stoker_workers", "Workers by state.", labels=["state"])
     for state, number in states.items():
         workers.add_metric([state], number)

@@ -63,7 +63,7 @@ class ReportSink:
         stale = [
             ClaimRef(report.id, report.claim_id)
             for claim, report in zip(claims, reports, strict=True)
-            if claim is None
+            if claim is None and not await self._stored_before(report)
         ]
         self._run_times.observe(
             (finish.claim.type, finish.outcome.finished_at - finish.outcome.started_at)
@@ -113,6 +113,11 @@ class ReportSink:
                 claims[i] = claim if claim is not None and claim.session_id == session.id else None
         return claims
 
+    async def _stored_before(self, report: Report) -> bool:
+        """Whether this very end is stored already: its acknowledgement was lost, and the worker sent it again."""
+        attempts = await self._store.attempts(report.id)
+        return any(a.claim_id == report.claim_id and a.kind == report.kind for a in attempts)
+
     def _outcome(self, claim: Claim, report: Report, received_at: int) -> Outcome:
         if report.kind == "completed" and self._refuse_result(report.result) is None:
             started_at, finished_at = _times(claim, report, received_at)
@@ -124,8 +129,8 @@ class ReportSink:
                 0,
                 started_at,
                 finished_at,
-                report.cpu_us,
-                report.peak_memory_kb,
+                _figure(report.cpu_us),
+                _figure(report.peak_memory_kb),
             )
         return self._failure(claim, report, received_at)
 
@@ -146,8 +151,8 @@ class ReportSink:
             delay_us,
             started_at,
             finished_at,
-            report.cpu_us,
-            report.peak_memory_kb,
+            _figure(report.cpu_us),
+            _figure(report.peak_memory_kb),
         )
 
     def _refuse_result(self, result: bytes | None) -> bytes | None:
@@ -171,6 +176,11 @@ def _times(claim: Claim, report: Report, received_at: int) -> tuple[int | None, 
         return None, finished_at
     started_at = _ago(received_at, report.started_us, claim)
     return started_at, max(started_at, finished_at)
+
+
+def _figure(value: int | None) -> int | None:
+    """A figure that any store can hold; whatever else a worker sent is no figure."""
+    return value if value is not None and 0 <= value < 2**62 else None
 
 
 def _ago(now: int, us: int, claim: Claim) -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from stoker.domain.placement import WINDOW_US
+
 _WEIGHT: Final = 0.2
 _MAX_TYPES: Final = 10_000
 
@@ -24,6 +26,9 @@ class RunTimes:
             seen = sum(times) / len(times)
             known = self._average.get(type)
             average = seen if known is None else known + _WEIGHT * (seen - known)
+            slowest = max(times)
+            if slowest >= WINDOW_US:
+                average = max(average, slowest)
             if len(self._average) < _MAX_TYPES or known is not None:
                 self._average[type] = average
                 self.us[type] = int(average)

@@ -67,7 +67,7 @@ class WorkerSession:
         window = 0 if self.draining else max(0, self.threads * WINDOW_US - self._backlog_us)
         room = max(0, WINDOW_MAX_JOBS - len(self.held))
         if self.pull:
-            free, window = min(free, self.wanted), 0
+            free, window, room = (free if self.wanted else 0), 0, self.wanted
         return WorkerView(
             self.id,
             self.threads,
@@ -78,10 +78,15 @@ class WorkerSession:
             self.labels,
             self.last_assigned,
             room,
+            not self.draining,
         )
 
     def hold(self, claim: Claim, cost_us: int = WINDOW_US) -> None:
         """Hold a claim that takes `cost_us` of the window per thread."""
+        earlier = self.held.get(claim.id)
+        if earlier is not None:
+            self.release(claim.id, earlier.claim.claim_id)
+        self.wanted = max(0, self.wanted - 1)
         cost = cost_us * claim.threads
         self.held[claim.id] = Holding(claim, cost)
         self._used += claim.threads

@@ -60,8 +60,10 @@ class Upkeep:
         while True:
             try:
                 await self.tick()
-            except StoreUnavailable as error:
-                log.error("upkeep_failed", detail=str(error))
+            except Exception as error:
+                log.error(
+                    "upkeep_failed", detail=str(error), exc_info=not isinstance(error, StoreUnavailable)
+                )
                 self._judging_since = self._clock.monotonic()
             await self._pause()
 
@@ -116,5 +118,5 @@ class Upkeep:
     async def _next_due(self) -> int | None:
         try:
             return await self._store.next_due_at()
-        except StoreUnavailable:
+        except Exception:  # noqa: BLE001 - the next tick meets the same error and says so
             return None

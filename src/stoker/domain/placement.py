@@ -157,7 +157,7 @@ def _with_free_threads(
     job: Job, workers: list[WorkerView], now: int, policy: Policy, cursor: int
 ) -> tuple[WorkerView | None, int]:
     demand = job.thread_demand
-    fitting = [worker for worker in workers if worker.free >= demand and worker.present]
+    fitting = [worker for worker in workers if worker.free >= demand and worker.room > 0 and worker.present]
     if fitting:
         return _choose(fitting, policy, cursor), demand
     if demand == 1:
@@ -171,7 +171,7 @@ def _for_a_large_demand(
     waited = now - job.run_at
     large_enough = [worker for worker in workers if worker.threads >= job.thread_demand]
     if not large_enough:
-        single = [worker for worker in workers if worker.free >= 1 and worker.present]
+        single = [worker for worker in workers if worker.free >= 1 and worker.room > 0 and worker.present]
         if job.on_oversize == "degrade" and waited >= DEGRADE_AFTER_US and single:
             return _choose(single, policy, cursor), 1
         return None, 0

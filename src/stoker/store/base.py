@@ -201,8 +201,9 @@ class Store(Protocol):
         """All claims that the store believes this session holds."""
         ...
 
-    async def open_session(self, session: Session) -> bool:
-        """Register or resume a session; its heartbeat is fresh from now. False when it was already given up for lost:
+    async def open_session(self, session: Session) -> str | None:
+        """Register or resume a session; its heartbeat is fresh from now. The status that it has (one that was told to
+        drain still drains). None when it was already given up for lost:
         the worker must start a new one."""
         ...
 

@@ -66,10 +66,11 @@ def _inlined(text: str) -> dict[str, Any]:
 
 def _items(raw: msgspec.Raw) -> list[dict[str, Any]]:
     items = msgspec.json.decode(raw, type=list[dict[str, msgspec.Raw]])
-    return [
-        {
-            key: bytes(value) if key in _INLINE and value != b"null" else msgspec.json.decode(value)
-            for key, value in item.items()
-        }
-        for item in items
-    ]
+    return [{key: _value(key, raw) for key, raw in item.items()} for item in items]
+
+
+def _value(key: str, raw: msgspec.Raw) -> Any:
+    if key not in _INLINE:
+        return msgspec.json.decode(raw)
+    data = bytes(raw).strip()
+    return None if data == b"null" and key != "payload" else data

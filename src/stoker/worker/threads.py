@@ -19,6 +19,7 @@ DEPTH: Final = 64
 REFILL_BELOW: Final = 24
 STUCK_SECONDS: Final = 0.03
 PATIENCE_SECONDS: Final = 0.25
+START_PATIENCE_SECONDS: Final = 15.0
 TELL_START_SECONDS: Final = 0.02
 TIMEOUT_GRACE_SECONDS: Final = 0.5
 
@@ -319,8 +320,10 @@ class Threads:
         self.pump()
 
     def _hand_back_late(self, now: float) -> None:
-        late = [work for work in self._waiting if now - work.received > PATIENCE_SECONDS]
-        if late and any(slot.child.ready for slot in self._slots.values()):
+        up = any(slot.child.ready for slot in self._slots.values())
+        patience = PATIENCE_SECONDS if up else START_PATIENCE_SECONDS
+        late = [work for work in self._waiting if now - work.received > patience]
+        if late:
             self._end_waiting(late, "handed_back", "no thread became free in time")
 
     # ── ending work ────────────────────────────────────────────────────────────────────────────────────────────────

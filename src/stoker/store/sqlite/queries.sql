@@ -45,11 +45,12 @@ WHERE seq = ?1 AND claim_id = ?2 AND status = 'running'
 -- name: insert_attempt
 INSERT OR REPLACE INTO attempts
     (seq, claim_id, attempt, worker_id, claimed_at, started_at, finished_at, kind, charged, error, retry_delay_us,
-     cpu_us, peak_memory_kb)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+     cpu_us, peak_memory_kb, status)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
--- name: attempt_kind
-SELECT kind FROM attempts WHERE seq = ? AND claim_id = ?
+-- name: attempt_end
+-- How an attempt ended and the status that its job got by it, for a report that is sent twice.
+SELECT kind, status FROM attempts WHERE seq = ? AND claim_id = ?
 
 -- name: attempts_of
 SELECT claim_id, attempt, worker_id, claimed_at, started_at, finished_at, kind, charged, error, retry_delay_us,
@@ -125,7 +126,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     name = excluded.name, threads = excluded.threads, types = excluded.types, queues = excluded.queues,
     labels = excluded.labels, last_heartbeat_at = excluded.last_heartbeat_at, endpoint = excluded.endpoint,
-    status = excluded.status
+    -- An order to drain may not have reached the worker: a new connection does not undo it.
+    status = CASE WHEN sessions.status = 'draining' THEN 'draining' ELSE excluded.status END
 
 -- name: session_status
 SELECT status FROM sessions WHERE id = ?

@@ -68,7 +68,8 @@ class Memory:
             self.add_lane(Lane(*fields), int(id))
         self.active = {int(row[0]) for row in db.execute(Q["active_lanes"])}
         (last,) = db.execute(Q["last_seq"]).fetchone() or (0,)
-        self.next_seq = int(last) + 1
+        kept = db.execute(Q["get_meta"], ("last_seq",)).fetchone()
+        self.next_seq = max(int(last), int(kept[0]) if kept else 0) + 1
 
     def add_lane(self, lane: Lane, id: int) -> None:
         self.lanes[lane] = id
@@ -216,7 +217,8 @@ class Round:
         return [self._claim(call) for call in calls]
 
     def _claim(self, request: ClaimRequest) -> Granted:
-        serving = self._eligible_lanes(request.workers)
+        # The planner spends its own copy: a round that fails is tried again with the same request.
+        serving = self._eligible_lanes([replace(worker) for worker in request.workers])
         if not serving:
             return Granted([], request.cursor)
         candidates = self._candidates(serving, request)
@@ -258,7 +260,7 @@ class Round:
 
     def _eligible_lanes(self, workers: list[WorkerView]) -> dict[int, list[WorkerView]]:
         lanes = self._memory.active | self._woken
-        lanes |= {job.lane_id for job in self._fresh if job.status == "queued"}
+        lanes |= {job.lane_id for job in self._unclaimed()}
         eligible: dict[int, list[WorkerView]] = {}
         for id in lanes:
             lane = self._memory.lane_of.get(id) or self._lane_named(id)
@@ -266,6 +268,11 @@ class Round:
             if any(worker.present for worker in serving):
                 eligible[id] = serving
         return eligible
+
+    def _unclaimed(self) -> list[Job]:
+        """The jobs of this round that are due and that nobody has claimed yet."""
+        claimed = self._fresh_claimed
+        return [job for job in self._fresh if job.status == "queued" and job.seq not in claimed]
 
     def _lane_named(self, id: int) -> Lane:
         return next(lane for lane, number in self._lanes.items() if number == id)
@@ -280,7 +287,7 @@ class Round:
             room = max(room, 1 if lane.thread_demand > 1 else 0)
             if room:
                 found += self._heads(id, room)
-        found += [job for job in self._fresh if job.status == "queued" and job.lane_id in serving]
+        found += [job for job in self._unclaimed() if job.lane_id in serving]
         found.sort(key=_running_order)
         return found
 
@@ -383,12 +390,13 @@ class Round:
 
     def _repeated_end(self, job: Job | None, claim: Claim, outcome: Outcome) -> Status | None:
         """The answer that was given before, when this attempt already ended this way; None for a stale claim."""
-        if job is None:
+        if job is None or job.claim_id != claim.claim_id:
             return None
-        row = self._db.execute(Q["attempt_kind"], (claim.seq, claim.claim_id)).fetchone()
-        if row is None or row[0] != outcome.kind or job.claim_id != claim.claim_id:
+        ends = self._rows(Q["attempt_end"], claim.seq, claim.claim_id)
+        if not ends or ends[0][0] != outcome.kind:
             return None
-        return job.status
+        status: Status = ends[0][1]
+        return status
 
     def _record_attempt(self, job: Job, outcome: Outcome, status: Status) -> None:
         delay = outcome.delay_us if status == "scheduled" else None
@@ -408,18 +416,19 @@ class Round:
                 delay,
                 outcome.cpu_us,
                 outcome.peak_memory_kb,
+                status,
             ),
         )
 
     # ── sessions and leases ────────────────────────────────────────────────────────────────────────────────────────
 
-    def open_session(self, calls: list[Session]) -> list[bool]:
+    def open_session(self, calls: list[Session]) -> list[str | None]:
         return [self._open_session(call) for call in calls]
 
-    def _open_session(self, session: Session) -> bool:
-        known = self._db.execute(Q["session_status"], (session.id,)).fetchone()
-        if known is not None and known[0] in ("lost", "gone"):
-            return False
+    def _open_session(self, session: Session) -> str | None:
+        known = self._rows(Q["session_status"], session.id)
+        if known and known[0][0] in ("lost", "gone"):
+            return None
         self._db.execute(
             Q["upsert_session"],
             (
@@ -438,7 +447,7 @@ class Round:
                 session.pid,
             ),
         )
-        return True
+        return str(self._rows(Q["session_status"], session.id)[0][0])
 
     def renew(self, calls: list[Sequence[Renewal]]) -> list[list[bool]]:
         return [
@@ -551,6 +560,10 @@ class Round:
             for _, queue, type, left in rows:
                 self._deltas[queue, type, left] -= 1
             purged += len(rows)
+        if (
+            purged
+        ):  # a sequence number is part of the fence: it is never used twice, also when its row is gone
+            self._db.execute(Q["put_meta"], ("last_seq", str(self._seq - 1)))
         self._db.execute(Q["purge_keys"], (self._now, limit))
         self._db.execute(Q["purge_sessions"], (self._now - retention.sessions_us,))
         return purged
@@ -583,6 +596,8 @@ def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
         clauses.append("status = 'failed' AND discarded_at IS NULL")
     elif filter.status is not None:
         clauses.append(f"status = '{lifecycle.STATUSES[lifecycle.STATUSES.index(filter.status)]}'")
+        if filter.status in lifecycle.FINAL:
+            clauses.append("completed_at IS NOT NULL")
     for column in ("type", "queue", "priority", "name"):
         value = getattr(filter, column)
         if value is not None:

@@ -59,7 +59,7 @@ class SqliteStore:
         self._memory.load(db)
         self._writer: Writer = ThreadWriter(db) if threads else InlineWriter(db)
         self._reads = database.open_reader(path)
-        self._reader = Reader(self._reads)
+        self._open_reader: Reader | None = Reader(self._reads)
         self._lists = database.open_reader(path)
         self._list_reader = Reader(self._lists)
         self._list_thread = ThreadPoolExecutor(1, thread_name_prefix="stoker-list") if threads else None
@@ -117,8 +117,9 @@ class SqliteStore:
         result: list[Status | None] = await self._group.call("finish", finishes, weight=len(finishes))
         return result
 
-    async def open_session(self, session: Session) -> bool:
-        return bool(await self._group.call("open_session", session))
+    async def open_session(self, session: Session) -> str | None:
+        status: str | None = await self._group.call("open_session", session)
+        return status
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         result: list[bool] = await self._group.call("renew", renewals, weight=len(renewals))
@@ -179,13 +180,20 @@ class SqliteStore:
         return self._reader.known_key(client, key, self.now_us())
 
     async def page(self, query: JobQuery) -> Page:
-        if self._list_thread is None:
-            return self._list_reader.page(query)
+        if self._list_thread is None or self._open_reader is None:
+            return self._reader.page(query)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._list_thread, self._list_reader.page, query)
 
+    @property
+    def _reader(self) -> Reader:
+        if self._open_reader is None:
+            raise StoreUnavailable("the store is closed")
+        return self._open_reader
+
     async def close(self) -> None:
         await self._group.close()
+        self._open_reader = None
         self._writer.close()
         if self._list_thread is not None:
             self._list_thread.shutdown(wait=True)

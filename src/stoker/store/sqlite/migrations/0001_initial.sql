@@ -75,6 +75,7 @@ CREATE TABLE attempts (
     finished_at    INTEGER,
     kind           TEXT NOT NULL,
     charged        INTEGER NOT NULL,
+    status         TEXT NOT NULL,
     error          BLOB,
     retry_delay_us INTEGER,
     cpu_us         INTEGER,
