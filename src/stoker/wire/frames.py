@@ -11,7 +11,7 @@ Binary frames are MessagePack; text frames are the same in JSON, where payload, 
 Durations travel, points in time do not: the two clocks need not agree.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -22,6 +22,9 @@ PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
 MAX_ASSIGN_FRAME_BYTES: Final = 8 * 1024 * 1024
 """What a worker must be able to take: one assignment with the largest payload fits."""
+
+
+Stream = Literal["stdout", "stderr", "log"]
 
 
 class Frame(msgspec.Struct, frozen=True, tag_field="frame", tag=str.lower, forbid_unknown_fields=True):
@@ -86,6 +89,35 @@ class StartNote(msgspec.Struct, frozen=True):
 
 class Started(Frame, frozen=True):
     starts: list[StartNote]
+
+
+class OutputChunk(msgspec.Struct, frozen=True):
+    """A piece of what an attempt wrote: raw bytes of `stdout` or `stderr`, or rendered records of `log`.
+
+    `offset` counts the bytes of this attempt before it, over all streams, so that a piece that is sent twice is stored once.
+    """
+
+    id: str
+    claim_id: int
+    stream: Stream
+    offset: int
+    data: bytes
+
+
+class Output(Frame, frozen=True):
+    chunks: list[OutputChunk]
+
+
+class ProgressNote(msgspec.Struct, frozen=True):
+    id: str
+    claim_id: int
+    done: float
+    total: float | None = None
+    message: str | None = None
+
+
+class Progress(Frame, frozen=True):
+    notes: list[ProgressNote]
 
 
 class Goodbye(Frame, frozen=True):
@@ -155,5 +187,5 @@ class Drain(Frame, frozen=True):
     """Take no more work, finish what runs, hand back the rest, say goodbye."""
 
 
-FromWorker = Hello | Heartbeat | Reports | Started | Goodbye
+FromWorker = Hello | Heartbeat | Reports | Started | Output | Progress | Goodbye
 ToWorker = Welcome | Refused | Assign | Renewed | Ack | Cancel | Drop | Drain
