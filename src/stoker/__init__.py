@@ -13,15 +13,28 @@ if TYPE_CHECKING:
     from stoker.client.app import Stoker
     from stoker.client.job import JobHandle
     from stoker.client.task import Task
+    from stoker.context import cancelled, current_job, progress
 
 __version__ = "0.1.0"
 
-__all__ = ["JobHandle", "Stoker", "Task", "__version__", "errors"]
+__all__ = [
+    "JobHandle",
+    "Stoker",
+    "Task",
+    "__version__",
+    "cancelled",
+    "current_job",
+    "errors",
+    "progress",
+]
 
 _HOMES = {
     "Stoker": "stoker.client.app",
     "Task": "stoker.client.task",
     "JobHandle": "stoker.client.job",
+    "current_job": "stoker.context",
+    "progress": "stoker.context",
+    "cancelled": "stoker.context",
 }
 
 

@@ -1,10 +1,18 @@
-"""Who am I: what a running job can ask about itself.
+"""Who am I: what a running job can ask about itself, and what it can say.
 
-from stoker import current_job
-current_job().attempt
+    from stoker import current_job, progress, cancelled
+
+    for done, item in enumerate(items):
+        if cancelled():
+            return None
+        work(item)
+        progress(done + 1, len(items), "resized " + item)
+
+Outside of a job `progress` does nothing and `cancelled` is False, so that a task can be called like any function.
 """
 
 from contextvars import ContextVar
+from typing import Protocol
 
 import msgspec
 
@@ -21,19 +29,57 @@ class JobContext(msgspec.Struct, frozen=True):
     queue: str
     name: str | None
     metadata: dict[str, str]
+    index: int = -1
+
+
+class Line(Protocol):
+    """The job's line to its supervisor."""
+
+    def progress(self, index: int, done: float, total: float | None, message: str | None) -> None: ...
+
+    def cancelled(self, index: int) -> bool: ...
 
 
 _current: ContextVar[JobContext] = ContextVar("stoker_job")
+_line: Line | None = None
+_only: JobContext | None = None
 
 
 def current_job() -> JobContext:
     """The job that is running. Raises `LookupError` outside of one."""
-    try:
-        return _current.get()
-    except LookupError:
-        raise LookupError("no job is running here; current_job() works only inside a task") from None
+    job = running_job()
+    if job is None:
+        raise LookupError("no job is running here; current_job() works only inside a task")
+    return job
 
 
-def enter_job(context: JobContext) -> None:
-    """Called by the executor before each job."""
+def running_job() -> JobContext | None:
+    """The job that this code runs for; in a thread that the job started, the only job that runs in this process."""
+    return _current.get(None) or _only
+
+
+def progress(done: float, total: float | None = None, message: str | None = None) -> None:
+    """Say how far the job is. Cheap: only the latest word is kept, and it is sent a few times a second at most."""
+    job = running_job()
+    if job is not None and _line is not None:
+        _line.progress(job.index, float(done), None if total is None else float(total), message)
+
+
+def cancelled() -> bool:
+    """Whether somebody cancelled this job. A job that then returns soon ends as cancelled, with its own clean-up done;
+    one that does not is ended by a signal a moment later."""
+    job = running_job()
+    return job is not None and _line is not None and _line.cancelled(job.index)
+
+
+def connect(line: Line) -> None:
+    """Called once by the executor."""
+    global _line
+    _line = line
+
+
+def enter_job(context: JobContext, *, alone: bool = True) -> None:
+    """Called by the executor before each job; `alone` when no other job runs in this process meanwhile."""
+    global _only
     _current.set(context)
+    _only = context if alone else None

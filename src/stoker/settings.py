@@ -130,9 +130,21 @@ def _labels(text: str) -> dict[str, str]:
     return labels
 
 
+def _commands(text: str) -> dict[str, tuple[str, ...]]:
+    """Types bound to an argv: inline JSON, or the path of a JSON file. Never a shell string."""
+    source = text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8")
+    commands = msgspec.json.decode(source, type=dict[str, tuple[str, ...]])
+    if any(not type or not argv or not argv[0] for type, argv in commands.items()):
+        raise ValueError
+    return commands
+
+
 NAME = Parser(_printable, f"at most {_NAME_MAX_CHARS} printable characters")
 NAMES = Parser(_listed(_printable), "names, separated by commas")
 LABELS = Parser(_labels, "pairs such as zone=eu,gpu=yes")
+COMMANDS = Parser(
+    _commands, 'a JSON object such as {"thumbnail": ["/usr/bin/convert", "-", "png:-"]}, or the path of a file with one'
+)
 TOKEN = Parser(
     _token, f"at least {_TOKEN_MIN_CHARS} visible ASCII characters, no spaces; make one: {_NEW_TOKEN}"
 )
@@ -321,6 +333,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Rule(_WORKERS, "Address that a worker which is a web service registers.", HTTP_URL, bare=True),
     ] = None
     app: Annotated[str | None, Rule(_WORKERS, "The `Stoker` object whose tasks a worker runs.", APP)] = None
+    async_concurrency: Annotated[
+        int, Rule(_WORKERS, "Async tasks that one worker runs side by side, on one of its threads.", ge=1, le=100_000)
+    ] = 1000
+    child_max_jobs: Annotated[
+        int, Rule(_WORKERS, "A warm child process is replaced after so many jobs.", ge=1)
+    ] = 1_000_000
+    child_max_memory_mb: Annotated[
+        int, Rule(_WORKERS, "An idle child process that holds more memory than this is replaced.", ge=64)
+    ] = 1024
+    commands: Annotated[
+        dict[str, tuple[str, ...]],
+        Rule(
+            _WORKERS,
+            "Job types that run a command: a JSON object of type to argv, or the path of a file with one.",
+            COMMANDS,
+            default_text="none",
+        ),
+    ] = msgspec.field(default_factory=dict)
     execution_binary: Annotated[
         str | None,
         Rule(_WORKERS, "Executable that runs jobs in place of the built-in runner.", NAME, bare=True),

@@ -60,6 +60,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     max_attempts: int
     thread_demand: int
     timeout_sec: float | None
+    memory_mb: int | None
     worker_id: str | None
     created_at: Time
     run_at: Time
@@ -207,6 +208,7 @@ def job_view(
         job.max_attempts,
         job.thread_demand,
         job.timeout_sec,
+        job.memory_mb,
         job.worker_id,
         created_at,
         created_at if job.run_at == job.created_at else rfc3339(job.run_at),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -133,3 +134,19 @@ def _refuse_constant(name: str) -> Any:
 
 def _wrong(option: str, message: str) -> NoReturn:
     raise typer.BadParameter(message, param_hint=option)
+
+
+def commands(given: list[str] | None) -> dict[str, tuple[str, ...]] | None:
+    """`TYPE=ARGV` options, the argv split as a shell would split it; no shell ever sees it."""
+    if not given:
+        return None
+    bound: dict[str, tuple[str, ...]] = {}
+    for item in given:
+        name, equals, line = item.partition("=")
+        words = tuple(shlex.split(line))
+        if not equals or not name.strip() or not words:
+            raise typer.BadParameter(
+                f"{item!r} is not TYPE=ARGV, such as thumbnail='convert - png:-'", param_hint="--command"
+            )
+        bound[name.strip()] = words
+    return bound

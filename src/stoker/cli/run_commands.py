@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from stoker.cli import output
-from stoker.cli.options import pairs
+from stoker.cli.options import commands, pairs
 from stoker.settings import Settings, load
 
 Host = Annotated[
@@ -119,6 +119,14 @@ def worker(
         list[str] | None,
         typer.Option("--label", metavar="KEY=VALUE", help="A label; repeatable. [env: STOKER_WORKER_LABELS]"),
     ] = None,
+    command: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--command",
+            metavar="TYPE=ARGV",
+            help="A job type that runs a command, payload on stdin; repeatable. [env: STOKER_COMMANDS]",
+        ),
+    ] = None,
     app: App = None,
     token: Annotated[
         str | None,
@@ -140,6 +148,7 @@ def worker(
         worker_name=name,
         worker_queues=queues,
         worker_labels=pairs(label, "--label") or None,
+        commands=commands(command),
         app=app,
         token=token,
         log_level=log_level,

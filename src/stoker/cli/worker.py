@@ -2,15 +2,21 @@
 
 import asyncio
 import os
+import re
 import signal
+import subprocess
 import sys
+from collections.abc import Collection
+from pathlib import Path
 
 import structlog
 
 from stoker import __version__
 from stoker import log as logs
 from stoker.cli.signals import on_signals
+from stoker.executors.builtin import BUILTINS
 from stoker.executors.child import die_with_parent
+from stoker.executors.native_binary import find_runner
 from stoker.ids import new_id
 from stoker.settings import Settings
 from stoker.worker.connection import Dialer, NotAllowed
@@ -18,6 +24,8 @@ from stoker.worker.supervisor import StartFailed, Supervisor
 
 PARENT = "STOKER_UP_PID"
 """Set by `stoker up`: its workers leave, gracefully, when it is killed."""
+
+TYPE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,127}")
 
 log = structlog.get_logger()
 
@@ -36,9 +44,31 @@ def run(settings: Settings) -> int:
     return 0
 
 
+def runner_types(binary: Path | str | None, fallback: Collection[str] = ()) -> list[str]:
+    """The types that a runner says it knows; one that does not answer is trusted with the built-in ones."""
+    if binary is None:
+        return []
+    try:
+        told = subprocess.run(
+            [str(binary), "--types"], capture_output=True, timeout=10, check=True, text=True
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
+        log.warning("runner_types_unknown", runner=str(binary), detail=str(error))
+        return list(fallback)
+    types = [line for line in told.stdout.split() if TYPE_NAME.fullmatch(line)]
+    return types or list(fallback)
+
+
 async def _work(settings: Settings) -> None:
+    native = None if settings.execution_binary else find_runner()
     supervisor = Supervisor(
-        settings, Dialer(settings.coordinator_urls, settings.token), new_id=new_id, version=__version__
+        settings,
+        Dialer(settings.coordinator_urls, settings.token),
+        new_id=new_id,
+        version=__version__,
+        native=native,
+        native_types=runner_types(native),
+        runner_types=runner_types(settings.execution_binary, fallback=BUILTINS),
     )
     on_signals(supervisor.drain)
     await supervisor.run()

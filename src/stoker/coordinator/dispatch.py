@@ -119,4 +119,5 @@ def assignment(job: Job) -> Assignment:
         job.name,
         job.queue,
         decode_map(job.metadata),
+        job.memory_mb,
     )

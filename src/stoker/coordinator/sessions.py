@@ -44,6 +44,8 @@ class WorkerSession:
         self.types = frozenset(hello.types)
         self.queues = None if hello.queues is None else frozenset(hello.queues)
         self.labels = dict(hello.labels)
+        self.async_types = frozenset(hello.async_types)
+        self.async_concurrency = hello.async_concurrency
         self.draining = hello.draining
         self.pull = pull
         self.wanted = 0
@@ -53,17 +55,18 @@ class WorkerSession:
         self._send = send
         self._used = 0
         self._backlog_us = 0
+        self._async_used = 0
 
     @property
     def threads_used(self) -> int:
-        return min(self._used, self.threads)
+        return min(self._used + (self._async_used > 0), self.threads)
 
     def send(self, frame: Frame) -> None:
         self._send(frame)
 
     def view(self) -> WorkerView:
         """This worker for the planner."""
-        free = 0 if self.draining else max(0, self.threads - self._used)
+        free = 0 if self.draining else max(0, self.threads - self._used - (self._async_used > 0))
         window = 0 if self.draining else max(0, self.threads * WINDOW_US - self._backlog_us)
         room = max(0, WINDOW_MAX_JOBS - len(self.held))
         if self.pull:
@@ -78,6 +81,9 @@ class WorkerSession:
             self.labels,
             self.last_assigned,
             room,
+            self.async_types,
+            0 if self.draining else max(0, self.async_concurrency - self._async_used),
+            self._async_used,
             not self.draining,
         )
 
@@ -87,6 +93,10 @@ class WorkerSession:
         if earlier is not None:
             self.release(claim.id, earlier.claim.claim_id)
         self.wanted = max(0, self.wanted - 1)
+        if claim.type in self.async_types:
+            self.held[claim.id] = Holding(claim, 0)
+            self._async_used += 1
+            return
         cost = cost_us * claim.threads
         self.held[claim.id] = Holding(claim, cost)
         self._used += claim.threads
@@ -98,13 +108,16 @@ class WorkerSession:
         if holding is None or holding.claim.claim_id != claim_id:
             return None
         del self.held[id]
+        if holding.claim.type in self.async_types:
+            self._async_used -= 1
+            return holding.claim
         self._used -= holding.claim.threads
         self._backlog_us -= holding.cost
         return holding.claim
 
     def release_all(self) -> None:
         self.held.clear()
-        self._used = self._backlog_us = 0
+        self._used = self._backlog_us = self._async_used = 0
 
 
 def compare(session: WorkerSession, held: Sequence[ClaimRef], now: int) -> tuple[list[Claim], list[ClaimRef]]:

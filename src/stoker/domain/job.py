@@ -17,6 +17,7 @@ MAX_THREADS: Final = 1024
 MAX_TIMEOUT_SEC: Final = 30 * 86_400
 MAX_DELAY_SEC: Final = 10 * 366 * 86_400
 MAX_METADATA: Final = 32
+MAX_MEMORY_MB: Final = 16 * 1024 * 1024
 
 # Text that people type and read: no control characters, so that no log, terminal or database chokes on a name.
 _PLAIN = r"\A[^\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]*\Z"
@@ -45,6 +46,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_sec: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_SEC)] | None = None
     thread_demand: Threads = 1
     on_oversize: Oversize = "degrade"
+    memory_mb: Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMORY_MB)] | None = None
     max_attempts: Attempts | None = None
     run_at: str | None = None
     delay_sec: Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY_SEC)] | None = None
@@ -73,6 +75,7 @@ class Job(msgspec.Struct, frozen=True):
     threads_granted: int | None
     on_oversize: Oversize
     timeout_sec: float | None
+    memory_mb: int | None
     labels: str | None
     group_key: str | None
     concurrency_key: str | None
@@ -132,6 +135,7 @@ def new_job(spec: JobSpec, *, id: str, now: int, run_at: int, max_attempts: int,
         None,
         spec.on_oversize,
         spec.timeout_sec,
+        spec.memory_mb,
         encode_map(spec.labels),
         None,
         None,

@@ -57,6 +57,9 @@ class WorkerView(msgspec.Struct):
     labels: Mapping[str, str]
     last_assigned: int = 0
     room: int = WINDOW_MAX_JOBS
+    async_types: frozenset[str] = frozenset()
+    async_room: int = 0
+    async_used: int = 0
     present: bool = True
 
 
@@ -93,7 +96,7 @@ def capacity(workers: Iterable[WorkerView], run_us: int | None) -> int:
     cost = window_cost(run_us)
     total = 0
     for worker in workers:
-        total += worker.free
+        total += worker.free + worker.async_room
         if cost < WINDOW_US:
             total += max(0, min(worker.window_us // cost, worker.room))
     return total
@@ -130,7 +133,13 @@ def plan(
             if lane_id in closed:
                 continue
             lane = open_lanes[lane_id] = _LaneState(lanes[lane_id], window_cost(run_us.get(job.type)))
-        worker, threads = None, 1
+        worker, threads = _side_by_side(job, lane.workers), 0
+        if worker is not None:
+            worker.free -= worker.async_used == 0
+            worker.async_used += 1
+            worker.async_room -= 1
+            placed.append(Placed(job, worker.session_id, 1))
+            continue
         if not lane.free_spent:
             worker, threads = _with_free_threads(job, lane.workers, now, policy, cursor)
             if worker is not None:
@@ -153,11 +162,28 @@ def plan(
     return Plan(placed, cursor)
 
 
+def _side_by_side(job: Job, workers: list[WorkerView]) -> WorkerView | None:
+    """A worker that runs jobs of this type side by side: the first takes a thread, the others share it."""
+    able = [
+        worker
+        for worker in workers
+        if worker.async_room > 0
+        and job.type in worker.async_types
+        and worker.present
+        and (worker.async_used or worker.free)
+    ]
+    return min(able, key=lambda worker: worker.async_used) if able else None
+
+
 def _with_free_threads(
     job: Job, workers: list[WorkerView], now: int, policy: Policy, cursor: int
 ) -> tuple[WorkerView | None, int]:
     demand = job.thread_demand
-    fitting = [worker for worker in workers if worker.free >= demand and worker.room > 0 and worker.present]
+    fitting = [
+        worker
+        for worker in workers
+        if worker.free >= demand and worker.room > 0 and worker.present and job.type not in worker.async_types
+    ]
     if fitting:
         return _choose(fitting, policy, cursor), demand
     if demand == 1:
@@ -191,7 +217,12 @@ def _with_window(job: Job, lane: _LaneState, cursor: int) -> WorkerView | None:
     count = len(workers)
     for step in range(count):
         worker = workers[(cursor + step) % count]
-        if worker.window_us >= cost and worker.room > 0 and worker.present:
+        if (
+            worker.window_us >= cost
+            and worker.room > 0
+            and worker.present
+            and job.type not in worker.async_types
+        ):
             return worker
     return None
 

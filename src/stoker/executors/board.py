@@ -14,10 +14,12 @@ import os
 import struct
 from typing import Final
 
-_LAYOUT: Final = struct.Struct("<qqdqq")  # running, busy, started, skip_from, skip_to
+_LAYOUT: Final = struct.Struct("<qqdqqq")  # running, busy, started, skip_from, skip_to, cancel
 _RUNNING: Final = struct.Struct("<qqd")
 _SKIP: Final = struct.Struct("<qq")
 _SKIP_OFFSET: Final = 24
+_CANCEL: Final = struct.Struct("<q")
+_CANCEL_OFFSET: Final = 40
 _BUSY: Final = struct.Struct("<q")
 SIZE: Final = 4096
 NOTHING: Final = -1
@@ -33,7 +35,7 @@ class Board:
         fd = os.memfd_create("stoker-board", os.MFD_CLOEXEC)
         os.ftruncate(fd, SIZE)
         board = cls(fd)
-        _LAYOUT.pack_into(board._memory, 0, NOTHING, 0, 0.0, 0, 0)
+        _LAYOUT.pack_into(board._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
         return board, fd
 
     # The child's side.
@@ -50,6 +52,11 @@ class Board:
     def stop(self) -> None:
         _BUSY.pack_into(self._memory, 8, 0)
 
+    def cancelled(self, index: int) -> bool:
+        """Whether the supervisor wishes this job to end."""
+        (wish,) = _CANCEL.unpack_from(self._memory, _CANCEL_OFFSET)
+        return bool(wish == index)
+
     # The supervisor's side.
 
     def running(self) -> tuple[int, bool, float]:
@@ -59,6 +66,9 @@ class Board:
 
     def skip(self, first: int, end: int) -> None:
         _SKIP.pack_into(self._memory, _SKIP_OFFSET, first, end)
+
+    def cancel(self, index: int) -> None:
+        _CANCEL.pack_into(self._memory, _CANCEL_OFFSET, index)
 
     def close(self) -> None:
         self._memory.close()

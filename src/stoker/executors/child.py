@@ -1,5 +1,6 @@
 """The child process in which Python jobs run: receive, run, report, in a loop, until the supervisor says otherwise.
 
+It runs sync tasks one after the other (`SyncChild`), or async tasks side by side (`stoker.executors.async_child`).
 Results are gathered and sent together, but never held back: they are sent when nothing more waits to run, before a
 job whose type is not known to be short, and by a small thread when a job turns out longer than its type used to be.
 
@@ -8,31 +9,48 @@ can also kill this process at any time.
 """
 
 import argparse
-import asyncio
 import contextlib
 import ctypes
 import importlib
 import os
+import select
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
-from stoker.context import JobContext, enter_job
+from stoker.context import JobContext, connect, enter_job
+from stoker.domain.retry import Kind
+from stoker.executors import capture
 from stoker.executors.board import Board
 from stoker.executors.builtin import BUILTINS
-from stoker.executors.pipe import JOBS, ChildJob, ChildResult, Ready, Unpacker, pack
+from stoker.executors.pipe import (
+    TO_CHILD,
+    ChildJob,
+    ChildResult,
+    Jobs,
+    Printed,
+    Progressed,
+    Ready,
+    Results,
+    Unpacker,
+    pack,
+)
+from stoker.executors.resources import MemoryLimit, Meter
+from stoker.wire.frames import Stream
 
 PR_SET_PDEATHSIG: Final = 1
 SHORT_SECONDS: Final = 0.001
 LATE_SECONDS: Final = 0.005
+OUTPUT_BYTES: Final = 32 * 1024
 MESSAGE_MAX: Final = 4_000
 TRACEBACK_MAX: Final = 16_000
+TERMINATED: Final = 128 + signal.SIGTERM
 
 Run = Callable[[bytes], bytes]
 
@@ -49,6 +67,25 @@ class PythonTask(Protocol):
     def function(self) -> Callable[..., Any]: ...
 
 
+class Tasks:
+    """The types that this process can run. A task of the user's app goes before a built-in type of the same name."""
+
+    def __init__(self, app: str | None) -> None:
+        self.python: dict[str, PythonTask] = {}
+        if app is not None:
+            self.python = {task.name: task for task in _import(app).tasks.values()}
+
+    def ready(self) -> Ready:
+        return Ready(
+            sorted({*BUILTINS, *self.python}), sorted(t.name for t in self.python.values() if t.is_async)
+        )
+
+    def sync_runners(self) -> dict[str, Run]:
+        runners: dict[str, Run] = dict(BUILTINS)
+        runners.update({name: _runner(task) for name, task in self.python.items() if not task.is_async})
+        return runners
+
+
 def main() -> None:
     options = _options()
     die_with_parent(options.parent)
@@ -56,13 +93,22 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     os.set_inheritable(options.fd, False)
     os.set_inheritable(options.board, False)
+    line = SupervisorLine(options.fd, Board(options.board))
+    connect(line)
+    capture.install(line.printed)
     try:
-        tasks = load_tasks(options.app)
+        tasks = Tasks(options.app)
     except BaseException as error:  # noqa: BLE001 - whatever the user's module raises is told to the operator
-        os.write(options.fd, pack(Ready([], f"{type(error).__name__}: {error}\n{traceback.format_exc()}")))
+        detail = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
+        line.send(pack(Ready([], error=detail)))
         sys.exit(1)
-    os.write(options.fd, pack(Ready(sorted(tasks))))
-    Child(options.fd, Board(options.board), tasks, options.max_result).run()
+    line.send(pack(tasks.ready()))
+    if options.concurrency > 0:
+        from stoker.executors.async_child import AsyncChild
+
+        AsyncChild(line, tasks.python, options.max_result).run()
+    else:
+        SyncChild(line, tasks.sync_runners(), options.max_result).run()
 
 
 def _options() -> argparse.Namespace:
@@ -71,6 +117,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--board", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--max-result", type=int, required=True)
+    parser.add_argument("--concurrency", type=int, default=0)
     parser.add_argument("--app")
     return parser.parse_args()
 
@@ -84,129 +131,24 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
 
 def _terminate(*_: object) -> NoReturn:
     """SIGTERM unwinds the job, so that its `finally` blocks run, and ends the process."""
-    sys.exit(128 + signal.SIGTERM)
+    sys.exit(TERMINATED)
 
 
-def load_tasks(app: str | None) -> dict[str, Run]:
-    """The built-in types and, over them, those of the user's app (`module:name`)."""
-    tasks: dict[str, Run] = dict(BUILTINS)
-    if app is None:
-        return tasks
+def _import(app: str) -> Any:
+    """The `Stoker` object behind `module:name`."""
     sys.path.insert(0, os.getcwd())
     module, _, name = app.partition(":")
-    target = getattr(importlib.import_module(module), name)
-    loop = _Loop()
-    for task in target.tasks.values():
-        tasks[task.name] = _runner(task, loop)
-    return tasks
+    return getattr(importlib.import_module(module), name)
 
 
-class _Loop:
-    """One event loop for all async tasks of this child, made when the first one needs it."""
-
-    def __init__(self) -> None:
-        self._runner: asyncio.Runner | None = None
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(work)
-
-
-def _runner(task: PythonTask, loop: _Loop) -> Run:
+def _runner(task: PythonTask) -> Run:
     function, bind = task.function, task.bind
-    if task.is_async:
-        return lambda payload: encode_result(loop.run(function(**bind(payload))))
     return lambda payload: encode_result(function(**bind(payload)))
 
 
 class UnencodableResult(TypeError):
     error_type = "result_not_json"
     retryable = False
-
-
-def encode_result(value: Any) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
-        raise UnencodableResult(f"the result of type {type(value).__name__} is not JSON: {error}") from error
-
-
-class Child:
-    def __init__(self, fd: int, board: Board, tasks: dict[str, Run], max_result: int) -> None:
-        self._fd = fd
-        self._board = board
-        self._tasks = tasks
-        self._max_result = max_result
-        self._unpacker = Unpacker()
-        self._outbox: list[ChildResult] = []
-        self._lock = threading.Lock()
-        self._dirty = threading.Event()
-        self._slow: dict[str, bool] = {}
-        threading.Thread(target=self._flush_late, name="stoker-results", daemon=True).start()
-
-    def run(self) -> None:
-        while chunk := self._read():
-            for message in self._unpacker.feed(chunk):
-                for job in JOBS.decode(message):
-                    self._one(job)
-            self._flush()
-
-    def _read(self) -> bytes:
-        return os.read(self._fd, 1 << 18)
-
-    def _one(self, job: ChildJob) -> None:
-        if self._outbox and self._slow.get(job.type, True):
-            self._flush()
-        started = time.monotonic()
-        if self._board.start(job.index, started):
-            kind, result, error = self._run(job)
-        else:  # taken back before it could start; say so, because the supervisor may have thought otherwise
-            kind, result, error = "handed_back", None, None
-        finished = time.monotonic()
-        self._slow[job.type] = finished - started > SHORT_SECONDS
-        with self._lock:
-            self._outbox.append(ChildResult(job.index, kind, result, error, started, finished))
-            oldest = self._outbox[0].finished
-        self._board.stop()
-        if finished - oldest > SHORT_SECONDS:
-            self._flush()
-        elif not self._dirty.is_set():
-            self._dirty.set()
-
-    def _run(self, job: ChildJob) -> tuple[Any, bytes | None, bytes | None]:
-        enter_job(_context(job))
-        try:
-            run = self._tasks.get(job.type)
-            if run is None:
-                raise UnknownType(f"this worker has no task of type {job.type!r}")
-            result = run(job.payload)
-            if len(result) > self._max_result:
-                raise ResultTooLarge(
-                    f"the result has {len(result)} bytes, and {self._max_result} are allowed; "
-                    "store it elsewhere and return a reference"
-                )
-            return "completed", result, None
-        except SystemExit as error:
-            if error.code == 128 + signal.SIGTERM:
-                raise
-            return "error", None, describe(error)
-        except BaseException as error:  # noqa: BLE001 - whatever a job raises is the job's failure, not ours
-            kind = "error" if getattr(error, "retryable", True) else "invalid"
-            return kind, None, describe(error)
-
-    def _flush(self) -> None:
-        with self._lock:
-            results, self._outbox = self._outbox, []
-            self._dirty.clear()
-            if results:
-                _write_all(self._fd, pack(results))
-
-    def _flush_late(self) -> None:
-        while True:
-            self._dirty.wait()
-            time.sleep(LATE_SECONDS)
-            self._flush()
 
 
 class UnknownType(LookupError):
@@ -218,7 +160,186 @@ class ResultTooLarge(ValueError):
     retryable = False
 
 
-def _context(job: ChildJob) -> JobContext:
+def encode_result(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+        raise UnencodableResult(f"the result of type {type(value).__name__} is not JSON: {error}") from error
+
+
+def check_size(result: bytes, limit: int) -> bytes:
+    if len(result) > limit:
+        raise ResultTooLarge(
+            f"the result has {len(result)} bytes, and {limit} are allowed; store it elsewhere and return a reference"
+        )
+    return result
+
+
+class SupervisorLine:
+    """Everything that this process says to its supervisor, from whichever thread, in order."""
+
+    def __init__(self, fd: int, board: Board) -> None:
+        self.fd = fd
+        self.board = board
+        self.saw_cancel = False
+        self._lock = threading.RLock()
+        self._dirty = threading.Event()
+        self._results: list[ChildResult] = []
+        self._output: list[Printed] = []
+        self._output_bytes = 0
+        self._written: dict[int, int] = {}
+        self._progress: dict[int, Progressed] = {}
+        threading.Thread(target=self._flush_late, name="stoker-line", daemon=True).start()
+
+    def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self.fd, view) :]
+            except BlockingIOError:  # an async child shares this socket with its event loop
+                select.select([], [self.fd], [])
+
+    def result(self, result: ChildResult) -> None:
+        """Send a result soon: with the next ones if they come at once, else in a moment."""
+        with self._lock:
+            self._results.append(result)
+            self._written.pop(result.index, None)
+            due = result.finished - self._results[0].finished > SHORT_SECONDS
+        if due:
+            self.flush()
+        elif not self._dirty.is_set():
+            self._dirty.set()
+
+    @property
+    def has_results(self) -> bool:
+        return bool(self._results)
+
+    def printed(self, index: int, stream: Stream, data: bytes) -> None:
+        with self._lock:
+            written = self._written.get(index, 0)
+            data = data[: max(0, capture.LIMIT - written)]
+            if not data:
+                return
+            self._written[index] = written + len(data)
+            last = self._output[-1] if self._output else None
+            if last is not None and last.index == index and last.stream == stream:
+                self._output[-1] = Printed(index, stream, last.data + data)
+            else:
+                self._output.append(Printed(index, stream, data))
+            self._output_bytes += len(data)
+            full = self._output_bytes >= OUTPUT_BYTES
+        if full:
+            self.flush()
+        else:
+            self._dirty.set()
+
+    def progress(self, index: int, done: float, total: float | None, message: str | None) -> None:
+        with self._lock:
+            self._progress[index] = Progressed(index, done, total, message)
+        self._dirty.set()
+
+    def cancelled(self, index: int) -> bool:
+        if self.board.cancelled(index):
+            self.saw_cancel = True
+            return True
+        return False
+
+    def flush(self) -> None:
+        """Send everything that waits, output before the results that end it."""
+        with self._lock:
+            output, self._output, self._output_bytes = self._output, [], 0
+            progress, self._progress = self._progress, {}
+            results, self._results = self._results, []
+            self._dirty.clear()
+            data = b"".join(map(pack, output)) + b"".join(map(pack, progress.values()))
+            if results:
+                data += pack(Results(results))
+            if data:
+                self.send(data)
+
+    def _flush_late(self) -> None:
+        while True:
+            self._dirty.wait()
+            time.sleep(LATE_SECONDS)
+            with contextlib.suppress(OSError):  # the supervisor is gone, and so are we in a moment
+                self.flush()
+
+
+class SyncChild:
+    """Runs jobs one after the other on the main thread."""
+
+    def __init__(self, line: SupervisorLine, tasks: dict[str, Run], max_result: int) -> None:
+        self._line = line
+        self._tasks = tasks
+        self._max_result = max_result
+        self._unpacker = Unpacker()
+        self._slow: dict[str, bool] = {}
+        self._meter = Meter()
+        self._threads = 0
+        self._cpus: list[int] | None = None
+
+    def run(self) -> None:
+        while chunk := os.read(self._line.fd, 1 << 18):
+            for message in self._unpacker.feed(chunk):
+                order = TO_CHILD.decode(message)
+                if isinstance(order, Jobs):
+                    for job in order.jobs:
+                        self._one(job)
+            self._line.flush()
+
+    def _one(self, job: ChildJob) -> None:
+        line = self._line
+        if line.has_results and self._slow.get(job.type, True):
+            line.flush()
+        started = time.monotonic()
+        kind: Kind = "handed_back"
+        result = error = cpu_us = peak = None
+        if line.board.start(job.index, started):
+            self._prepare(job)
+            self._meter.start()
+            kind, result, error = self._run(job)
+            cpu_us, peak = self._meter.stop()
+        finished = time.monotonic()
+        self._slow[job.type] = finished - started > SHORT_SECONDS
+        line.result(ChildResult(job.index, kind, result, error, started, finished, cpu_us, peak))
+        line.board.stop()
+
+    def _prepare(self, job: ChildJob) -> None:
+        """Let the job know what it was granted."""
+        self._line.saw_cancel = False
+        if job.threads != self._threads:
+            self._threads = job.threads
+            os.environ["STOKER_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(job.threads)
+        if job.cpus != self._cpus:
+            self._cpus = job.cpus
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, job.cpus or range(os.cpu_count() or 1))
+
+    def _run(self, job: ChildJob) -> tuple[Kind, bytes | None, bytes | None]:
+        enter_job(context_of(job))
+        try:
+            run = self._tasks.get(job.type)
+            if run is None:
+                raise UnknownType(f"this worker has no task of type {job.type!r}")
+            with MemoryLimit(job.memory_mb):
+                result = check_size(run(job.payload), self._max_result)
+        except SystemExit as error:
+            if error.code == TERMINATED:
+                raise
+            return "error", None, describe(error)
+        except BaseException as error:  # noqa: BLE001 - whatever a job raises is the job's failure, not ours
+            kind: Kind = "cancelled" if self._line.saw_cancel else failure(error)
+            return kind, None, describe(error, job.memory_mb)
+        if self._line.saw_cancel:
+            return "cancelled", None, None
+        return "completed", result, None
+
+
+def failure(error: BaseException) -> Kind:
+    return "error" if getattr(error, "retryable", True) else "invalid"
+
+
+def context_of(job: ChildJob) -> JobContext:
     return JobContext(
         job.id,
         job.claim_id,
@@ -229,16 +350,21 @@ def _context(job: ChildJob) -> JobContext:
         job.queue,
         job.name,
         job.metadata,
+        job.index,
     )
 
 
-def describe(error: BaseException) -> bytes:
+def describe(error: BaseException, memory_mb: int | None = None) -> bytes:
     """An error as it is stored on the job. Whatever the exception says, this is valid JSON of bounded size."""
+    name = getattr(error, "error_type", type(error).__name__)
+    message = _message(error)
+    if memory_mb is not None and isinstance(error, MemoryError):
+        name, message = "memory_limit", f"the job needed more memory than its limit of {memory_mb} MB"
     trace = "".join(traceback.format_exception(error))
     return msgspec.json.encode(
         {
-            "type": getattr(error, "error_type", type(error).__name__),
-            "message": _text(_message(error), MESSAGE_MAX),
+            "type": _text(str(name), MESSAGE_MAX),
+            "message": _text(message, MESSAGE_MAX),
             "traceback": _text(trace[-TRACEBACK_MAX:], TRACEBACK_MAX),
         }
     )
@@ -253,12 +379,6 @@ def _message(error: BaseException) -> str:
 
 def _text(text: str, limit: int) -> str:
     return text[:limit].encode("utf-8", "backslashreplace").decode()
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 if __name__ == "__main__":

@@ -2,24 +2,44 @@
 
 Each child leads a process group and a session of its own, so that a signal reaches whatever it started. The kernel
 ends it with the supervisor (parent-death signal), and the guardian ends what the kernel does not.
+
+There are three kinds with one face (`Child`): a warm Python process, a warm native runner, and a process that lives
+for one job.
 """
 
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from stoker.executors.board import Board
-from stoker.executors.pipe import READY, RESULTS, ChildJob, ChildResult, Ready, Unpacker, pack
+from stoker.executors.pipe import (
+    FROM_CHILD,
+    CancelJob,
+    ChildJob,
+    ChildResult,
+    FromChild,
+    Jobs,
+    Printed,
+    Progressed,
+    Ready,
+    Results,
+    Unpacker,
+    pack,
+)
+from stoker.wire.frames import Stream
 
 MARKER: Final = "STOKER_WORKER_SESSION"
 _GUARDIAN: Final = Path(__file__).with_name("guardian.py")
+_READ: Final = 1 << 18
 
 
 class Guardian:
@@ -59,142 +79,59 @@ class Guardian:
             self._process.wait(timeout=2)
 
 
-class PythonChild:
-    """One warm Python process. Jobs go in by index, results come out through the callbacks."""
+class Callbacks:
+    """Whom a child tells what."""
 
     def __init__(
         self,
         *,
-        app: str | None,
-        session_id: str,
-        max_result_bytes: int,
-        on_ready: Callable[["PythonChild", Ready], None],
-        on_results: Callable[["PythonChild", list[ChildResult]], None],
-        on_exit: Callable[["PythonChild"], None],
-        environ: Mapping[str, str] | None = None,
+        ready: Callable[["Child", Ready], None],
+        results: Callable[["Child", list[ChildResult]], None],
+        printed: Callable[["Child", Printed], None],
+        progressed: Callable[["Child", Progressed], None],
+        exited: Callable[["Child"], None],
+        started: Callable[["Child"], None] = lambda _: None,
     ) -> None:
-        self._on_ready = on_ready
-        self._on_results = on_results
-        self._on_exit = on_exit
-        self._unpacker = Unpacker()
-        self._outgoing = bytearray()
+        self.ready = ready
+        self.results = results
+        self.printed = printed
+        self.progressed = progressed
+        self.exited = exited
+        self.started = started
+
+
+class Child(ABC):
+    """One child process. Jobs go in by index; what it says comes out through the callbacks."""
+
+    warm = True
+    """Whether it takes another job after the first."""
+
+    def __init__(self, session_id: str, callbacks: Callbacks) -> None:
+        self._callbacks = callbacks
+        self._session_id = session_id
         self._loop = asyncio.get_running_loop()
-        self.board, board_fd = Board.create()
-        self._socket, theirs = socket.socketpair()
-        self._socket.setblocking(False)
-        argv = [sys.executable, "-m", "stoker.executors.child", "--fd", str(theirs.fileno())]
-        argv += [
-            "--board",
-            str(board_fd),
-            "--parent",
-            str(os.getpid()),
-            "--max-result",
-            str(max_result_bytes),
-        ]
-        if app is not None:
-            argv += ["--app", app]
-        try:
-            self._process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), board_fd),
-                start_new_session=True,
-                env={**(os.environ if environ is None else environ), MARKER: session_id},
-            )
-        finally:
-            theirs.close()
-            os.close(board_fd)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._readers: dict[int, Callable[[bytes], None]] = {}
+        self._outgoing = bytearray()
+        self._writing_fd: int | None = None
+        self._waits_to_write = False
+        self.board, self._board_fd = Board.create()
         self.ready = False
         self.ended = False
-        self._loop.add_reader(self._socket, self._readable)
+        self.jobs_taken = 0
+        self.returncode: int | None = None
+        self.usage: resource.struct_rusage | None = None
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return 0 if self._process is None else self._process.pid
 
-    @property
-    def returncode(self) -> int | None:
-        return self._process.returncode
+    @abstractmethod
+    def send(self, jobs: list[ChildJob]) -> None: ...
 
-    def send(self, jobs: list[ChildJob]) -> None:
-        data = pack(jobs)
-        if self._outgoing:
-            self._outgoing += data
-            return
-        try:
-            sent = self._socket.send(data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:  # it is gone; `_readable` finds out and gives the jobs back
-            return
-        if sent < len(data):
-            self._outgoing += data[sent:]
-            self._loop.add_writer(self._socket, self._writable)
-
-    def _writable(self) -> None:
-        try:
-            sent = self._socket.send(self._outgoing)
-        except BlockingIOError:
-            return
-        except OSError:
-            sent = len(self._outgoing)
-        del self._outgoing[:sent]
-        if not self._outgoing:
-            self._loop.remove_writer(self._socket)
-
-    def _readable(self) -> None:
-        try:
-            data = self._socket.recv(1 << 18)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._closed()
-            return
-        try:
-            for message in self._unpacker.feed(data):
-                self._message(message)
-        except ValueError:  # what a broken child writes into its own pipe must not break us
-            self.kill()
-
-    def _message(self, message: bytes) -> None:
-        if self.ready:
-            self._on_results(self, RESULTS.decode(message))
-        else:
-            self.ready = True
-            self._on_ready(self, READY.decode(message))
-
-    def poll(self) -> None:
-        """Notice a death that the pipe did not tell, because a grandchild holds its other end."""
-        if not self.ended and self._process.poll() is not None:
-            while self._pending():
-                self._readable()
-            self._closed()
-
-    def _pending(self) -> bool:
-        try:
-            return bool(self._socket.recv(1, socket.MSG_PEEK))
-        except OSError:
-            return False
-
-    def _closed(self) -> None:
-        if self.ended:
-            return
-        self.ended = True
-        self._loop.remove_reader(self._socket)
-        self._loop.remove_writer(self._socket)
-        self._socket.close()
-        self.kill()
-        self._process.wait()
-        self._on_exit(self)
-        self.board.close()
-
-    def end(self) -> None:
-        """Kill it now and see it gone."""
-        self.kill()
-        self._process.wait()
-        self._closed()
+    def cancel(self, index: int) -> None:
+        """Ask the job to end by itself."""
+        self.board.cancel(index)
 
     def terminate(self) -> None:
         """Ask politely: SIGTERM to the whole group."""
@@ -204,6 +141,261 @@ class PythonChild:
         """SIGKILL to the whole group; what the job started goes with it."""
         self._signal(signal.SIGKILL)
 
+    def end(self) -> None:
+        """Kill it now and see it gone."""
+        self.kill()
+        self._reap(block=True)
+        self._gone()
+
+    def poll(self) -> None:
+        """Notice a death that no pipe told, because a grandchild holds its other end."""
+        if not self.ended and self._process is not None and self._reap(block=False):
+            for fd in list(self._readers):
+                self._drain(fd)
+            self._gone()
+
+    # ── starting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        pass_fds: Sequence[int],
+        environ: Mapping[str, str],
+    ) -> None:
+        self._process = subprocess.Popen(
+            argv,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=tuple(pass_fds),
+            start_new_session=True,
+            env={**os.environ, **environ, MARKER: self._session_id},
+        )
+        self._callbacks.started(self)
+
+    def _pipe_from_child(self, take: Callable[[bytes], None]) -> int:
+        """A pipe whose contents reach `take`; the end for the child, to be closed after the spawn."""
+        ours, theirs = os.pipe()
+        os.set_blocking(ours, False)
+        self._watch(ours, take)
+        return theirs
+
+    def _watch(self, fd: int, take: Callable[[bytes], None]) -> None:
+        self._readers[fd] = take
+        self._loop.add_reader(fd, self._readable, fd)
+
+    # ── reading and writing ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _readable(self, fd: int) -> None:
+        data = self._read(fd)
+        if data is None:
+            return
+        if data:
+            self._take(fd, data)
+            return
+        self._unwatch(fd)
+        if self._ends_with(fd):
+            self._reap(block=True)
+            for other in list(self._readers):
+                self._drain(other)
+            self._gone()
+
+    def _read(self, fd: int) -> bytes | None:
+        try:
+            return os.read(fd, _READ)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""
+
+    def _take(self, fd: int, data: bytes) -> None:
+        try:
+            self._readers[fd](data)
+        except (
+            ValueError
+        ):  # what a broken child writes into its own pipe must not break us (DecodeError is one)
+            self.kill()
+
+    def _drain(self, fd: int) -> None:
+        """Take what is left in a pipe whose writer is gone, or has said its last word."""
+        while fd in self._readers and (data := self._read(fd)):
+            self._take(fd, data)
+
+    def _ends_with(self, fd: int) -> bool:
+        """Whether the end of this pipe means the end of the process."""
+        return True
+
+    def _write(self, fd: int, data: bytes) -> None:
+        """Send without waiting; what does not fit now goes out when the pipe has room."""
+        self._outgoing += data
+        if len(self._outgoing) == len(data):
+            self._writing_fd = fd
+            self._flush_out()
+
+    def _flush_out(self) -> None:
+        fd = self._writing_fd
+        if fd is None:
+            return
+        try:
+            while self._outgoing:
+                del self._outgoing[: os.write(fd, self._outgoing)]
+        except BlockingIOError:
+            self._waits_to_write = True
+            self._loop.add_writer(fd, self._flush_out)
+            return
+        except OSError:  # it is gone; the reader finds out and gives the jobs back
+            self._outgoing.clear()
+        if self._waits_to_write:
+            self._waits_to_write = False
+            self._loop.remove_writer(fd)
+        self._written()
+
+    def _written(self) -> None:  # noqa: B027 - most children have nothing to do then
+        """Everything was handed over."""
+
+    # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
     def _signal(self, number: int) -> None:
+        if self._process is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, number)
+
+    def _reap(self, *, block: bool) -> bool:
+        """Collect the exit status; False when it still runs."""
+        if self.returncode is not None or self._process is None:
+            return True
+        if block:
+            self.kill()
+        try:
+            pid, status, usage = os.wait4(self._process.pid, 0 if block else os.WNOHANG)
+        except ChildProcessError:
+            pid, status, usage = self._process.pid, 0, None
+        if pid == 0:
+            return False
+        self.returncode = self._process.returncode = os.waitstatus_to_exitcode(status)
+        self.usage = usage
+        return True
+
+    def _unwatch(self, fd: int) -> None:
+        if self._readers.pop(fd, None) is not None:
+            self._loop.remove_reader(fd)
+            self._close_fd(fd)
+
+    def _close_fd(self, fd: int) -> None:
         with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, number)
+            os.close(fd)
+
+    def _gone(self) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        if self._waits_to_write and self._writing_fd is not None:
+            self._loop.remove_writer(self._writing_fd)
+        self.kill()  # what it started goes with it
+        for fd in list(self._readers):
+            self._unwatch(fd)
+        self._callbacks.exited(self)
+        self._close()
+        self.board.close()
+
+    def _close(self) -> None:  # noqa: B027 - most children opened nothing else
+        """Let go of what else was opened."""
+
+
+class PythonChild(Child):
+    """A warm Python process that runs tasks of the user's app and the built-in types."""
+
+    def __init__(
+        self,
+        session_id: str,
+        callbacks: Callbacks,
+        *,
+        app: str | None,
+        max_result_bytes: int,
+        concurrency: int = 0,
+    ) -> None:
+        super().__init__(session_id, callbacks)
+        self._unpacker = Unpacker()
+        self._concurrent = concurrency > 0
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        self._fd = self._socket.fileno()
+        argv = [sys.executable, "-m", "stoker.executors.child", "--fd", str(theirs.fileno())]
+        argv += [
+            "--board",
+            str(self._board_fd),
+            "--parent",
+            str(os.getpid()),
+            "--max-result",
+            str(max_result_bytes),
+        ]
+        argv += ["--concurrency", str(concurrency)]
+        if app is not None:
+            argv += ["--app", app]
+        out, err = self._pipe_from_child(self._stray("stdout")), self._pipe_from_child(self._stray("stderr"))
+        try:
+            self._spawn(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                pass_fds=(theirs.fileno(), self._board_fd),
+                environ={"PYTHONUNBUFFERED": "1"},
+            )
+        finally:
+            theirs.close()
+            for fd in (out, err, self._board_fd):
+                os.close(fd)
+        self._watch(self._fd, self._said)
+
+    def send(self, jobs: list[ChildJob]) -> None:
+        self.jobs_taken += len(jobs)
+        self._write(self._fd, pack(Jobs(jobs)))
+
+    def cancel(self, index: int) -> None:
+        if self._concurrent:
+            self._write(self._fd, pack(CancelJob(index)))
+        else:
+            super().cancel(index)
+
+    def _ends_with(self, fd: int) -> bool:
+        return fd == self._fd
+
+    def _close_fd(self, fd: int) -> None:
+        if fd == self._fd:
+            self._socket.close()
+        else:
+            super()._close_fd(fd)
+
+    def _said(self, data: bytes) -> None:
+        for message in self._unpacker.feed(data):
+            self._handle(FROM_CHILD.decode(message))
+
+    def _handle(self, message: FromChild) -> None:
+        match message:
+            case Results(results):
+                self._callbacks.results(self, results)
+            case Printed():
+                self._callbacks.printed(self, message)
+            case Progressed():
+                self._callbacks.progressed(self, message)
+            case Ready():
+                self.ready = message.error is None
+                self._callbacks.ready(self, message)
+
+    def _stray(self, stream: Stream) -> Callable[[bytes], None]:
+        """Output that went past Python's streams: it belongs to whatever runs now, or else to the worker's own log."""
+
+        def take(data: bytes) -> None:
+            index, busy, _ = self.board.running()
+            if busy:
+                self._callbacks.printed(self, Printed(index, stream, data))
+            else:
+                sys.stderr.buffer.write(data)
+                sys.stderr.flush()
+
+        return take

@@ -11,7 +11,7 @@ Binary frames are MessagePack; text frames are the same in JSON, where payload, 
 Durations travel, points in time do not: the two clocks need not agree.
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -51,6 +51,9 @@ class Hello(Frame, frozen=True):
     pid: int | None = None
     version: str | None = None
     draining: bool = False
+    async_types: list[Ident] = []
+    """Those of `types` that run side by side, up to `async_concurrency` of them on one thread."""
+    async_concurrency: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
 
 
 class Heartbeat(Frame, frozen=True):
@@ -154,6 +157,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str | None = None
     queue: str = "default"
     metadata: dict[str, str] = {}
+    memory_mb: int | None = None
 
 
 class Assign(Frame, frozen=True):

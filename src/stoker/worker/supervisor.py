@@ -13,18 +13,24 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Final
 
 import structlog
 
 from stoker.clock import SECOND
-from stoker.executors.pipe import Ready
-from stoker.executors.process import Guardian, PythonChild
+from stoker.executors.builtin import BUILTINS
+from stoker.executors.command import OneShot, command_argv, runner_argv
+from stoker.executors.native import NativeChild
+from stoker.executors.pipe import ChildResult, Printed, Progressed, Ready
+from stoker.executors.process import Callbacks, Child, Guardian, PythonChild
 from stoker.settings import Settings
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef, Frame, Heartbeat, Hello, Report, Reports, Started, StartNote, Welcome
 from stoker.worker.connection import Dialer, Link, SessionLost
+from stoker.worker.output import OutputBuffer
+from stoker.worker.routes import Executor, Routes, routes
 from stoker.worker.threads import Ended, Threads
 
 TICK_SECONDS: Final = 0.05
@@ -33,6 +39,7 @@ LEASE_MARGIN: Final = 0.1
 REPORT_FRAME_BYTES: Final = 1024 * 1024
 REPORT_FRAME_JOBS: Final = 1_000
 FAREWELL_SECONDS: Final = 5.0
+REPORT_EVERY_SECONDS: Final = 0.002
 
 log = structlog.get_logger()
 
@@ -43,9 +50,22 @@ class StartFailed(Exception):
 
 class Supervisor:
     def __init__(
-        self, settings: Settings, dialer: Dialer, *, new_id: Callable[[], str], version: str
+        self,
+        settings: Settings,
+        dialer: Dialer,
+        *,
+        new_id: Callable[[], str],
+        version: str,
+        native: Path | None = None,
+        native_types: Collection[str] = (),
+        runner_types: Collection[str] = (),
     ) -> None:
         self._settings = settings
+        self._native = native
+        self._native_types = native_types
+        self._runner_types = runner_types
+        self._routes = Routes({}, {})
+        self._output = OutputBuffer()
         self._dialer = dialer
         self._new_id = new_id
         self._version = version
@@ -53,7 +73,7 @@ class Supervisor:
         self.session_id = new_id()
         self._guardian = Guardian(self.session_id)
         self._threads = self._new_threads()
-        self._types: asyncio.Future[list[str]] = self._loop.create_future()
+        self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._link: Link | None = None
         self._lease_seconds = settings.worker_heartbeat_timeout_sec
         self._lease_ends = float("inf")
@@ -63,6 +83,7 @@ class Supervisor:
         self._unacknowledged: dict[int, list[Ended]] = {}
         self._report_number = 0
         self._flush_soon = False
+        self._flushed_at = 0.0
         self._outbox: asyncio.Queue[Frame] = asyncio.Queue()
         self._draining = asyncio.Event()
         self._done = asyncio.Event()
@@ -74,8 +95,8 @@ class Supervisor:
         self._threads.open()
         tasks = [asyncio.create_task(self._tick_for_ever()), asyncio.create_task(self._beat_for_ever())]
         try:
-            types = await self._types
-            session = asyncio.create_task(self._stay_connected(types))
+            self._routes = self._make_routes(await self._ready)
+            session = asyncio.create_task(self._stay_connected())
             leaving = asyncio.create_task(self._leave())
             tasks += [session, leaving]
             done, _ = await asyncio.wait({session, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -102,47 +123,90 @@ class Supervisor:
 
     def _new_threads(self) -> Threads:
         return Threads(
-            self._settings.worker_threads,
+            self._settings,
             self._spawn,
+            executor_of=lambda type: self._routes.executor(type),
             ended=self._on_ended,
             now=self._loop.time,
-            cancel_grace_seconds=self._settings.cancel_grace_sec,
+            cpus=sorted(os.sched_getaffinity(0)),
         )
 
-    def _spawn(self, threads: Threads) -> PythonChild:
+    def _make_routes(self, ready: Ready) -> Routes:
+        return routes(
+            python_types=ready.types,
+            builtin_types=[type for type in ready.types if type in BUILTINS],
+            async_types=ready.async_types,
+            native_types=self._native_types,
+            runner_types=self._runner_types,
+            commands=self._settings.commands,
+        )
+
+    def _spawn(self, executor: Executor, type: str) -> Child:
+        self._renew_guardian()
+        return self._child(executor, type)
+
+    def _renew_guardian(self) -> None:
         if not self._guardian.alive:
             self._guardian = Guardian(self.session_id)
-            for child in threads.children:
+            for child in self._threads.children:
                 self._guardian.watch(child.pid)
-        child = PythonChild(
-            app=self._settings.app,
-            session_id=self.session_id,
-            max_result_bytes=self._settings.max_result_bytes,
-            on_ready=self._on_ready,
-            on_results=threads.on_results,
-            on_exit=self._on_exit,
-        )
-        self._guardian.watch(child.pid)
-        return child
 
-    def _on_ready(self, child: PythonChild, ready: Ready) -> None:
+    def _child(self, executor: Executor, type: str) -> Child:
+        settings = self._settings
+        limit = settings.max_result_bytes
+        callbacks = Callbacks(
+            ready=self._on_ready,
+            results=self._on_results,
+            printed=self._on_printed,
+            progressed=self._on_progressed,
+            exited=self._on_exit,
+            started=lambda child: self._guardian.watch(child.pid),
+        )
+        if executor == "native" and self._native is not None:
+            return NativeChild(self.session_id, callbacks, binary=self._native, max_result_bytes=limit)
+        if executor == "runner" and settings.execution_binary is not None:
+            argv = runner_argv(settings.execution_binary)
+            return OneShot(self.session_id, callbacks, argv=argv, strict=True, max_result_bytes=limit)
+        if executor == "command":
+            argv = command_argv(self._routes.commands[type])
+            return OneShot(self.session_id, callbacks, argv=argv, strict=False, max_result_bytes=limit)
+        concurrency = settings.async_concurrency if executor == "async" else 0
+        return PythonChild(
+            self.session_id, callbacks, app=settings.app, max_result_bytes=limit, concurrency=concurrency
+        )
+
+    def _on_ready(self, child: Child, ready: Ready) -> None:
         if ready.error is not None:
             log.error("app_import_failed", app=self._settings.app, detail=ready.error)
-            if not self._types.done():
-                self._types.set_exception(StartFailed(ready.error.splitlines()[0]))
-            child.ready = False  # it will end by itself; it must not look like one that could take work
+            if not self._ready.done():
+                self._ready.set_exception(StartFailed(ready.error.splitlines()[0]))
             return
-        if not self._types.done():
-            self._types.set_result(ready.types)
+        if isinstance(child, PythonChild) and not self._ready.done():
+            self._ready.set_result(ready)
         self._threads.on_ready(child, ready)
 
-    def _on_exit(self, child: PythonChild) -> None:
+    def _on_results(self, child: Child, results: list[ChildResult]) -> None:
+        self._threads.on_results(child, results)
+
+    def _on_exit(self, child: Child) -> None:
         self._guardian.forget(child.pid)
-        if not child.ready and not self._types.done():
-            self._types.set_exception(
+        if not child.ready and not self._ready.done():
+            self._ready.set_exception(
                 StartFailed(f"a child process ended with code {child.returncode} before it was ready")
             )
         self._threads.on_exit(child)
+
+    def _on_printed(self, child: Child, printed: Printed) -> None:
+        work = self._threads.work_at(child, printed.index)
+        if work is not None:
+            a = work.assignment
+            self._output.add(a.id, a.claim_id, printed.stream, printed.data)
+
+    def _on_progressed(self, child: Child, progressed: Progressed) -> None:
+        work = self._threads.work_at(child, progressed.index)
+        if work is not None:
+            a = work.assignment
+            self._output.progress(a.id, a.claim_id, progressed.done, progressed.total, progressed.message)
 
     # ── the clock ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,6 +224,13 @@ class Supervisor:
                     for work, started in starts
                 ]
                 self._outbox.put_nowait(Started(notes))
+            self._send_output()
+
+    def _send_output(self) -> None:
+        """What jobs wrote and how far they are, a few times a second; kept, within bounds, while nobody listens."""
+        if self._link is not None:
+            for frame in self._output.take():
+                self._outbox.put_nowait(frame)
 
     async def _beat_for_ever(self) -> None:
         while True:
@@ -186,10 +257,10 @@ class Supervisor:
 
     # ── the connection ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _stay_connected(self, types: list[str]) -> None:
+    async def _stay_connected(self) -> None:
         while True:
             try:
-                link, welcome = await self._dialer.dial(lambda: self._hello(types))
+                link, welcome = await self._dialer.dial(self._hello)
             except SessionLost as error:
                 self._start_over(str(error))
                 continue
@@ -197,20 +268,22 @@ class Supervisor:
             if self._done.is_set():
                 return
 
-    def _hello(self, types: list[str]) -> Hello:
+    def _hello(self) -> Hello:
         settings = self._settings
         return Hello(
             frames.PROTOCOL,
             self.session_id,
             settings.worker_name or f"{socket.gethostname()}-{os.getpid()}",
             settings.worker_threads,
-            types,
+            self._routes.types,
             list(settings.worker_queues) or None,
             dict(settings.worker_labels),
             socket.gethostname(),
             os.getpid(),
             self._version,
             self._draining.is_set(),
+            self._routes.async_types,
+            settings.async_concurrency,
         )
 
     def _start_over(self, why: str) -> None:
@@ -274,14 +347,19 @@ class Supervisor:
 
     def _on_ended(self, ended: list[Ended]) -> None:
         self._unsent += ended
+        for item in ended:
+            self._output.end(item.work.assignment.id)
         if not self._flush_soon:
             self._flush_soon = True
-            self._loop.call_soon(self._flush)
+            # At once when little happens; together with what ends in the next moment when much does.
+            self._loop.call_at(max(self._loop.time(), self._flushed_at + REPORT_EVERY_SECONDS), self._flush)
 
     def _flush(self) -> None:
         self._flush_soon = False
+        self._flushed_at = self._loop.time()
         if self._link is None:
             return
+        self._send_output()
         unsent, self._unsent = self._unsent, []
         for batch in batches(unsent):
             self._report_number += 1
@@ -333,6 +411,8 @@ def report(ended: Ended, now: float) -> Report:
         ended.error,
         None if ended.started is None else _us(now - ended.started),
         _us(now - ended.finished),
+        ended.cpu_us,
+        ended.peak_memory_kb,
     )
 
 

@@ -4,16 +4,20 @@ A job takes its threads while it runs; the sum never exceeds the worker's number
 time (the window) are queued at a child that is busy with a short one, so that the child never waits for the next. If
 that one turns out long, those behind it are taken back: another child gets them, and what cannot start within
 `PATIENCE_SECONDS` is handed back to the coordinator, uncharged.
+
+Async tasks share one child, which holds one thread for as long as it runs any of them.
 """
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildJob, ChildResult, Ready
-from stoker.executors.process import PythonChild
+from stoker.executors.process import Child
+from stoker.executors.resources import group_rss_kb
 from stoker.wire.frames import Assignment
+from stoker.worker.routes import Executor
 
 DEPTH: Final = 64
 REFILL_BELOW: Final = 24
@@ -22,17 +26,36 @@ PATIENCE_SECONDS: Final = 0.25
 START_PATIENCE_SECONDS: Final = 15.0
 TELL_START_SECONDS: Final = 0.02
 TIMEOUT_GRACE_SECONDS: Final = 0.5
+COOPERATION_SECONDS: Final = 0.5
+"""How long a job may take to notice that it was cancelled before it gets a signal."""
+RECYCLE_EVERY_SECONDS: Final = 1.0
+
+
+class Limits(Protocol):
+    """What this needs to know of the settings."""
+
+    @property
+    def worker_threads(self) -> int: ...
+    @property
+    def cancel_grace_sec(self) -> float: ...
+    @property
+    def async_concurrency(self) -> int: ...
+    @property
+    def child_max_jobs(self) -> int: ...
+    @property
+    def child_max_memory_mb(self) -> int: ...
 
 
 class Work:
     """One assignment on its way through this worker."""
 
-    __slots__ = ("assignment", "cancelled", "index", "received", "told_start")
+    __slots__ = ("assignment", "cancelled", "index", "received", "started", "told_start")
 
     def __init__(self, assignment: Assignment, received: float) -> None:
         self.assignment = assignment
         self.received = received
         self.index = -1
+        self.started: float | None = None
         self.told_start = False
         self.cancelled = False
 
@@ -40,7 +63,7 @@ class Work:
 class Ended:
     """How a piece of work ended; times are readings of the monotonic clock."""
 
-    __slots__ = ("error", "finished", "kind", "result", "started", "work")
+    __slots__ = ("cpu_us", "error", "finished", "kind", "peak_memory_kb", "result", "started", "work")
 
     def __init__(
         self,
@@ -51,6 +74,8 @@ class Ended:
         started: float | None = None,
         result: bytes | None = None,
         error: bytes | None = None,
+        cpu_us: int | None = None,
+        peak_memory_kb: int | None = None,
     ) -> None:
         self.work = work
         self.kind = kind
@@ -58,31 +83,39 @@ class Ended:
         self.error = error
         self.started = started
         self.finished = finished
+        self.cpu_us = cpu_us
+        self.peak_memory_kb = peak_memory_kb
 
 
 class Slot:
     """A child and the work that was sent to it, in order. `doom` says why it is being ended."""
 
-    def __init__(self, child: PythonChild) -> None:
+    def __init__(self, child: Child, executor: Executor) -> None:
         self.child = child
+        self.executor = executor
         self.sent: dict[int, Work] = {}
         self.threads = 0
         self.next_index = 0
         self.doom: Kind | None = None
         self.doomed: Work | None = None
         self.doom_error: bytes | None = None
+        self.terminate_at: float | None = None
         self.kill_at: float | None = None
         self.skipping: tuple[int, int] | None = None
+        self.retiring = False
+        self.cpus: list[int] | None = None
 
     @property
     def usable(self) -> bool:
-        return self.child.ready and self.doom is None and self.skipping is None
+        return self.child.ready and self.doom is None and self.skipping is None and not self.retiring
 
-    def running(self) -> tuple[Work, float] | None:
-        """The work that runs right now and since when, read off the board."""
+    def running(self) -> list[tuple[Work, float]]:
+        """The work that runs right now and since when: all of it in an async child, else what the board tells."""
+        if self.executor == "async":
+            return [(work, work.started) for work in self.sent.values() if work.started is not None]
         index, busy, started = self.child.board.running()
         work = self.sent.get(index) if busy else None
-        return None if work is None else (work, started)
+        return [] if work is None else [(work, started)]
 
 
 class Threads:
@@ -90,42 +123,61 @@ class Threads:
 
     def __init__(
         self,
-        threads: int,
-        spawn: Callable[["Threads"], PythonChild],
+        limits: Limits,
+        spawn: Callable[[Executor, str], Child],
         *,
+        executor_of: Callable[[str], Executor],
         ended: Callable[[list[Ended]], None],
         now: Callable[[], float],
-        cancel_grace_seconds: float,
+        cpus: list[int] | None = None,
     ) -> None:
-        self._threads = threads
+        self._limits = limits
+        self._threads = limits.worker_threads
         self._spawn = spawn
+        self._executor_of = executor_of
         self._ended = ended
         self._now = now
-        self._grace = cancel_grace_seconds
-        self._slots: dict[PythonChild, Slot] = {}
-        self._waiting: deque[Work] = deque()
-        self.works: dict[str, Work] = {}
-        self.closing = False
+        self._slots: dict[Child, Slot] = {}
+        self._waiting: dict[Executor, deque[Work]] = {}
         self._failed_starts = 0
         self._open_after = 0.0
+        self._next_recycle = 0.0
+        # Pinning makes sense only where every thread of the worker can have a CPU of its own.
+        self._free_cpus = list(cpus) if cpus is not None and len(cpus) >= self._threads else None
+        self.works: dict[str, Work] = {}
+        self.closing = False
 
     @property
     def used(self) -> int:
         return sum(slot.threads for slot in self._slots.values())
 
     @property
-    def children(self) -> list[PythonChild]:
+    def children(self) -> list[Child]:
         return list(self._slots)
+
+    def work_at(self, child: Child, index: int) -> Work | None:
+        """The work that a child speaks of, if it is still ours."""
+        slot = self._slots.get(child)
+        work = None if slot is None else slot.sent.get(index)
+        return work if work is not None and self._is_current(work) else None
 
     # ── taking work ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> None:
-        """Start a child for each thread, so that the first jobs find them warm."""
-        if self._now() < self._open_after:
-            return
-        while len(self._slots) < self._threads and not self.closing:
-            child = self._spawn(self)
-            self._slots[child] = Slot(child)
+        """Start a Python child for each thread, so that the first jobs find them warm."""
+        while self._may_open("python"):
+            self._open("python", "")
+
+    def _may_open(self, executor: Executor) -> bool:
+        if self.closing or self._now() < self._open_after:
+            return False
+        there = sum(slot.executor == executor and not slot.retiring for slot in self._slots.values())
+        return there < (1 if executor == "async" else self._threads)
+
+    def _open(self, executor: Executor, type: str) -> Slot:
+        child = self._spawn(executor, type)
+        slot = self._slots[child] = Slot(child, executor)
+        return slot
 
     def take(self, assignments: list[Assignment]) -> None:
         now = self._now()
@@ -136,48 +188,71 @@ class Threads:
                 self.drop(assignment.id, held.assignment.claim_id)
             work = Work(assignment, now)
             self.works[assignment.id] = work
-            self._waiting.append(work)
+            self._wait(work)
         self.pump()
+
+    def _wait(self, work: Work, *, first: bool = False) -> None:
+        waiting = self._waiting.setdefault(self._executor_of(work.assignment.type), deque())
+        if first:
+            waiting.appendleft(work)
+        else:
+            waiting.append(work)
 
     def pump(self) -> None:
         """Give waiting work to children: first to idle ones, then behind short jobs."""
         batches: dict[Slot, list[ChildJob]] = {}
-        while self._waiting:
-            work = self._waiting[0]
-            slot = self._place(work)
-            if slot is None:
-                break
-            self._waiting.popleft()
-            batches.setdefault(slot, []).append(self._hand_over(slot, work))
+        for executor, waiting in self._waiting.items():
+            while waiting:
+                slot = self._place(executor, waiting[0])
+                if slot is None:
+                    break
+                batches.setdefault(slot, []).append(self._hand_over(slot, waiting.popleft()))
         for slot, jobs in batches.items():
             slot.child.send(jobs)
 
-    def _place(self, work: Work) -> Slot | None:
+    def _place(self, executor: Executor, work: Work) -> Slot | None:
         threads = work.assignment.threads
         best: Slot | None = None
         used = 0
         for slot in self._slots.values():
             used += slot.threads
-            if slot.usable and (best is None or len(slot.sent) < len(best.sent)):
+            if (
+                slot.executor == executor
+                and slot.usable
+                and (best is None or len(slot.sent) < len(best.sent))
+            ):
                 best = slot
-        if best is None:
-            return None
+        fits = used + threads <= self._threads
+        if executor in ("runner", "command"):
+            return self._open(executor, work.assignment.type) if fits and not self.closing else None
+        if best is None or (best.sent and fits):
+            # Nobody is idle, but threads are free: one more child, which takes the job when it is ready.
+            if self._may_open(executor):
+                self._open(executor, work.assignment.type)
+            if best is None:
+                return None
+        if executor == "async":
+            return best if len(best.sent) < self._limits.async_concurrency and (best.sent or fits) else None
         if not best.sent:
-            return best if used + threads <= self._threads else None
+            return best if fits else None
         if threads > 1 or best.threads > 1 or len(best.sent) >= DEPTH or self._is_long(best):
             return None
         return best
 
     def _is_long(self, slot: Slot) -> bool:
-        running = slot.running()
-        return running is not None and self._now() - running[1] > STUCK_SECONDS
+        return any(self._now() - started > STUCK_SECONDS for _, started in slot.running())
 
     def _hand_over(self, slot: Slot, work: Work) -> ChildJob:
         work.index = slot.next_index
         slot.next_index += 1
         slot.sent[work.index] = work
-        slot.threads = max(slot.threads, work.assignment.threads)
         a = work.assignment
+        if slot.executor == "async":
+            slot.threads = 1
+            work.started = self._now()
+        else:
+            slot.threads = max(slot.threads, a.threads)
+            self._pin(slot, a.threads)
         return ChildJob(
             work.index,
             a.id,
@@ -190,15 +265,29 @@ class Threads:
             a.queue,
             a.name,
             a.metadata,
+            a.memory_mb,
+            slot.cpus,
         )
+
+    def _pin(self, slot: Slot, threads: int) -> None:
+        """Give a job that asked for several threads CPUs of its own."""
+        if threads > 1 and self._free_cpus is not None and slot.cpus is None:
+            slot.cpus, self._free_cpus = self._free_cpus[:threads], self._free_cpus[threads:]
+
+    def _idle(self, slot: Slot) -> None:
+        """Nothing of this slot runs any more: its threads and CPUs are free."""
+        slot.threads = 0
+        if slot.cpus is not None and self._free_cpus is not None:
+            self._free_cpus += slot.cpus
+            slot.cpus = None
 
     # ── what children say ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def on_ready(self, child: PythonChild, ready: Ready) -> None:
+    def on_ready(self, child: Child, ready: Ready) -> None:
         self._failed_starts = 0
         self.pump()
 
-    def on_results(self, child: PythonChild, results: list[ChildResult]) -> None:
+    def on_results(self, child: Child, results: list[ChildResult]) -> None:
         slot = self._slots[child]
         ended: list[Ended] = []
         for result in results:
@@ -209,32 +298,55 @@ class Threads:
                 self._put_back([work])
                 continue
             del self.works[work.assignment.id]
-            ended.append(
-                Ended(
-                    work,
-                    result.kind,
-                    result=result.result,
-                    error=result.error,
-                    started=result.started,
-                    finished=result.finished,
-                )
-            )
+            ended.append(self._ended_by(slot, work, result))
+        if slot.doom is not None and slot.doomed is not None and slot.doomed.index not in slot.sent:
+            self._spare(slot)
         if not slot.sent:
-            slot.threads = 0
-        if self._waiting and len(slot.sent) < REFILL_BELOW:
+            self._idle(slot)
+        if len(slot.sent) < REFILL_BELOW:
             self.pump()
         if ended:
             self._ended(ended)
 
-    def on_exit(self, child: PythonChild) -> None:
+    def _ended_by(self, slot: Slot, work: Work, result: ChildResult) -> Ended:
+        """A result as an end. One that was asked to end ends for the reason it was asked, unless it was done before."""
+        kind, error = result.kind, result.error
+        asked = slot.doomed is work or (slot.executor == "async" and work.cancelled)
+        if asked and kind in ("cancelled", "error"):
+            kind = slot.doom if slot.doomed is work and slot.doom is not None else "cancelled"
+            error = slot.doom_error if slot.doomed is work and slot.doom_error is not None else error
+        if kind != "completed" and error is None:
+            error = problem(kind, f"the job ended as {kind}")
+        return Ended(
+            work,
+            kind,
+            result=result.result if kind == "completed" else None,
+            error=error,
+            started=result.started,
+            finished=result.finished,
+            cpu_us=result.cpu_us,
+            peak_memory_kb=result.peak_memory_kb,
+        )
+
+    def _spare(self, slot: Slot) -> None:
+        """The one that was to end has ended by itself, before any signal: the child may live."""
+        if slot.terminate_at is not None:
+            slot.doom = slot.doomed = slot.doom_error = slot.terminate_at = slot.kill_at = None
+
+    def on_exit(self, child: Child) -> None:
         """A child ended: whoever ran is charged, whoever waited behind it goes to another child."""
         slot = self._slots.pop(child)
-        running = slot.running()
-        victim = slot.doomed or (None if running is None else running[0])
-        self._put_back([work for work in slot.sent.values() if work is not victim])
-        if victim is not None and self._is_current(victim):
-            started = running[1] if running is not None and running[0] is victim else None
-            self._end_victim(slot, victim, started)
+        running = {work.index: (work, started) for work, started in slot.running()}
+        if slot.doomed is not None:
+            victims = [slot.doomed] if slot.doomed.index in slot.sent else []
+        else:
+            victims = [work for work, _ in running.values()]
+        self._idle(slot)
+        self._put_back([work for work in slot.sent.values() if work not in victims])
+        for work in victims:
+            if self._is_current(work):
+                started = running[work.index][1] if work.index in running else None
+                self._end_victim(slot, work, started)
         if not child.ready:
             # One that cannot even start would be started again for ever: try again, but ever more slowly.
             self._failed_starts += 1
@@ -256,8 +368,9 @@ class Threads:
         """Work that was sent to a child and not started waits again, ahead of what came later."""
         for work in reversed(works):
             work.index = -1
+            work.started = None
             if self._is_current(work):
-                self._waiting.appendleft(work)
+                self._wait(work, first=True)
         for work in works:
             if work.cancelled and self._is_current(work):
                 self._end_waiting([work], "cancelled", "the job was cancelled before it started")
@@ -272,18 +385,26 @@ class Threads:
             slot.child.poll()
             if slot.child.ended:
                 continue
-            if slot.kill_at is not None and now >= slot.kill_at:
-                slot.child.kill()
+            self._carry_out(slot, now)
             range_ = slot.skipping
-            running = slot.running()
-            if running is not None:
-                starts += self._watch(slot, *running, now)
+            for work, started in slot.running():
+                starts += self._watch(slot, work, started, now)
             if range_ is not None:
                 self._take_back(slot, range_)
         self._hand_back_late(now)
-        if len(self._slots) < self._threads and not self.closing:
-            self.open()
+        if now >= self._next_recycle:
+            self._next_recycle = now + RECYCLE_EVERY_SECONDS
+            self._recycle()
+        self.open()
         return starts
+
+    def _carry_out(self, slot: Slot, now: float) -> None:
+        """The next step of ending a child that was asked to end: first a word, then SIGTERM, then SIGKILL."""
+        if slot.kill_at is not None and now >= slot.kill_at:
+            slot.child.kill()
+        elif slot.terminate_at is not None and now >= slot.terminate_at:
+            slot.terminate_at = None
+            slot.child.terminate()
 
     def _watch(self, slot: Slot, work: Work, started: float, now: float) -> list[tuple[Work, float]]:
         ran = now - started
@@ -291,18 +412,30 @@ class Threads:
         if not self._is_current(work):
             self._end(slot, work, "lost", None)
         elif work.cancelled:
-            self._end(slot, work, "cancelled", problem("cancelled", "the job was cancelled while it ran"))
+            self._end_cancelled(slot, work)
         elif timeout is not None and ran >= timeout:
             message = f"the job ran for longer than its timeout of {timeout:g} s and was killed"
             self._end(
                 slot, work, "timeout", problem("timeout", message, timeout_sec=timeout), TIMEOUT_GRACE_SECONDS
             )
-        if ran > STUCK_SECONDS and len(slot.sent) > 1:
+        elif work.assignment.memory_mb is not None and slot.executor != "async":
+            self._watch_memory(slot, work, work.assignment.memory_mb)
+        if ran > STUCK_SECONDS and len(slot.sent) > 1 and slot.executor != "async":
             self._begin_to_take_back(slot, work.index)
         if ran > TELL_START_SECONDS and not work.told_start:
             work.told_start = True
             return [(work, started)]
         return []
+
+    def _watch_memory(self, slot: Slot, work: Work, memory_mb: int) -> None:
+        """The job's own limit stops most; this stops what its grandchildren take, or a library that ignores it."""
+        if group_rss_kb(slot.child.pid) > memory_mb * 1024 + self._baseline_kb(slot):
+            message = f"the job needed more memory than its limit of {memory_mb} MB and was killed"
+            self._end(slot, work, "error", problem("memory_limit", message, memory_mb=memory_mb), 0.0)
+
+    def _baseline_kb(self, slot: Slot) -> int:
+        """What a child has before a job begins; a process of the job's own starts with next to nothing."""
+        return 64 * 1024 if slot.child.warm else 0
 
     def _begin_to_take_back(self, slot: Slot, running: int) -> None:
         if slot.skipping is None:
@@ -320,18 +453,31 @@ class Threads:
         self.pump()
 
     def _hand_back_late(self, now: float) -> None:
-        up = any(slot.child.ready for slot in self._slots.values())
-        patience = PATIENCE_SECONDS if up else START_PATIENCE_SECONDS
-        late = [work for work in self._waiting if now - work.received > patience]
-        if late:
-            self._end_waiting(late, "handed_back", "no thread became free in time")
+        for executor, waiting in self._waiting.items():
+            up = any(slot.child.ready for slot in self._slots.values() if slot.executor == executor)
+            patience = PATIENCE_SECONDS if up else START_PATIENCE_SECONDS
+            late = [work for work in waiting if now - work.received > patience]
+            if late:
+                self._end_waiting(late, "handed_back", "no thread became free in time")
+
+    def _recycle(self) -> None:
+        """Replace idle warm children that ran many jobs or grew large: leaks must not outlive them."""
+        for slot in list(self._slots.values()):
+            if not slot.child.warm or not slot.child.ready or slot.doom is not None:
+                continue
+            old = slot.child.jobs_taken >= self._limits.child_max_jobs
+            large = group_rss_kb(slot.child.pid) > self._limits.child_max_memory_mb * 1024
+            slot.retiring = slot.retiring or old or large
+            if slot.retiring and not slot.sent:
+                slot.child.end()
 
     # ── ending work ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end_waiting(self, works: list[Work], kind: Kind, why: str) -> None:
         """End work that has not started."""
         gone = set(map(id, works))
-        self._waiting = deque(work for work in self._waiting if id(work) not in gone)
+        for executor, waiting in self._waiting.items():
+            self._waiting[executor] = deque(work for work in waiting if id(work) not in gone)
         error = problem(kind, why)
         for work in works:
             del self.works[work.assignment.id]
@@ -339,10 +485,11 @@ class Threads:
 
     def hand_back_waiting(self, why: str) -> None:
         """Give back everything that has not started: at once what waits here, a tick later what waits in a child."""
-        if self._waiting:
-            self._end_waiting(list(self._waiting), "handed_back", why)
+        waiting = [work for works in self._waiting.values() for work in works]
+        if waiting:
+            self._end_waiting(waiting, "handed_back", why)
         for slot in self._slots.values():
-            if len(slot.sent) > 1:
+            if len(slot.sent) > 1 and slot.executor != "async":
                 self._begin_to_take_back(slot, slot.child.board.running()[0])
 
     def cancel(self, job_id: str, claim_id: int) -> None:
@@ -365,18 +512,18 @@ class Threads:
         slot = self._slot_of(work)
         del self.works[job_id]
         if slot is None:
-            self._waiting.remove(work)
+            self._waiting[self._executor_of(work.assignment.type)].remove(work)
         else:
             self._stop(slot, work)
 
     def _stop(self, slot: Slot, work: Work) -> None:
         """End work that was sent to a child: kill it if it runs, else keep it from starting; the tick sees to the
         rest."""
-        running = slot.running()
-        if running is not None and running[0] is work:
-            self._watch(slot, work, running[1], self._now())
-        else:
-            self._begin_to_take_back(slot, slot.child.board.running()[0])
+        for running, started in slot.running():
+            if running is work:
+                self._watch(slot, work, started, self._now())
+                return
+        self._begin_to_take_back(slot, slot.child.board.running()[0])
 
     def kill_all(self) -> None:
         """The lease is over: whatever runs here may be running elsewhere already."""
@@ -391,16 +538,42 @@ class Threads:
         """Hand back what still runs: the grace period is over."""
         for slot in self._slots.values():
             running = slot.running()
-            if running is not None:
-                self._end(slot, running[0], "handed_back", problem("handed_back", why))
+            if slot.executor == "async":
+                self._put_back_async(slot, why)
+            elif running:
+                self._end(slot, running[0][0], "handed_back", problem("handed_back", why))
+
+    def _put_back_async(self, slot: Slot, why: str) -> None:
+        works = [work for work in slot.sent.values() if self._is_current(work)]
+        slot.sent.clear()
+        self._put_back(works)
+        if works:
+            self._end_waiting([work for work in works if self._is_current(work)], "handed_back", why)
+        slot.child.kill()
+
+    def _end_cancelled(self, slot: Slot, work: Work) -> None:
+        """A word first, so that a job that listens can tidy up; then the signals."""
+        if slot.doom is None:
+            error = problem("cancelled", "the job was cancelled while it ran")
+            self._doom(slot, work, "cancelled", error, self._limits.cancel_grace_sec)
+            slot.child.cancel(work.index)
 
     def _end(
         self, slot: Slot, work: Work, kind: Kind, error: bytes | None, grace: float | None = None
     ) -> None:
-        if slot.doom is None:
-            slot.doom, slot.doomed, slot.doom_error = kind, work, error
-            slot.kill_at = self._now() + (self._grace if grace is None else grace)
+        if slot.doom is not None:
+            return
+        self._doom(slot, work, kind, error, self._limits.cancel_grace_sec if grace is None else grace)
+        if slot.executor == "async":
+            slot.child.cancel(work.index)  # its neighbours should not pay: it gets a moment to go by itself
+        else:
+            slot.terminate_at = None
             slot.child.terminate()
+
+    def _doom(self, slot: Slot, work: Work, kind: Kind, error: bytes | None, grace: float) -> None:
+        slot.doom, slot.doomed, slot.doom_error = kind, work, error
+        slot.terminate_at = self._now() + COOPERATION_SECONDS
+        slot.kill_at = slot.terminate_at + grace
 
     def _find(self, job_id: str, claim_id: int) -> Work | None:
         work = self.works.get(job_id)
@@ -422,7 +595,10 @@ class Threads:
 def crash_error(returncode: int | None) -> bytes:
     """What to say of a child that ended by itself."""
     if returncode is not None and returncode < 0:
-        return problem("crash", f"the job's process was killed by signal {-returncode}", signal=-returncode)
+        hint = "; perhaps the system ran out of memory" if returncode == -9 else ""
+        return problem(
+            "crash", f"the job's process was killed by signal {-returncode}{hint}", signal=-returncode
+        )
     return problem(
         "crash", f"the job's process ended by itself with exit code {returncode}", exit_code=returncode
     )

@@ -35,6 +35,7 @@ CREATE TABLE jobs (
     threads_granted     INTEGER,
     on_oversize         TEXT NOT NULL,
     timeout_sec         REAL,
+    memory_mb           INTEGER,
     labels              TEXT,
     group_key           TEXT,
     concurrency_key     TEXT,

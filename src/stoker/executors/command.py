@@ -1,0 +1,207 @@
+"""One process per job: a command of the operator's, or any executable with the runner's contract.
+
+A command gets the payload on stdin and the job in its environment; what it prints on stdout is the result, as JSON if
+it is JSON and as text if it is not; exit code 0 means done. A runner gets `--job-id --type --payload` and must print
+JSON; payloads over 64 kB reach it on stdin, since one argument cannot exceed 128 kB. There is never a shell in
+between: what runs is an argv.
+"""
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from stoker.domain.retry import Kind, problem
+from stoker.executors.pipe import ChildJob, ChildResult, Printed
+from stoker.executors.process import Callbacks, Child
+
+ARGUMENT_MAX: Final = 64 * 1024
+TAIL_BYTES: Final = 4_000
+NOT_RETRYABLE: Final = (2, 3, 4)
+"""Exit codes of the runner's contract that no retry can mend: usage, unusable payload, unknown type."""
+
+Argv = Callable[[ChildJob], tuple[Sequence[str], bytes]]
+"""What to run for a job, and what to give it on stdin."""
+
+
+def command_argv(command: Sequence[str]) -> Argv:
+    return lambda job: (command, job.payload)
+
+
+def runner_argv(binary: str) -> Argv:
+    """The single-shot contract of the native runner."""
+
+    def argv(job: ChildJob) -> tuple[Sequence[str], bytes]:
+        fits = len(job.payload) <= ARGUMENT_MAX
+        payload = job.payload.decode("utf-8", "replace") if fits else "-"
+        words = [binary, "--job-id", job.id, "--type", job.type, "--payload", payload]
+        return [*words, "--threads", str(job.threads)], b"" if fits else job.payload
+
+    return argv
+
+
+class OneShot(Child):
+    """A process that runs one job and ends. `strict` ones must print JSON."""
+
+    warm = False
+
+    def __init__(
+        self, session_id: str, callbacks: Callbacks, *, argv: Argv, strict: bool, max_result_bytes: int
+    ) -> None:
+        super().__init__(session_id, callbacks)
+        os.close(self._board_fd)
+        self._argv = argv
+        self._strict = strict
+        self._max_result_bytes = max_result_bytes
+        self._stdin: int | None = None
+        self._result = bytearray()
+        self._tail = bytearray()
+        self._started = 0.0
+        self._index = -1
+        self.ready = True
+
+    def send(self, jobs: list[ChildJob]) -> None:
+        (job,) = jobs
+        self.jobs_taken = 1
+        self._index = job.index
+        words, given = self._argv(job)
+        self._started = time.monotonic()
+        self.board.start(job.index, self._started)
+        stdin, self._stdin = os.pipe()
+        os.set_blocking(self._stdin, False)
+        out, err = self._pipe_from_child(self._printed_result), self._pipe_from_child(self._logged)
+        try:
+            self._spawn(words, stdin=stdin, stdout=out, stderr=err, pass_fds=(), environ=job_environ(job))
+        except OSError as error:
+            self._fail_to_start(error)
+            return
+        finally:
+            for fd in (stdin, out, err):
+                os.close(fd)
+        self._limit_memory(job.memory_mb)
+        self._write(self._stdin, given)
+
+    def cancel(self, index: int) -> None:
+        self.terminate()
+
+    def _fail_to_start(self, error: OSError) -> None:
+        """The operator's mistake, not the job's; it is tried again, since it may be mended meanwhile."""
+        message = problem("cannot_start", f"the command cannot be started: {error}")
+        self._loop.call_soon(self._finish, "error", None, message)
+        self.returncode = 127
+        self._loop.call_soon(self._gone)
+
+    def _limit_memory(self, memory_mb: int | None) -> None:
+        if memory_mb is not None:
+            limit = memory_mb * 1024 * 1024
+            with contextlib.suppress(OSError):
+                resource.prlimit(self.pid, resource.RLIMIT_DATA, (limit, limit))
+
+    def _written(self) -> None:
+        if self._stdin is not None:
+            self._writing_fd = None
+            os.close(self._stdin)
+            self._stdin = None
+
+    def _printed_result(self, data: bytes) -> None:
+        if len(self._result) <= self._max_result_bytes:
+            self._result += data
+
+    def _logged(self, data: bytes) -> None:
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        self._callbacks.printed(self, Printed(self._index, "stderr", data))
+
+    def _ends_with(self, fd: int) -> bool:
+        # Both of its pipes are closed: it ended, or closed them to go on in silence; then `poll` sees its end.
+        return False
+
+    def _gone(self) -> None:
+        if (
+            not self.ended
+            and self.returncode is not None
+            and self.returncode >= 0
+            and self._process is not None
+        ):
+            self._finish(*self._judge(self.returncode))
+        super()._gone()
+
+    def _readable(self, fd: int) -> None:
+        super()._readable(fd)
+        if not self._readers and not self.ended and self._reap(block=False):
+            self._gone()
+
+    def _judge(self, code: int) -> tuple[Kind, bytes | None, bytes | None]:
+        if code != 0:
+            return self._failure(code)
+        if len(self._result) > self._max_result_bytes:
+            return (
+                "invalid",
+                None,
+                problem("result_too_large", "the command printed more than a result may have"),
+            )
+        text = bytes(self._result).strip()
+        if not text:
+            return "completed", b"null", None
+        if is_json(text):
+            return "completed", text, None
+        if self._strict:
+            return "error", None, problem("invalid_result", "the runner printed something that is not JSON")
+        return "completed", msgspec.json.encode(text.decode("utf-8", "replace")), None
+
+    def _failure(self, code: int) -> tuple[Kind, bytes | None, bytes | None]:
+        tail = bytes(self._tail).decode("utf-8", "replace")
+        kind: Kind = "invalid" if self._strict and code in NOT_RETRYABLE else "error"
+        told = _told(self._tail) if self._strict else None
+        if told is not None:
+            return kind, None, told
+        return kind, None, problem("exit_code", f"exit code {code}", exit_code=code, output=tail)
+
+    def _finish(self, kind: Kind, result: bytes | None, error: bytes | None) -> None:
+        usage = self.usage
+        cpu_us = None if usage is None else int((usage.ru_utime + usage.ru_stime) * 1_000_000)
+        peak = None if usage is None else int(usage.ru_maxrss)
+        finished = time.monotonic()
+        self.board.stop()
+        self._callbacks.results(
+            self, [ChildResult(self._index, kind, result, error, self._started, finished, cpu_us, peak)]
+        )
+
+    def _close(self) -> None:
+        if self._stdin is not None:
+            os.close(self._stdin)
+            self._stdin = None
+
+
+def job_environ(job: ChildJob) -> dict[str, str]:
+    """What a process is told about its job."""
+    return {
+        "STOKER_JOB_ID": job.id,
+        "STOKER_CLAIM_ID": str(job.claim_id),
+        "STOKER_JOB_TYPE": job.type,
+        "STOKER_QUEUE": job.queue,
+        "STOKER_ATTEMPT": str(job.attempt),
+        "STOKER_MAX_ATTEMPTS": str(job.max_attempts),
+        "STOKER_THREADS": str(job.threads),
+        "OMP_NUM_THREADS": str(job.threads),
+    }
+
+
+def _told(tail: bytearray) -> bytes | None:
+    """The error that a runner printed as its last line on stderr, if it is one."""
+    lines = bytes(tail).strip().rsplit(b"\n", 1)
+    last = lines[-1]
+    return last if last.startswith(b"{") and is_json(last) and b'"message"' in last else None
+
+
+def is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data)
+    except msgspec.ValidationError:  # a number beyond 64 bits is JSON all the same
+        return True
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True

@@ -1,0 +1,55 @@
+"""What jobs wrote and how far they are, gathered until it is sent. Bounded per attempt and in all: output must never
+cost a worker its memory."""
+
+from typing import Final
+
+from stoker.wire.frames import Frame, Output, OutputChunk, Progress, ProgressNote, Stream
+
+ATTEMPT_BYTES: Final = 1024 * 1024 + 1
+"""One byte more than is kept, so that the keeper sees that there was more."""
+WAITING_BYTES: Final = 8 * 1024 * 1024
+FRAME_BYTES: Final = 256 * 1024
+
+
+class OutputBuffer:
+    def __init__(self) -> None:
+        self._chunks: list[OutputChunk] = []
+        self._waiting = 0
+        self._written: dict[str, tuple[int, int]] = {}
+        self._progress: dict[str, ProgressNote] = {}
+
+    def add(self, id: str, claim_id: int, stream: Stream, data: bytes) -> None:
+        """Take in what a job wrote; beyond its bounds it is dropped, which the gap in the offsets shows."""
+        claim, written = self._written.get(id, (claim_id, 0))
+        if claim != claim_id:
+            written = 0
+        self._written[id] = (claim_id, written + len(data))
+        data = data[: max(0, ATTEMPT_BYTES - written)]
+        if data and self._waiting < WAITING_BYTES:
+            self._chunks.append(OutputChunk(id, claim_id, stream, written, data))
+            self._waiting += len(data)
+
+    def progress(self, id: str, claim_id: int, done: float, total: float | None, message: str | None) -> None:
+        self._progress[id] = ProgressNote(id, claim_id, done, total, message)
+
+    def end(self, id: str) -> None:
+        """The job ended: nothing more will come under this claim."""
+        self._written.pop(id, None)
+
+    def take(self) -> list[Frame]:
+        """Everything that waits, as frames of a sensible size."""
+        frames: list[Frame] = []
+        batch: list[OutputChunk] = []
+        size = 0
+        for chunk in self._chunks:
+            batch.append(chunk)
+            size += len(chunk.data)
+            if size >= FRAME_BYTES:
+                frames.append(Output(batch))
+                batch, size = [], 0
+        if batch:
+            frames.append(Output(batch))
+        if self._progress:
+            frames.append(Progress(list(self._progress.values())))
+        self._chunks, self._waiting, self._progress = [], 0, {}
+        return frames

@@ -1,0 +1,52 @@
+"""Which type of job runs where in this worker. Pure: made once, from the settings and from what the children said
+they can do.
+
+A task of the user's app goes first, because the user wrote it; then a command that the operator bound to the type;
+then the native runner; then the same type in Python.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Literal
+
+import msgspec
+
+Executor = Literal["python", "async", "native", "runner", "command"]
+"""`python`: warm children. `async`: one child for many tasks. `native`: warm runners. `runner`: a foreign runner, one
+process per job. `command`: an argv of the operator's, one process per job."""
+
+
+class Routes(msgspec.Struct, frozen=True):
+    by_type: dict[str, Executor]
+    commands: dict[str, tuple[str, ...]]
+
+    def executor(self, type: str) -> Executor:
+        return self.by_type.get(type, "python")
+
+    @property
+    def types(self) -> list[str]:
+        return sorted(self.by_type)
+
+    @property
+    def async_types(self) -> list[str]:
+        return sorted(type for type, executor in self.by_type.items() if executor == "async")
+
+
+def routes(
+    *,
+    python_types: Collection[str],
+    builtin_types: Collection[str],
+    async_types: Collection[str],
+    native_types: Collection[str],
+    runner_types: Collection[str],
+    commands: Mapping[str, tuple[str, ...]],
+) -> Routes:
+    """`python_types` are all that a Python child can run, `builtin_types` those of them that are not the user's."""
+    chosen: dict[str, Executor] = {}
+    for type in python_types:
+        chosen[type] = "async" if type in async_types else "python"
+    own = set(python_types) - set(builtin_types)
+    for executor, types in (("native", native_types), ("runner", runner_types), ("command", commands)):
+        for type in types:
+            if type not in own:
+                chosen[type] = executor  # type: ignore[assignment]  # the literals above are executors
+    return Routes(chosen, dict(commands))
