@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from stoker.domain.retry import Kind
 from stoker.executors.board import Board
 from stoker.executors.pipe import ChildJob, ChildResult, Ready
+from stoker.settings import load
 from stoker.wire.frames import Assignment
+from stoker.worker.routes import Executor
 from stoker.worker.threads import (
+    COOPERATION_SECONDS,
     DEPTH,
     PATIENCE_SECONDS,
     STUCK_SECONDS,
@@ -44,6 +47,9 @@ class FakeChild:
         self.ready = False
         self.ended = False
         self.returncode: int | None = None
+        self.warm = True
+        self.jobs_taken = 0
+        self.pid = 0
 
     # What the supervisor does to it.
 
@@ -53,6 +59,10 @@ class FakeChild:
 
     def poll(self) -> None:
         pass
+
+    def cancel(self, index: int) -> None:
+        self.signals.append("CANCEL")
+        self.board.cancel(index)
 
     def terminate(self) -> None:
         self.signals.append("TERM")
@@ -107,19 +117,20 @@ class Floor:
         self.children: list[FakeChild] = []
         self.ended: list[Ended] = []
         self._claims: Counter[str] = Counter()
+        limits = load({}, {"worker_threads": threads, "cancel_grace_sec": GRACE})
         self.threads = Threads(
-            threads,
+            limits,
             self._spawn,  # type: ignore[arg-type]  # children that only pretend
+            executor_of=lambda _: "python",
             ended=self.ended.extend,
             now=self.clock.monotonic,
-            cancel_grace_seconds=GRACE,
         )
         self.threads.open()
         if boot:
             for child in self.children:
                 child.boot()
 
-    def _spawn(self, threads: Threads) -> FakeChild:
+    def _spawn(self, executor: Executor, type: str) -> FakeChild:
         child = FakeChild(self)
         self.children.append(child)
         return child
@@ -466,19 +477,45 @@ def test_cancelling_piped_work_that_the_child_reaches_first_loses_nobody() -> No
     assert sorted(floor.ends()) == [("a", "completed"), ("b", "cancelled"), ("c", "completed")]
 
 
-def test_cancelling_running_work_asks_then_kills() -> None:
+def test_cancelling_running_work_says_a_word_then_asks_then_kills() -> None:
     floor = Floor(1)
     floor.take("a")
     child = floor.children[0]
     child.start()
     floor.cancel("a")
-    assert child.signals == ["TERM"]
+    assert child.signals == ["CANCEL"]
+    floor.tick(COOPERATION_SECONDS)
+    assert child.signals == ["CANCEL", "TERM"]
     floor.tick(GRACE - 0.1)
-    assert child.signals == ["TERM"]
+    assert child.signals == ["CANCEL", "TERM"]
     floor.tick(0.1)
-    assert child.signals == ["TERM", "KILL"]
+    assert child.signals == ["CANCEL", "TERM", "KILL"]
     child.die(-9)
     assert floor.ends() == [("a", "cancelled")]
+
+
+def test_a_job_that_notices_its_cancel_ends_as_cancelled_and_its_child_lives_on() -> None:
+    floor = Floor(1)
+    floor.take("a")
+    child = floor.children[0]
+    child.start()
+    floor.cancel("a")
+    child.finish("cancelled")
+    floor.tick(COOPERATION_SECONDS + GRACE + 1)
+    assert child.signals == ["CANCEL"]
+    floor.take("b")
+    floor.run_all()
+    assert floor.ends() == [("a", "cancelled"), ("b", "completed")]
+
+
+def test_a_job_that_was_done_before_it_noticed_its_cancel_is_completed() -> None:
+    floor = Floor(1)
+    floor.take("a")
+    child = floor.children[0]
+    child.start()
+    floor.cancel("a")
+    child.finish()
+    assert floor.ends() == [("a", "completed")]
 
 
 def test_cancelling_twice_or_under_another_claim_does_nothing_more() -> None:
@@ -491,7 +528,7 @@ def test_cancelling_twice_or_under_another_claim_does_nothing_more() -> None:
     assert child.signals == []
     floor.cancel("a")
     floor.cancel("a")
-    assert child.signals == ["TERM"]
+    assert child.signals == ["CANCEL"]
 
 
 def test_the_neighbours_of_cancelled_work_run_elsewhere_uncharged() -> None:

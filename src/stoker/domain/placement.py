@@ -105,12 +105,13 @@ def capacity(workers: Iterable[WorkerView], run_us: int | None) -> int:
 class _LaneState:
     """A lane while a plan is made: capacity only shrinks, so what was found spent stays spent."""
 
-    __slots__ = ("cost", "free_spent", "workers")
+    __slots__ = ("cost", "free_spent", "has_async", "workers")
 
     def __init__(self, workers: list[WorkerView], cost: int) -> None:
         self.workers = workers
         self.cost = cost
         self.free_spent = False
+        self.has_async = any(worker.async_types for worker in workers)
 
 
 def plan(
@@ -133,33 +134,41 @@ def plan(
             if lane_id in closed:
                 continue
             lane = open_lanes[lane_id] = _LaneState(lanes[lane_id], window_cost(run_us.get(job.type)))
-        worker, threads = _side_by_side(job, lane.workers), 0
-        if worker is not None:
-            worker.free -= worker.async_used == 0
-            worker.async_used += 1
-            worker.async_room -= 1
-            placed.append(Placed(job, worker.session_id, 1))
-            continue
-        if not lane.free_spent:
-            worker, threads = _with_free_threads(job, lane.workers, now, policy, cursor)
-            if worker is not None:
-                worker.free -= threads
-            elif job.thread_demand == 1:
-                lane.free_spent = True
+        worker, threads = _find(job, lane, now, policy, cursor)
         if worker is None:
-            worker, threads = _with_window(job, lane, cursor), 1
-            if worker is None:
-                del open_lanes[lane_id]
-                closed.add(lane_id)
-                if len(closed) == len(lanes):
-                    break
-                continue
-        worker.window_us -= lane.cost * threads
-        worker.room -= 1
+            del open_lanes[lane_id]
+            closed.add(lane_id)
+            if len(closed) == len(lanes):
+                break
+            continue
         cursor += 1
         worker.last_assigned = now + cursor
         placed.append(Placed(job, worker.session_id, threads))
     return Plan(placed, cursor)
+
+
+def _find(job: Job, lane: _LaneState, now: int, policy: Policy, cursor: int) -> tuple[WorkerView | None, int]:
+    """A worker for this job, its capacity already spent, and the threads that the job gets there."""
+    if lane.has_async:
+        worker = _side_by_side(job, lane.workers)
+        if worker is not None:
+            worker.free -= worker.async_used == 0
+            worker.async_used += 1
+            worker.async_room -= 1
+            return worker, 1
+    worker, threads = None, 1
+    if not lane.free_spent:
+        worker, threads = _with_free_threads(job, lane.workers, now, policy, cursor)
+        if worker is not None:
+            worker.free -= threads
+        elif job.thread_demand == 1:
+            lane.free_spent = True
+    if worker is None:
+        worker, threads = _with_window(job, lane, cursor), 1
+    if worker is not None:
+        worker.window_us -= lane.cost * threads
+        worker.room -= 1
+    return worker, threads
 
 
 def _side_by_side(job: Job, workers: list[WorkerView]) -> WorkerView | None:

@@ -563,11 +563,12 @@ class Threads:
     ) -> None:
         if slot.doom is not None:
             return
-        self._doom(slot, work, kind, error, self._limits.cancel_grace_sec if grace is None else grace)
+        grace = self._limits.cancel_grace_sec if grace is None else grace
+        self._doom(slot, work, kind, error, grace)
         if slot.executor == "async":
             slot.child.cancel(work.index)  # its neighbours should not pay: it gets a moment to go by itself
         else:
-            slot.terminate_at = None
+            slot.terminate_at, slot.kill_at = None, self._now() + grace
             slot.child.terminate()
 
     def _doom(self, slot: Slot, work: Work, kind: Kind, error: bytes | None, grace: float) -> None:
