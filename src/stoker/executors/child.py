@@ -296,9 +296,8 @@ class SyncChild:
         result = error = cpu_us = peak = None
         if line.board.start(job.index, started):
             self._prepare(job)
-            self._meter.start()
             kind, result, error = self._run(job)
-            cpu_us, peak = self._meter.stop()
+            cpu_us, peak = self._meter.stop(time.monotonic() - started)
         finished = time.monotonic()
         self._slow[job.type] = finished - started > SHORT_SECONDS
         line.result(ChildResult(job.index, kind, result, error, started, finished, cpu_us, peak))

@@ -7,35 +7,52 @@ from typing import Final
 
 _RESET_PEAK: Final = b"5"
 _KB: Final = 1024
+_LONG_SECONDS: Final = 0.001
+_NOTABLE_KB: Final = 1024
 _SLACK_BYTES: Final = 16 * 1024 * 1024
 
 
 class Meter:
-    """Measures job after job in a process that lives longer than they do."""
+    """Measures job after job in a process that lives longer than they do, with one look at the counters per job.
+
+    Between jobs the process does next to nothing, so a job's CPU time is counted from the end of the one before it. The peak is
+    set back only after a job that raised it; what finished children used is read only after a job that was long enough to
+    have waited for one.
+    """
 
     def __init__(self) -> None:
         self._reset_fd: int | None = None
         with contextlib.suppress(OSError):  # a kernel without it: peaks are then those of the process
             self._reset_fd = os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
-        self._started = 0.0
+        self._own = 0.0
+        self._children = 0.0
+        self._usual_kb = 0
+        self.stop(1.0)
 
-    def start(self) -> None:
+    def stop(self, ran_seconds: float) -> tuple[int, int]:
+        """The CPU microseconds and the peak memory in kB of the job that just ended."""
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        used = own.ru_utime + own.ru_stime
+        cpu = used - self._own
+        self._own = used
+        if ran_seconds > _LONG_SECONDS:
+            cpu += self._of_children()
+        peak_kb = own.ru_maxrss
+        if peak_kb > self._usual_kb + _NOTABLE_KB:
+            self._set_back()
+        return max(0, int(cpu * 1_000_000)), peak_kb
+
+    def _of_children(self) -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = usage.ru_utime + usage.ru_stime
+        more, self._children = used - self._children, used
+        return more
+
+    def _set_back(self) -> None:
         if self._reset_fd is not None:
             with contextlib.suppress(OSError):
                 os.write(self._reset_fd, _RESET_PEAK)
-        self._started = _cpu_seconds()[0]
-
-    def stop(self) -> tuple[int, int]:
-        """CPU microseconds since `start`, and the peak memory in kB."""
-        seconds, peak_kb = _cpu_seconds()
-        return max(0, int((seconds - self._started) * 1_000_000)), peak_kb
-
-
-def _cpu_seconds() -> tuple[float, int]:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    waited_for = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = own.ru_utime + own.ru_stime + waited_for.ru_utime + waited_for.ru_stime
-    return total, own.ru_maxrss
+        self._usual_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class MemoryLimit:
