@@ -27,6 +27,7 @@ class Meter:
         self._own = 0.0
         self._children = 0.0
         self._usual_kb = 0
+        self._again = False
         self.stop(1.0)
 
     def stop(self, ran_seconds: float) -> tuple[int, int]:
@@ -38,7 +39,10 @@ class Meter:
         if ran_seconds > _LONG_SECONDS:
             cpu += self._of_children()
         peak_kb = own.ru_maxrss
-        if peak_kb > self._usual_kb + _NOTABLE_KB:
+        notable = peak_kb > self._usual_kb + _NOTABLE_KB
+        if notable or self._again:
+            # Once more after the next job: what this one leaves behind may be freed only then.
+            self._again = notable
             self._set_back()
         return max(0, int(cpu * 1_000_000)), peak_kb
 
