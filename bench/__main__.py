@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 import msgspec
 
 from bench.context import QUICK, Context, Sizes
-from bench.facts import facts
+from bench.facts import facts, load_average, source_digest
 from bench.http import BadResponse
 from bench.parts import drain, durable, latency, reads, throughput, unserved
 from bench.processes import BenchFailed
@@ -100,6 +100,11 @@ def _measure(folder: Path, parts: Sequence[str], *, quick: bool) -> Report:
         except (BenchFailed, BadResponse, OSError) as error:
             failures.append(f"{name}: {error}")
             context.progress(f"{name} failed: {error}")
+    environment["load average at the end"] = load_average()
+    if source_digest() != environment["source"]:
+        failures.append(
+            "Stoker's source was changed during the run, and the figures mix versions; run it again"
+        )
     if quick:
         lines = [unjudged(line) for line in lines]
     verdicts = {line.name: line.verdict for line in lines if line.verdict}
@@ -121,7 +126,7 @@ def _text(report: Report) -> str:
     shown += ["", table([_without_long_rounds(line) for line in report.lines])]
     if report.notes:
         shown += ["", "One request, as strace saw it:", *report.notes]
-    shown += ["", *(f"NOT MEASURED  {failure}" for failure in report.failures)]
+    shown += ["", *(f"NOT VALID  {failure}" for failure in report.failures)]
     return "\n".join([*shown, _summary(report)])
 
 
@@ -133,7 +138,7 @@ def _summary(report: Report) -> str:
     verdicts = list(report.verdicts.values())
     kind = "smoke run, timing not judged" if report.quick else "full run"
     counts = f"{verdicts.count(PASS)} of {len(verdicts)} targets met"
-    return f"{counts}, {len(report.failures)} parts not measured; {kind}, {report.seconds:.0f} s"
+    return f"{counts}, {len(report.failures)} problems; {kind}, {report.seconds:.0f} s"
 
 
 if __name__ == "__main__":

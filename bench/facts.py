@@ -1,5 +1,6 @@
 """The facts about this machine without which the figures mean nothing. No names, no paths."""
 
+import hashlib
 import os
 import platform
 import statistics
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 import apsw
+
+import stoker
 
 _SYNCS: Final = 50
 _PAGE: Final = b"\0" * 4096
@@ -23,9 +26,23 @@ def facts(folder: Path) -> dict[str, str]:
         "libraries": ", ".join(f"{name} {version(name)}" for name in ("uvicorn", "uvloop", "starlette")),
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": str(cpus),
-        "load average at the start": f"{os.getloadavg()[0]:.1f}",
+        "source": source_digest(),
+        "load average at the start": load_average(),
         "sync of one page in the temporary folder": f"{sync_ms(folder):.2f} ms (median of {_SYNCS})",
     }
+
+
+def load_average() -> str:
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def source_digest() -> str:
+    """Changes when Stoker's source does: figures of two versions must not be mixed in one table."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(stoker.__file__).parent.rglob("*")):
+        if file.suffix in {".py", ".sql"}:
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def sync_ms(folder: Path) -> float:

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "ascii.h"
 #include "failure.h"
 #include "number.h"
 #include "utf8.h"
@@ -10,8 +11,6 @@
 namespace stoker::json {
 
 namespace {
-
-bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
 constexpr std::array<bool, 256> make_plain() {
   std::array<bool, 256> plain{};

@@ -7,13 +7,12 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "ascii.h"
 #include "json.h"
 
 namespace stoker {
 
 namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::size_t digits_from(std::string_view text, std::size_t at) {
   std::size_t end = at;

@@ -31,6 +31,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from stoker import worker_endpoints
+
 PREFIX = "STOKER_"
 
 # Set by Stoker for the jobs it runs, or used by its tools; never read as settings, and no reason for a warning.
@@ -150,6 +152,10 @@ TOKEN = Parser(
 )
 HTTP_URL = Parser(_http_url, "an address such as http://127.0.0.1:8080")
 HTTP_URLS = Parser(_listed(_http_url), "addresses such as http://127.0.0.1:8080, separated by commas")
+ENDPOINTS = Parser(
+    _listed(lambda text: str(worker_endpoints.parse(text))),
+    "addresses such as http://10.0.0.5:9000/jobs, separated by commas; no credentials, query, `..` or `%`",
+)
 ORIGINS = Parser(_listed(_origin), "origins such as https://jobs.example.com (no path), separated by commas")
 REDIS_URL = Parser(_redis_url, "redis://HOST:PORT/DB, or HOST:PORT")
 APP = Parser(_app, "MODULE:NAME, such as tasks:app")
@@ -332,6 +338,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Rule(_WORKERS, "Address that a worker which is a web service registers.", HTTP_URL, bare=True),
     ] = None
+    endpoints: Annotated[
+        tuple[str, ...],
+        Rule(
+            _WORKERS,
+            "Web services that may register as workers: the only addresses that are ever dialled. An entry stands for "
+            "itself and for every path below it.",
+            ENDPOINTS,
+        ),
+    ] = ()
     app: Annotated[str | None, Rule(_WORKERS, "The `Stoker` object whose tasks a worker runs.", APP)] = None
     async_concurrency: Annotated[
         int, Rule(_WORKERS, "Async tasks that one worker runs side by side, on one of its threads.", ge=1, le=100_000)

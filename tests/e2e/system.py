@@ -298,7 +298,11 @@ class System:
 
     def environ(self, settings: Mapping[str, object]) -> dict[str, str]:
         """This process's environment without any Stoker settings, and with those given."""
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+        kept = {
+            name: os.environ[name]
+            for name in ("PATH", "PYTHONPATH", "HOME", "LANG", "TMPDIR")
+            if name in os.environ
+        }
         marks = {MARK: self.mark, JOURNAL: str(self.journal.path), "PYTHONUNBUFFERED": "1"}
         return kept | marks | {name: str(value) for name, value in settings.items()}
 

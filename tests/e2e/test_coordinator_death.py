@@ -4,11 +4,12 @@ import http.client
 import json
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.e2e.system import Job, Server, System, eventually
+from tests.e2e.system import Job, Server, System, eventually, is_alive
 
 SUBMISSIONS = 5_000
 CONNECTIONS = 8
@@ -98,67 +99,87 @@ def _unfinished(server: Server) -> int:
     return int(by_status["queued"] + by_status["running"] + by_status["scheduled"])
 
 
-@pytest.fixture
-def server(system: System) -> Server:
-    """A coordinator with leases long enough to sit out its restart."""
-    return system.serve(WORKER_HEARTBEAT_TIMEOUT_SEC=10)
+@pytest.fixture(scope="module")
+def reborn(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Reborn"]:
+    """A system whose coordinator was killed with work in every state, and started again."""
+    with System(tmp_path_factory.mktemp("reborn")) as system:
+        yield Reborn(system)
 
 
-def restarted(system: System, server: Server) -> Server:
-    server.kill()
-    return system.serve(port=server.port, WORKER_HEARTBEAT_TIMEOUT_SEC=10)
+class Reborn:
+    """The leases are long enough to sit out the restart, so the worker keeps what it runs."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        server = system.serve(WORKER_HEARTBEAT_TIMEOUT_SEC=10)
+        self.worker = system.worker(server, "--queues", "default", threads=4)
+        self.dead = server.submit("boom", {"tag": "dead"}, max_attempts=1)
+        server.ended(self.dead["id"])
+        self.delayed = server.submit("note", {"n": 1, "tag": "delayed"}, delay_sec=4)
+        self.keyed = server.post("/jobs", {"payload": "once"}, **{"X-Idempotency-Key": "k-1"})
+        self.cancelled = server.submit("nap", {"seconds": 0, "tag": "never"}, queue="later")
+        server.post(f"/jobs/{self.cancelled['id']}/cancel")
+        self.unheard = server.submit("nap", {"seconds": 1, "tag": "unheard"})
+        self.long = server.submit("nap", {"seconds": 5, "tag": "long"})
+        self.unwanted = server.submit("nap", {"seconds": 60, "tag": "unwanted"})
+        for job in (self.unheard, self.long, self.unwanted):
+            server.started(job["id"])
+        server.kill()
+        eventually(lambda: system.journal.of("unheard", "end"), otherwise="a job to end while nobody listens")
+        self.server = system.serve(port=server.port, WORKER_HEARTBEAT_TIMEOUT_SEC=10)
 
 
-def test_a_job_that_outlasts_the_restart_is_not_run_twice_and_its_result_counts(
-    system: System, server: Server
-) -> None:
-    system.worker(server)
-    job = server.submit("nap", {"seconds": 2.5, "tag": "long"})
-    server.started(job["id"])
-    server = restarted(system, server)
-    assert server.status(job["id"]) == "running"
-    ended = server.ended(job["id"])
-    assert (ended["status"], ended["attempt"], ended["result"]) == ("completed", 1, "long")
-    assert len(system.journal.of("long", "start")) == 1
+def test_a_cancel_reaches_a_worker_that_was_away_when_it_was_asked_for(reborn: Reborn) -> None:
+    (child,) = reborn.system.journal.pids("unwanted", "start")
+    reborn.server.post(f"/jobs/{reborn.unwanted['id']}/cancel")
+    assert reborn.server.ended(reborn.unwanted["id"], within=6)["status"] == "cancelled"
+    eventually(lambda: not is_alive(child), 2, "the job's process to be gone")
 
 
-def test_a_result_that_came_while_nobody_listened_is_kept_and_accepted(
-    system: System, server: Server
-) -> None:
-    system.worker(server)
-    job = server.submit("nap", {"seconds": 1, "tag": "unheard"})
-    server.started(job["id"])
-    server.kill()
-    eventually(
-        lambda: system.journal.of("unheard", "end"), otherwise="the job to end while the coordinator is away"
-    )
-    server = system.serve(port=server.port, WORKER_HEARTBEAT_TIMEOUT_SEC=10)
-    ended = server.ended(job["id"])
+def test_a_result_that_came_while_nobody_listened_is_kept_and_accepted(reborn: Reborn) -> None:
+    ended = reborn.server.ended(reborn.unheard["id"])
     assert (ended["status"], ended["attempt"], ended["result"]) == ("completed", 1, "unheard")
-    assert len(system.journal.of("unheard", "start")) == 1
+    assert len(reborn.system.journal.of("unheard", "start")) == 1
 
 
-def test_an_idempotency_key_works_across_a_restart(system: System, server: Server) -> None:
-    body = {"payload": "once"}
-    first = server.http.post("/jobs", json=body, headers={"X-Idempotency-Key": "k-1"}).json()
-    server = restarted(system, server)
-    again = server.http.post("/jobs", json=body, headers={"Idempotency-Key": '"k-1"'})
-    assert (again.status_code, again.json()["id"]) == (202, first["id"])
-    other = server.http.post("/jobs", json={"payload": "twice"}, headers={"X-Idempotency-Key": "k-1"})
+def test_a_job_that_outlasts_the_restart_is_not_run_twice_and_its_result_counts(reborn: Reborn) -> None:
+    assert reborn.server.status(reborn.long["id"]) == "running"
+    ended = reborn.server.ended(reborn.long["id"])
+    assert (ended["status"], ended["attempt"], ended["result"]) == ("completed", 1, "long")
+    assert len(reborn.system.journal.of("long", "start")) == 1
+
+
+def test_an_idempotency_key_works_across_a_restart(reborn: Reborn) -> None:
+    again = reborn.server.http.post("/jobs", json={"payload": "once"}, headers={"Idempotency-Key": '"k-1"'})
+    assert (again.status_code, again.json()["id"]) == (202, reborn.keyed["id"])
+    other = reborn.server.http.post("/jobs", json={"payload": "no"}, headers={"X-Idempotency-Key": "k-1"})
     assert other.status_code == 422
 
 
-def test_a_queued_job_cancelled_without_workers_stays_cancelled_after_restarting_everything(
-    system: System, server: Server
-) -> None:
-    job = server.submit("nap", {"seconds": 0, "tag": "never"})
-    assert server.post(f"/jobs/{job['id']}/cancel")["status"] == "cancelled"
-    server = restarted(system, server)
-    system.worker(server)
-    after = server.submit("note", {"n": 1})
-    assert server.ended(after["id"])["status"] == "completed"
-    assert server.status(job["id"]) == "cancelled"
-    assert system.journal.of("never") == []
+def test_a_delayed_job_and_a_dead_letter_survive_a_restart(reborn: Reborn) -> None:
+    assert [job["id"] for job in reborn.server.get("/dlq")["jobs"]] == [reborn.dead["id"]]
+    assert reborn.server.ended(reborn.delayed["id"])["status"] == "completed"
+    assert len(reborn.system.journal.of("delayed")) == 1
+
+
+def test_a_queued_job_cancelled_without_workers_stays_cancelled_after_the_restart(reborn: Reborn) -> None:
+    reborn.system.worker(reborn.server, "--queues", "later")
+    after = reborn.server.submit("note", {"n": 1}, queue="later")
+    assert reborn.server.ended(after["id"])["status"] == "completed"
+    assert reborn.server.status(reborn.cancelled["id"]) == "cancelled"
+    assert reborn.system.journal.of("never") == []
+
+
+def test_sigterm_ends_the_coordinator_soon_although_a_worker_and_a_client_hang_on(reborn: Reborn) -> None:
+    server = reborn.server
+    job = server.submit("nap", {"seconds": 60})
+    server.started(job["id"])
+    waiting = threading.Thread(target=_wait_for, args=(server, job["id"]))
+    waiting.start()
+    server.terminate()
+    assert server.exit_code(within=8) == 0
+    waiting.join()
+    assert reborn.worker.running, "the worker sits it out"
 
 
 def test_a_running_job_cancelled_after_its_worker_died_ends_cancelled_after_restarting_everything(
@@ -176,44 +197,6 @@ def test_a_running_job_cancelled_after_its_worker_died_ends_cancelled_after_rest
     system.worker(server)
     assert server.ended(job["id"], within=10)["status"] == "cancelled"
     assert len(system.journal.of("orphan", "start")) == 1
-
-
-def test_a_cancel_reaches_a_worker_that_was_away_when_it_was_asked_for(
-    system: System, server: Server
-) -> None:
-    system.worker(server)
-    job = server.submit("nap", {"seconds": 60, "tag": "away"})
-    server.started(job["id"])
-    (child,) = system.journal.pids("away", "start")
-    server = restarted(system, server)
-    server.post(f"/jobs/{job['id']}/cancel")
-    assert server.ended(job["id"], within=6)["status"] == "cancelled"
-    eventually(lambda: child not in system.processes(), 2, "the job's process to be gone")
-
-
-def test_a_delayed_job_and_a_dead_letter_survive_a_restart(system: System, server: Server) -> None:
-    worker = system.worker(server)
-    dead = server.submit("boom", {"tag": "dead"}, max_attempts=1)
-    delayed = server.submit("note", {"n": 1}, delay_sec=1.5)
-    server.ended(dead["id"])
-    server = restarted(system, server)
-    assert [job["id"] for job in server.get("/dlq")["jobs"]] == [dead["id"]]
-    assert worker.running
-    assert server.ended(delayed["id"])["status"] == "completed"
-
-
-def test_sigterm_ends_the_coordinator_soon_although_a_worker_and_a_client_hang_on(
-    system: System, server: Server
-) -> None:
-    worker = system.worker(server)
-    job = server.submit("nap", {"seconds": 60})
-    server.started(job["id"])
-    waiting = threading.Thread(target=_wait_for, args=(server, job["id"]))
-    waiting.start()
-    server.terminate()
-    assert server.exit_code(within=8) == 0
-    waiting.join()
-    assert worker.running, "the worker sits it out"
 
 
 def _wait_for(server: Server, id: str) -> None:

@@ -1,6 +1,8 @@
 """Timeouts and cancels: the job ends when it was said to, and so does every process it started."""
 
 from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,8 @@ from tests.e2e.system import Job, Server, System, eventually, is_alive, througho
 
 @pytest.fixture(scope="module")
 def pool(town: System, server: Server) -> Iterator[str]:
-    """The queue of a worker with two threads."""
-    worker = town.worker(server, "--queues", "ending", threads=2)
+    """The queue of a worker with four threads."""
+    worker = town.worker(server, "--queues", "ending", threads=4)
     yield "ending"
     worker.kill()
 
@@ -30,7 +32,7 @@ TASKS = {
 tasks = pytest.mark.parametrize("task", TASKS, ids=lambda task: task.replace(" ", "-"))
 
 
-def submit(server: Server, queue: str, task: str, tag: str, **fields: object) -> Job:
+def submit(server: Server, queue: str, task: str, tag: str, **fields: Any) -> Job:
     type, more = TASKS[task]
     return server.submit(type, {"seconds": 60, "tag": tag, **more}, queue=queue, **fields)
 
@@ -39,12 +41,21 @@ def processes(town: System, tag: str) -> list[int]:
     return town.journal.pids(tag, "start") + town.journal.pids(tag, "grandchild")
 
 
+@pytest.fixture(scope="module")
+def late(server: Server, pool: str) -> dict[str, str]:
+    """The ids of jobs that outlast their timeout, by task; all run at once."""
+    options: dict[str, Any] = {"timeout_sec": 1, "max_attempts": 2}
+    return {
+        task: submit(server, pool, task, f"late {task}".replace(" ", "-"), **options)["id"] for task in TASKS
+    }
+
+
 @tasks
 def test_a_job_over_its_timeout_fails_within_two_seconds_and_its_processes_are_gone(
-    town: System, server: Server, pool: str, tag: str, task: str
+    town: System, server: Server, late: dict[str, str], task: str
 ) -> None:
-    job = submit(server, pool, task, tag, timeout_sec=1, max_attempts=2)
-    ended = server.ended(job["id"])
+    tag = f"late {task}".replace(" ", "-")
+    ended = server.ended(late[task])
     assert (ended["status"], ended["error"]["type"], ended["attempt"]) == ("failed", "timeout", 2)
     assert [attempt["outcome"] for attempt in ended["attempts"]] == ["timeout", "timeout"]
     for attempt in ended["attempts"]:
@@ -58,7 +69,6 @@ def test_a_running_job_that_is_cancelled_ends_within_three_seconds(
     town: System, server: Server, pool: str, tag: str, task: str
 ) -> None:
     job = submit(server, pool, task, tag)
-    server.started(job["id"])
     eventually(lambda: town.journal.of(tag, "start"))
     assert server.post(f"/jobs/{job['id']}/cancel")["cancel_requested_at"] is not None
     ended = server.ended(job["id"], within=3)
@@ -68,15 +78,15 @@ def test_a_running_job_that_is_cancelled_ends_within_three_seconds(
 
 
 def test_the_builtin_sleep_times_out_too(server: Server, pool: str) -> None:
-    job = server.submit("sleep", {"seconds": 60}, queue=pool, timeout_sec=1, max_attempts=1)
-    ended = server.ended(job["id"], within=3)
+    job = server.submit("sleep", {"seconds": 60}, queue=pool, timeout_sec=0.5, max_attempts=1)
+    ended = server.ended(job["id"], within=2)
     assert (ended["status"], ended["error"]["type"]) == ("failed", "timeout")
     assert "timeout" in ended["error"]["message"]
 
 
 def test_the_timeout_counts_from_the_start_and_not_from_the_submission(server: Server, pool: str) -> None:
     naps = [
-        server.submit("nap", {"seconds": 0.8}, queue=pool, timeout_sec=1.4, max_attempts=1, thread_demand=2)
+        server.submit("nap", {"seconds": 0.5}, queue=pool, timeout_sec=0.9, max_attempts=1, thread_demand=4)
         for _ in range(3)
     ]
     assert [server.ended(nap["id"])["status"] for nap in naps] == ["completed"] * 3
@@ -86,7 +96,7 @@ def test_the_timeout_counts_from_the_start_and_not_from_the_submission(server: S
 def test_a_queued_job_that_is_cancelled_never_starts(
     town: System, server: Server, pool: str, tag: str, method: str
 ) -> None:
-    blocker = server.submit("nap", {"seconds": 1}, queue=pool, thread_demand=2)
+    blocker = server.submit("nap", {"seconds": 0.7}, queue=pool, thread_demand=4)
     server.started(blocker["id"])
     queued = server.submit("nap", {"seconds": 0, "tag": tag}, queue=pool)
     path = f"/jobs/{queued['id']}" + ("" if method == "DELETE" else "/cancel")
@@ -142,7 +152,7 @@ def test_a_cancelled_job_can_be_retried(town: System, server: Server, pool: str,
 
 
 def test_a_neighbour_of_a_killed_job_is_unharmed(town: System, server: Server, pool: str, tag: str) -> None:
-    neighbour = server.submit("nap", {"seconds": 2, "tag": tag}, queue=pool)
+    neighbour = server.submit("nap", {"seconds": 1.2, "tag": tag}, queue=pool)
     server.started(neighbour["id"])
     late = server.submit("nap", {"seconds": 60}, queue=pool, timeout_sec=0.5, max_attempts=1)
     assert server.ended(late["id"])["status"] == "failed"
@@ -151,6 +161,4 @@ def test_a_neighbour_of_a_killed_job_is_unharmed(town: System, server: Server, p
 
 
 def seconds(record: Job, first: str, second: str) -> float:
-    from datetime import datetime
-
     return (datetime.fromisoformat(record[second]) - datetime.fromisoformat(record[first])).total_seconds()

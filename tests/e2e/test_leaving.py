@@ -2,6 +2,7 @@
 
 import signal
 import time
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,10 @@ def queue() -> str:
 def test_a_worker_told_to_leave_finishes_what_runs_and_takes_nothing_more(
     town: System, server: Server, queue: str
 ) -> None:
+    """The job outlasts the heartbeat timeout: the heartbeats go on, and nobody takes it away."""
     worker = town.worker(server, "--queues", queue)
     family = descendants(worker.pid)
-    running = server.submit("nap", {"seconds": 1, "tag": queue}, queue=queue)
+    running = server.submit("nap", {"seconds": 3, "tag": queue}, queue=queue)
     server.started(running["id"])
     worker.terminate()
     behind = server.submit("note", {"n": 1}, queue=queue)
@@ -32,50 +34,40 @@ def test_a_worker_told_to_leave_finishes_what_runs_and_takes_nothing_more(
     assert worker.pid not in {row["pid"] for row in server.get("/workers")["workers"]}
 
 
-@pytest.mark.parametrize("task", ["nap", "stubborn"])
 def test_what_outlasts_the_grace_is_handed_back_uncharged_and_runs_elsewhere(
-    town: System, server: Server, queue: str, task: str
+    town: System, server: Server, queue: str
 ) -> None:
-    pair = town.pair(server, "--queues", queue, STOKER_SHUTDOWN_GRACE_SEC=0.3)
-    job = server.submit(task, {"seconds": 2, "tag": queue}, queue=queue)
-    worker_id = server.started(job["id"])["worker_id"]
-    (child,) = town.journal.pids(queue, "start")
-    (pid,) = [row["pid"] for row in server.live_workers() if row["id"] == worker_id]
-    leaving, staying = pair if pair[0].pid == pid else reversed(pair)
+    grace: dict[str, Any] = {"STOKER_SHUTDOWN_GRACE_SEC": 0.3, "STOKER_CANCEL_GRACE_SEC": 0.3}
+    leaving = town.worker(server, "--queues", queue, threads=2, **grace)
+    polite = server.submit("nap", {"seconds": 3, "tag": queue}, queue=queue)
+    rude = server.submit("stubborn", {"seconds": 3, "tag": queue}, queue=queue)
+    for job in (polite, rude):
+        server.started(job["id"])
+    children = town.journal.pids(queue, "start")
+    staying = town.worker(server, "--queues", queue, threads=2)
     leaving.terminate()
     assert leaving.exit_code(within=5) == 0
-    assert not is_alive(child)
-    eventually(lambda: len(town.journal.pids(queue, "start")) == 2, 3, "the job to run on the other worker")
-    ended = server.ended(job["id"])
-    assert (ended["status"], ended["attempt"], ended["claim_id"]) == ("completed", 1, 2)
-    handed_back = ended["attempts"][0]
-    assert (handed_back["outcome"], handed_back["charged"]) == ("handed_back", False)
+    assert not any(map(is_alive, children))
+    eventually(lambda: len(town.journal.pids(queue, "start")) == 4, 3, "the jobs to run on the other worker")
+    for job in (polite, rude):
+        ended = server.ended(job["id"])
+        assert (ended["status"], ended["attempt"], ended["claim_id"]) == ("completed", 1, 2)
+        handed_back = ended["attempts"][0]
+        assert (handed_back["outcome"], handed_back["charged"]) == ("handed_back", False)
     staying.kill()
 
 
-def test_the_heartbeat_goes_on_while_a_worker_drains(town: System, server: Server, queue: str) -> None:
-    """The job outlasts the heartbeat timeout twice over, and nobody takes it away."""
-    worker = town.worker(server, "--queues", queue)
-    job = server.submit("nap", {"seconds": 4, "tag": queue}, queue=queue)
-    server.started(job["id"])
-    worker.terminate()
-    assert worker.exit_code() == 0
-    ended = server.job(job["id"])
-    assert (ended["status"], ended["attempt"], ended["claim_id"]) == ("completed", 1, 1)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_forces(town: System, server: Server, queue: str, number: signal.Signals) -> None:
+def test_a_second_signal_forces(town: System, server: Server, queue: str) -> None:
     worker = town.worker(server, "--queues", queue)
     job = server.submit(
         "parent", {"seconds": 60, "tag": queue, "own_session": True}, queue=queue, max_attempts=1
     )
     server.started(job["id"])
     family = descendants(worker.pid) | set(town.journal.pids(queue, "grandchild"))
-    worker.signal(number)
+    worker.signal(signal.SIGINT)
     eventually(lambda: worker.events("draining"), 3, "the first signal to be heard")
     began = time.monotonic()
-    worker.signal(number)
+    worker.signal(signal.SIGINT)
     assert worker.exit_code(within=2) != 0
     eventually(lambda: not any(map(is_alive, family)), 2, "nothing of the worker to be left")
     assert time.monotonic() - began < 3

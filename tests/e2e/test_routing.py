@@ -18,7 +18,19 @@ def pid_of(server: Server, job: Job) -> int:
     return int(pid)
 
 
-def test_queues_decide_who_runs_what(town: System, server: Server, queue: str) -> None:
+@pytest.fixture(scope="module")
+def oversized(town: System, server: Server, crew: str) -> tuple[Job, Job]:
+    """Two jobs that need more threads than the crew has, submitted before the other tests; one would rather wait."""
+    degrade, wait = (
+        server.submit("threads_given", {}, queue=crew, thread_demand=8, on_oversize=choice)
+        for choice in ("degrade", "wait")
+    )
+    return degrade, wait
+
+
+def test_queues_decide_who_runs_what(
+    town: System, server: Server, queue: str, oversized: tuple[Job, Job]
+) -> None:
     fast = town.worker(server, "--queues", f"{queue}-fast,{queue}-both")
     slow = town.worker(server, "--queues", f"{queue}-slow")
     for name, worker in ((f"{queue}-fast", fast), (f"{queue}-both", fast), (f"{queue}-slow", slow)):
@@ -68,18 +80,6 @@ def test_the_sum_of_thread_demands_never_exceeds_the_threads(
     assert most == 4
     given = server.submit("threads_given", {}, queue=queue, thread_demand=3)
     assert server.ended(given["id"])["result"] == 3
-    worker.kill()
-
-
-def test_a_demand_that_nobody_can_meet_runs_on_one_thread_or_waits(
-    town: System, server: Server, queue: str
-) -> None:
-    worker = town.worker(server, "--queues", queue, threads=2)
-    degraded = server.submit("threads_given", {}, queue=queue, thread_demand=8)
-    waiting = server.submit("threads_given", {}, queue=queue, thread_demand=8, on_oversize="wait")
-    ended = server.ended(degraded["id"], within=9)
-    assert (ended["result"], ended["threads_granted"], ended["thread_demand"]) == (1, 1, 8)
-    assert server.status(waiting["id"]) == "queued"
     worker.kill()
 
 
@@ -150,3 +150,13 @@ def test_metrics_and_stats_count_what_happened(server: Server, crew: str) -> Non
     text = httpx.get(f"{server.url}/metrics").text
     assert "stoker" in text
     assert all(line.startswith("#") or " " in line for line in text.splitlines())
+
+
+def test_a_demand_that_nobody_can_meet_runs_on_one_thread_or_waits(
+    server: Server, oversized: tuple[Job, Job]
+) -> None:
+    degraded, waiting = oversized
+    ended = server.ended(degraded["id"], within=9)
+    assert (ended["result"], ended["threads_granted"], ended["thread_demand"]) == (1, 1, 8)
+    assert ended["queue_time_sec"] >= 5, "a larger worker might have come"
+    assert server.status(waiting["id"]) == "queued"

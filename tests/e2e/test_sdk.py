@@ -151,8 +151,3 @@ def test_a_submission_and_a_wait_sit_out_a_restart_of_the_coordinator(system: Sy
         server.kill()
         server = system.serve(port=server.port, WORKER_HEARTBEAT_TIMEOUT_SEC=10)
         assert job.result(timeout=15) == "nap"
-
-
-def test_nobody_there_is_told_as_such() -> None:
-    with Stoker("http://127.0.0.1:1") as client, pytest.raises(errors.ConnectionFailed):
-        client.submit("echo")

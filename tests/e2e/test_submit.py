@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -23,16 +24,14 @@ def test_fifty_concurrent_submissions_under_one_key_are_one_job(
     key = new_id()
     body = {"type": "note", "payload": {"n": 7, "tag": key}, "queue": crew}
 
-    def send(_: int) -> httpx.Response:
-        return httpx.post(f"{server.url}/jobs", json=body, headers={header: key}, timeout=30)
-
-    with ThreadPoolExecutor(50) as threads:
-        answers = list(threads.map(send, range(50)))
+    with ThreadPoolExecutor(50) as threads, httpx.Client(base_url=server.url, timeout=30) as client:
+        send = partial(client.post, "/jobs", json=body, headers={header: key})
+        answers = [waiting.result() for waiting in [threads.submit(send) for _ in range(50)]]
     assert {answer.status_code for answer in answers} == {202}
     (id,) = {answer.json()["id"] for answer in answers}
     assert server.ended(id)["result"] == 7
     assert len(town.journal.of(key)) == 1
-    assert send(0).json()["id"] == id, "also after its end"
+    assert server.post("/jobs", body, **{header: key})["id"] == id, "also after its end"
 
 
 def test_another_body_under_the_key_is_refused_and_an_equal_one_is_not(server: Server) -> None:

@@ -10,7 +10,7 @@ import httpx
 import msgspec
 
 from stoker.api.app import create_app
-from stoker.api.service import Service, WorkerSocket
+from stoker.api.service import Progress, Service, WorkerSocket
 from stoker.clock import Clock, SystemClock
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
 from stoker.domain.job import Job
@@ -27,6 +27,7 @@ from stoker.store.base import (
     Session,
     Submission,
 )
+from stoker.store.logs import LogPage, Selection
 from stoker.wire.http import (
     HttpAssignment,
     HttpClaim,
@@ -59,6 +60,7 @@ class FakeService:
         self.keys: dict[tuple[str, str], tuple[bytes, str]] = {}
         self.expiries: dict[str, int] = {}
         self.history: dict[str, list[Attempt]] = {}
+        self.progresses: dict[str, Progress] = {}
         self.sessions: list[Session] = []
         self.tallies: list[Count] = []
         self.reasons: list[str] = []
@@ -112,6 +114,14 @@ class FakeService:
     async def attempts(self, id: str) -> list[Attempt]:
         self.asked.append(("attempts", id))
         return self.history.get(id, [])
+
+    def progress(self, job: Job) -> Progress | None:
+        return self.progresses.get(job.id)
+
+    async def logs(self, which: Selection, after: int = 0, wait: float = 0.0) -> LogPage:
+        self.asked.append((which, after, wait))
+        await self.get(which.job_id)
+        return LogPage([], after, more=False, cut=False, written_bytes=0, ended=True)
 
     async def page(self, query: JobQuery) -> Page:
         self.asked.append(query)

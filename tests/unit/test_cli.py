@@ -24,8 +24,8 @@ from tests.unit.fake_api import NOW, Answer, FakeApi, fake_api, job_fields, page
 ROOT = Path(__file__).parents[2]
 ERROR = {"type": "ValueError", "message": "no good", "traceback": "Traceback:\n  line 1"}
 COMMANDS = [
-    "up", "serve", "worker", "submit", "job", "jobs", "cancel", "retry", "dlq", "dlq list", "dlq replay",
-    "dlq discard", "workers", "workers list", "workers drain", "queues", "stats", "version", "doctor",
+    "up", "serve", "worker", "submit", "job", "jobs", "logs", "attempts", "cancel", "retry", "dlq", "dlq list",
+    "dlq replay", "dlq discard", "workers", "workers list", "workers drain", "queues", "stats", "version", "doctor",
 ]  # fmt: skip
 
 

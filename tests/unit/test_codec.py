@@ -64,6 +64,62 @@ FROM_WORKER: dict[type, st.SearchStrategy[Any]] = {
     frames.Started: st.builds(
         frames.Started, st.lists(st.builds(frames.StartNote, idents, numbers, numbers), max_size=3)
     ),
+    frames.Output: st.builds(
+        frames.Output,
+        st.lists(
+            st.builds(
+                frames.OutputChunk,
+                idents,
+                numbers,
+                st.sampled_from(get_args(frames.Stream)),
+                numbers,
+                st.binary(max_size=20),
+            ),
+            max_size=3,
+        ),
+    ),
+    frames.Progress: st.builds(
+        frames.Progress,
+        st.lists(
+            st.builds(
+                frames.ProgressNote,
+                idents,
+                numbers,
+                st.floats(allow_nan=False, allow_infinity=False),
+                st.none() | st.floats(0, 1e9),
+                st.none() | texts,
+            ),
+            max_size=3,
+        ),
+    ),
+    frames.Output: st.builds(
+        frames.Output,
+        st.lists(
+            st.builds(
+                frames.OutputChunk,
+                idents,
+                numbers,
+                st.sampled_from(get_args(frames.Stream)),
+                numbers,
+                st.binary(max_size=20),
+            ),
+            max_size=3,
+        ),
+    ),
+    frames.Progress: st.builds(
+        frames.Progress,
+        st.lists(
+            st.builds(
+                frames.ProgressNote,
+                idents,
+                numbers,
+                st.floats(0, 1e6),
+                st.none() | st.floats(0, 1e6),
+                st.none() | texts,
+            ),
+            max_size=3,
+        ),
+    ),
     frames.Goodbye: st.just(frames.Goodbye()),
 }
 TO_WORKER: dict[type, st.SearchStrategy[Any]] = {

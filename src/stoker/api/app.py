@@ -15,12 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
 from stoker import ids
-from stoker.api import sockets
+from stoker.api import sockets, streaming
 from stoker.api.body import ClientGone, read_body
 from stoker.api.context import Context
 from stoker.api.decode import decode_body
 from stoker.api.endpoints import ENDPOINTS
-from stoker.api.exchange import Header, Request, Response, problem_response
+from stoker.api.exchange import Header, Request, Response, Stream, problem_response
 from stoker.api.limits import MemoryWindow, SubmissionLimiter
 from stoker.api.openapi import document
 from stoker.api.problems import Kind, Problem, from_domain
@@ -84,6 +84,9 @@ class App:
         except ClientGone:
             return
         answer_headers = self._answer_headers(response, request_id, headers.get(b"origin"))
+        if isinstance(response, Stream) and scope["method"] != "HEAD":
+            await streaming.send_stream(response, answer_headers, receive, send)
+            return
         body = b"" if scope["method"] == "HEAD" else response.body
         await send({"type": "http.response.start", "status": response.status, "headers": answer_headers})
         await send({"type": "http.response.body", "body": body})

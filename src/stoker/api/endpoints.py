@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import aliases, dashboard_page, jobs, operate, workers
+from stoker.api import aliases, dashboard_page, jobs, logs, operate, workers
 from stoker.api.exchange import Request, Response
 from stoker.api.query import DeadLettersQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
@@ -49,6 +49,8 @@ class Endpoint(NamedTuple):
     status: int = 200
     response: Any = None
     """A struct for JSON; `str` for text; None for what is not described."""
+    or_text: bool = False
+    """Answers with plain text unless asked for the response as JSON."""
     also: int | None = None
     """Another status that carries the same response."""
     errors: tuple[int, ...] = ()
@@ -155,6 +157,21 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         errors=(404,),
     ),
     Endpoint(
+        "GET",
+        "/jobs/{id}/logs",
+        logs.get_logs,
+        "read",
+        "jobs",
+        "Read what a job wrote",
+        "stdout, stderr and log records of all its attempts, or of one; 1 MiB of each attempt is kept, and a line marks the "
+        "cut. `follow=1` sends what comes as it comes and ends with the job; it also waits for a job that has not started. "
+        "In JSON, go on `after` the last `position`.",
+        query=logs.LogsQuery,
+        response=logs.LogsView,
+        or_text=True,
+        errors=(404,),
+    ),
+    Endpoint(
         "POST",
         "/jobs/{id}/cancel",
         jobs.cancel,
@@ -248,7 +265,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "worker",
         "plain-HTTP workers",
         "Register a worker",
-        "Opens a session, which ends when it is silent for `heartbeat_timeout_sec`.",
+        "Opens a session, which ends when it is silent for `heartbeat_timeout_sec`. A web service names its `endpoint`, "
+        "which must be on the operator's list (`STOKER_ENDPOINTS`), and is sent each job; others lease.",
         body=HttpHello,
         status=201,
         response=HttpWelcome,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stoker.api.problems import CONTENT_TYPE as PROBLEM
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Header = tuple[bytes, bytes]
 
 JSON: Final = b"application/json"
+TEXT: Final = b"text/plain; charset=utf-8"
 TEXT_METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -51,6 +52,22 @@ class Response:
         self.body = body
         self.headers = headers
         self.content_type = content_type
+
+
+class Interrupted(Exception):
+    """Raised by the pieces of a stream that cannot be finished: the client must not take it for whole."""
+
+
+class Stream(Response):
+    """An answer whose body is sent piece by piece, as it comes. Its end may be far away; the client may leave before."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(
+        self, pieces: AsyncGenerator[bytes, None], headers: Sequence[Header] = (), content_type: bytes = TEXT
+    ) -> None:
+        super().__init__(200, b"", headers, content_type)
+        self.pieces = pieces
 
 
 def problem_response(problem: Problem, request_id: str) -> Response:

@@ -164,7 +164,7 @@ async def get_job(request: Request) -> Response:
     job = await service.wait(id, query.wait) if query.wait > 0 else await service.get(id)
     # A job that was never claimed has no attempts, and most that are asked for right after a submit are such.
     attempts = await service.attempts(id) if job.claim_id > 0 else []
-    return Response(200, render_job_with_attempts(job, attempts))
+    return Response(200, render_job_with_attempts(job, attempts, service.progress(job)))
 
 
 async def get_attempts(request: Request) -> Response:
@@ -177,13 +177,15 @@ async def get_attempts(request: Request) -> Response:
 async def list_jobs(request: Request) -> Response:
     parameters: JobsQuery = request.query
     query = job_query(parameters)
-    return Response(200, render_page(await request.context.service.page(query), query))
+    service = request.context.service
+    return Response(200, render_page(await service.page(query), query, service.progress))
 
 
 async def list_dead_letters(request: Request) -> Response:
     parameters: DeadLettersQuery = request.query
     query = job_query(parameters, dead_letters=True)
-    return Response(200, render_page(await request.context.service.page(query), query))
+    service = request.context.service
+    return Response(200, render_page(await service.page(query), query, service.progress))
 
 
 # --- changing ------------------------------------------------------------------------------------------

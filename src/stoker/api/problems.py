@@ -13,6 +13,7 @@ import msgspec
 
 from stoker.domain.errors import (
     Conflict,
+    EndpointNotListed,
     IdempotencyMismatch,
     NotFound,
     Overloaded,
@@ -38,6 +39,7 @@ class Kind(Enum):
     UNREADABLE = _Row("unreadable", 400, "The request cannot be read")
     UNAUTHORIZED = _Row("unauthorized", 401, "A token is needed")
     FORBIDDEN = _Row("forbidden", 403, "This caller is not allowed")
+    ENDPOINT_NOT_LISTED = _Row("endpoint-not-listed", 403, "The operator has not listed this endpoint")
     NOT_FOUND = _Row("not-found", 404, "There is no such thing")
     METHOD_NOT_ALLOWED = _Row("method-not-allowed", 405, "This path does not know that method")
     CONFLICT = _Row("conflict", 409, "The job's status does not fit the request")
@@ -136,6 +138,9 @@ def from_domain(error: StokerDomainError) -> Problem:
         case IdempotencyMismatch():
             field = FieldError("idempotency_key", detail)
             return Problem(Kind.IDEMPOTENCY_MISMATCH, detail, errors=[field])
+        case EndpointNotListed():
+            field = FieldError("endpoint", detail)
+            return Problem(Kind.ENDPOINT_NOT_LISTED, detail, errors=[field])
         case Overloaded():
             return Problem(Kind.UNAVAILABLE, detail, headers=[retry_after(error.retry_after_seconds)])
         case StoreUnavailable():

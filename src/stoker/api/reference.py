@@ -61,7 +61,7 @@ def _section(endpoint: Endpoint) -> str:
     parameters = msgspec.structs.fields(endpoint.query)
     if parameters:
         lines += ["", *map(_parameter, parameters)]
-    answer = _link(endpoint.response)
+    answer = ("text, or " if endpoint.or_text else "") + _link(endpoint.response)
     statuses = f"{endpoint.status}" + (f" or {endpoint.also}" if endpoint.also else "")
     refusals = ", ".join(map(str, problems_of(endpoint)))
     lines.append(f"\nAnswers {statuses}: {answer}. Problems: {refusals}.")
@@ -78,9 +78,15 @@ def _link(kind: Any) -> str:
 
 def _parameter(field: msgspec.structs.FieldInfo) -> str:
     schema = msgspec.json.schema(present_type(field.type))
-    default = "" if field.default is None else f", default {field.default:g}"
+    default = "" if field.default is None else f", default {_shown(field.default)}"
     text = schema.get("description", "Only jobs with this value.")
     return f"- `?{field.encode_name}=` {_words(schema)}{default}: {text}"
+
+
+def _shown(default: Any) -> str:
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    return f"{default:g}" if isinstance(default, (int, float)) else f"`{default}`"
 
 
 def _shapes(endpoints: Iterable[Endpoint]) -> Iterator[str]:

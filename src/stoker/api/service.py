@@ -8,6 +8,7 @@ from stoker.clock import Clock
 from stoker.domain.job import Job
 from stoker.settings import Settings
 from stoker.store.base import Accepted, Attempt, Count, JobFilter, JobQuery, Page, Session, Submission
+from stoker.store.logs import LogPage, Selection
 from stoker.wire.http import (
     HttpAssignment,
     HttpClaim,
@@ -27,6 +28,22 @@ class Submitted(Protocol):
 
     @property
     def warnings(self) -> Sequence[str]: ...
+
+
+class Progress(Protocol):
+    """How far a running job says it is."""
+
+    @property
+    def done(self) -> float: ...
+
+    @property
+    def total(self) -> float | None: ...
+
+    @property
+    def message(self) -> str | None: ...
+
+    @property
+    def percent(self) -> float | None: ...
 
 
 class WorkerSocket(Protocol):
@@ -69,6 +86,14 @@ class Service(Protocol):
         ...
 
     async def attempts(self, id: str) -> list[Attempt]: ...
+
+    def progress(self, job: Job) -> Progress | None:
+        """What the attempt that runs now said last; None for a job that does not run, or says nothing."""
+        ...
+
+    async def logs(self, which: Selection, after: int = 0, wait: float = 0.0) -> LogPage:
+        """Output after a position, waiting up to `wait` seconds for some. Raises NotFound, StoreUnavailable."""
+        ...
 
     async def page(self, query: JobQuery) -> Page: ...
 

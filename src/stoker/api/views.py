@@ -4,12 +4,13 @@ The structs are both what is encoded and what the OpenAPI document describes, so
 `result` and `error` are embedded as the bytes that were stored.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Final
 
 import msgspec
 
 from stoker.api.query import encode_cursor
+from stoker.api.service import Progress
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.clock import SECOND
 from stoker.domain.job import Job, Oversize, decode_map
@@ -42,6 +43,15 @@ class AttemptView(msgspec.Struct, frozen=True):
     retry_delay_sec: float | None
     cpu_seconds: float | None
     peak_memory_kb: int | None
+
+
+class ProgressView(msgspec.Struct, frozen=True):
+    """How far a running job says it is; `percent` is null while the total is unknown."""
+
+    done: float
+    total: float | None
+    message: str | None
+    percent: float | None
 
 
 class JobView(msgspec.Struct, frozen=True, gc=False):
@@ -80,6 +90,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     total_time_sec: float | None
     cpu_seconds: float | None
     peak_memory_kb: int | None
+    progress: ProgressView | None
     warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET
     attempts: list[AttemptView] | msgspec.UnsetType = msgspec.UNSET
 
@@ -190,6 +201,7 @@ def job_view(
     job: Job,
     warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET,
     attempts: list[AttemptView] | msgspec.UnsetType = msgspec.UNSET,
+    progress: Progress | None = None,
 ) -> JobView:
     """A job as it is shown. Positional, because this runs once per job and names would double its cost."""
     created_at = rfc3339(job.created_at)
@@ -228,6 +240,7 @@ def job_view(
         None if completed_at is None else _seconds_from(job.created_at, completed_at),
         None if job.cpu_us is None else job.cpu_us / SECOND,
         job.peak_memory_kb,
+        None if progress is None else progress_view(progress),
         warnings,
         attempts,
     )
@@ -237,18 +250,19 @@ def render_job(job: Job, warnings: Sequence[str] = ()) -> bytes:
     return encode(job_view(job, warnings or msgspec.UNSET))
 
 
-def render_job_with_attempts(job: Job, attempts: Iterable[Attempt]) -> bytes:
-    return encode(job_view(job, attempts=[attempt_view(attempt) for attempt in attempts]))
+def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Progress | None) -> bytes:
+    views = [attempt_view(attempt) for attempt in attempts]
+    return encode(job_view(job, attempts=views, progress=progress))
 
 
 def render_batch(jobs: Iterable[Job], warnings: Sequence[str]) -> bytes:
     return encode(BatchView([job_view(job) for job in jobs], warnings or msgspec.UNSET))
 
 
-def render_page(page: Page, query: JobQuery) -> bytes:
+def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], Progress | None]) -> bytes:
     return encode(
         JobsView(
-            [job_view(job) for job in page.jobs],
+            [job_view(job, progress=progress_of(job)) for job in page.jobs],
             page.total,
             query.limit,
             query.offset,
@@ -256,6 +270,10 @@ def render_page(page: Page, query: JobQuery) -> bytes:
             True if page.total_capped else msgspec.UNSET,
         )
     )
+
+
+def progress_view(progress: Progress) -> ProgressView:
+    return ProgressView(progress.done, progress.total, progress.message, progress.percent)
 
 
 def attempt_view(attempt: Attempt) -> AttemptView:

@@ -10,6 +10,9 @@ class JobWaiters:
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def finished(self, ids: Iterable[str]) -> None:
         if not self._waiting:
             return

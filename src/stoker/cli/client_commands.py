@@ -171,7 +171,7 @@ def job(
 def _print_job(document: dict[str, Any]) -> None:
     error = document.get("error")
     facts = {name: value for name, value in document.items() if name not in {"attempts", "error"}}
-    output.print_facts({**facts, "error": _one_line(error)})
+    output.print_facts({**facts, "error": one_line(error)})
     if error and error.get("traceback"):
         print()
         for line in error["traceback"].splitlines():
@@ -188,21 +188,21 @@ def _print_job(document: dict[str, Any]) -> None:
                     attempt.get("worker_id"),
                     attempt.get("started_at"),
                     attempt.get("finished_at"),
-                    _seconds(attempt.get("retry_delay_sec")),
-                    _one_line(attempt.get("error")),
+                    seconds(attempt.get("retry_delay_sec")),
+                    one_line(attempt.get("error")),
                 )
                 for attempt in attempts
             ],
         )
 
 
-def _one_line(error: dict[str, Any] | None) -> str | None:
+def one_line(error: dict[str, Any] | None) -> str | None:
     if error is None:
         return None
     return ": ".join(str(error[part]) for part in ("type", "message") if error.get(part))
 
 
-def _seconds(value: float | None) -> str | None:
+def seconds(value: float | None) -> str | None:
     return None if value is None else f"{value:.1f}s"
 
 
@@ -365,7 +365,7 @@ def dlq_list(
                 job.get("queue"),
                 job.get("attempt"),
                 output.age(job.get("completed_at")),
-                _one_line(job.get("error")),
+                one_line(job.get("error")),
             )
             for job in page["jobs"]
         ],

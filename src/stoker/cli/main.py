@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 import stoker
-from stoker.cli import client_commands, output, run_commands
+from stoker.cli import client_commands, log_commands, output, run_commands
 from stoker.cli.exits import MEANINGS, Exit, exit_for
 from stoker.cli.options import Json, Token, Url
 from stoker.client.errors import StokerError
@@ -56,6 +56,8 @@ for _command in (
     client_commands.submit,
     client_commands.job,
     client_commands.jobs,
+    log_commands.logs,
+    log_commands.attempts,
     client_commands.cancel,
     client_commands.retry,
 ):

@@ -38,6 +38,11 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
+def print_json_line(value: Any) -> None:
+    """One of many values for programs, on a line of its own."""
+    print(json.dumps(value))
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table for people."""
     from rich.box import SIMPLE_HEAD
@@ -78,6 +83,11 @@ def plain(value: object) -> str:
     if isinstance(value, (dict, list)):
         return json.dumps(value)
     return "".join(char if char.isprintable() else _escaped(char) for char in str(value))
+
+
+def plain_lines(text: str) -> str:
+    """Text as harmless lines: only new lines and tabs do what they say."""
+    return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
 
 
 def _escaped(char: str) -> str:

@@ -21,6 +21,7 @@ from stoker.clock import SystemClock
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import StoreUnavailable
 from stoker.settings import Settings
+from stoker.store.sqlite.logs import SqliteLogs, logs_path
 from stoker.store.sqlite.store import SqliteStore
 from stoker.wire.frames import MAX_FRAME_BYTES
 
@@ -91,7 +92,13 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
     except StoreUnavailable as error:
         listener.close()
         raise CannotStart(str(error)) from error
-    coordinator = Coordinator(settings, store, SystemClock(), job_log, version=__version__)
+    try:
+        output = SqliteLogs.open(logs_path(settings.database_path))
+    except StoreUnavailable as error:
+        listener.close()
+        await store.close()
+        raise CannotStart(str(error)) from error
+    coordinator = Coordinator(settings, store, SystemClock(), job_log, output, version=__version__)
     server = Server(_config(coordinator))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
@@ -108,6 +115,7 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
         server.should_exit = True
         await coordinator.stop()
         await serving
+        await output.close()
         await store.close()
         log.info("coordinator_stopped")
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from stoker.client.requests import (
     AttemptInfo,
+    AttemptsInfo,
     JobError,
     JobInfo,
+    LogEntry,
+    LogsInfo,
+    ProgressInfo,
     Request,
+    get,
     get_job,
+    get_logs,
     job_path,
     post,
     result_of,
@@ -19,7 +26,7 @@ from stoker.client.requests import (
 if TYPE_CHECKING:
     from stoker.client.transport import Transport
 
-__all__ = ["AttemptInfo", "JobError", "JobHandle", "JobInfo"]
+__all__ = ["AttemptInfo", "JobError", "JobHandle", "JobInfo", "LogEntry", "ProgressInfo"]
 
 
 class JobHandle:
@@ -79,6 +86,42 @@ class JobHandle:
     async def cancel_async(self) -> JobInfo:
         """Cancel, like `cancel`."""
         return self._seen(await self._transport.send_async(self._cancel()))
+
+    def attempts(self) -> list[AttemptInfo]:
+        """Every attempt at the job, oldest first, the one under way included."""
+        answer: AttemptsInfo = self._transport.send(self._attempts())
+        return answer.attempts
+
+    async def attempts_async(self) -> list[AttemptInfo]:
+        """Every attempt at the job, like `attempts`."""
+        answer: AttemptsInfo = await self._transport.send_async(self._attempts())
+        return answer.attempts
+
+    def logs(
+        self, follow: bool = False, *, attempt: int | None = None, tail: int | None = None
+    ) -> Iterator[LogEntry]:
+        """What the job wrote so far, oldest first: all of it, that of one attempt, or the last `tail` lines.
+
+        With `follow` it goes on with what comes, and ends when the job does: `for entry in job.logs(follow=True):
+        print(entry.text, end="")`. It survives a restart of the coordinator.
+        """
+        page: LogsInfo | None = None
+        while request := get_logs(self.id, page, follow=follow, attempt=attempt, tail=tail):
+            page = self._transport.send(request)
+            yield from page.entries
+
+    async def logs_async(
+        self, follow: bool = False, *, attempt: int | None = None, tail: int | None = None
+    ) -> AsyncIterator[LogEntry]:
+        """What the job wrote, like `logs`: `async for entry in job.logs_async(follow=True)`."""
+        page: LogsInfo | None = None
+        while request := get_logs(self.id, page, follow=follow, attempt=attempt, tail=tail):
+            page = await self._transport.send_async(request)
+            for entry in page.entries:
+                yield entry
+
+    def _attempts(self) -> Request:
+        return get(job_path(self.id, "attempts"), AttemptsInfo)
 
     def _cancel(self) -> Request:
         # Cancelling twice is cancelling once.

@@ -75,6 +75,39 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None = None
     error: JobError | None = None
     retry_delay_sec: float | None = None
+    charged: bool | None = None
+    cpu_seconds: float | None = None
+    peak_memory_kb: int | None = None
+
+
+class ProgressInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a running job says it is. `percent` is None while the total is unknown."""
+
+    done: float
+    total: float | None = None
+    message: str | None = None
+    percent: float | None = None
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that an attempt wrote at once: to `stdout` or `stderr`, as `log` records, or, from `stoker`, a line that
+    says what is missing."""
+
+    text: str
+    stream: str = "stdout"
+    attempt: int | None = None
+    claim_id: int | None = None
+    time: datetime | None = None
+
+
+class LogsInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of what a job wrote. The next one begins after `position`."""
+
+    entries: list[LogEntry]
+    position: int
+    more: bool = False
+    ended: bool = False
+    cut: bool = False
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,12 +132,17 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     completed_at: datetime | None = None
     attempts: list[AttemptInfo] = []
+    progress: ProgressInfo | None = None
     warnings: list[str] = []
 
     @property
     def is_final(self) -> bool:
         """Whether the job has ended; only a replay can change it now."""
         return self.status in FINAL
+
+
+class AttemptsInfo(msgspec.Struct, frozen=True):
+    attempts: list[AttemptInfo]
 
 
 class _Jobs(msgspec.Struct, frozen=True):
@@ -268,6 +306,25 @@ def _batches(encoded: Iterable[bytes]) -> Iterator[list[bytes]]:
         size += len(job) + 1
     if batch:
         yield batch
+
+
+def get_logs(
+    job_id: str, last: LogsInfo | None, *, follow: bool, attempt: int | None, tail: int | None
+) -> Request | None:
+    """The request for the page of output after `last`; None when that was the end."""
+    if last is not None and (last.ended or not (follow or last.more)):
+        return None
+    wait = WAIT_MAX_SECONDS if follow and last is not None and not last.more else 0.0
+    request = get(
+        job_path(job_id, "logs"),
+        LogsInfo,
+        format="json",
+        attempt=attempt,
+        tail=tail if last is None else None,
+        after=None if last is None else last.position,
+        wait=wait or None,
+    )
+    return msgspec.structs.replace(request, wait_seconds=wait)
 
 
 def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:

@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession, compare
 from stoker.domain.errors import StoreUnavailable
@@ -44,6 +45,7 @@ class Connection:
         store: Store,
         sessions: Sessions,
         sink: ReportSink,
+        output: OutputDesk,
         heartbeat_timeout_sec: float,
         max_result_bytes: int,
     ) -> None:
@@ -51,6 +53,7 @@ class Connection:
         self._store = store
         self._sessions = sessions
         self._sink = sink
+        self._output = output
         self._timeout_sec = heartbeat_timeout_sec
         self._max_result_bytes = max_result_bytes
         self._text = False
@@ -165,6 +168,10 @@ class Connection:
                 self._spawn(self._heartbeat(session, frame))
             elif isinstance(frame, frames.Started):
                 self._spawn(self._sink.started(session, frame.starts))
+            elif isinstance(frame, frames.Output):
+                self._output.take(session, frame.chunks)
+            elif isinstance(frame, frames.Progress):
+                self._output.note(session, frame.notes)
             elif isinstance(frame, frames.Goodbye):
                 await self._goodbye(session)
                 return

@@ -17,6 +17,7 @@ from stoker.coordinator.connection import Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.http_workers import HttpWorkers
 from stoker.coordinator.metrics import Metrics
+from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions
@@ -43,6 +44,7 @@ from stoker.store.base import (
     Store,
     Submission,
 )
+from stoker.store.logs import LogPage, Logs, Selection
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 from stoker.wire.http import (
@@ -73,6 +75,7 @@ class Coordinator:
         store: Store,
         clock: Clock,
         job_log: JobLog,
+        logs: Logs,
         *,
         version: str = "0",
         new_id: NewId = new_id,
@@ -85,6 +88,7 @@ class Coordinator:
         self._sessions = Sessions()
         self._run_times = RunTimes()
         self._waiters = JobWaiters()
+        self._output = OutputDesk(store, logs, self._sessions)
         self._metrics = Metrics(version)
         self._started = clock.monotonic()
         self._closing = False
@@ -109,15 +113,19 @@ class Coordinator:
             self._sink,
             heartbeat_timeout_sec=settings.worker_heartbeat_timeout_sec,
             new_id=new_id,
+            endpoints=settings.endpoints,
+            max_result_bytes=settings.max_result_bytes,
         )
+        retention = Retention(
+            int(settings.retention_completed_sec * SECOND), int(settings.retention_failed_sec * SECOND)
+        )
+        self._keeper = LogKeeper(store, logs, spared_us=min(retention.completed_us, retention.failed_us))
         self._upkeep = Upkeep(
             store,
             clock,
             heartbeat_timeout_sec=settings.worker_heartbeat_timeout_sec,
             policy=policy,
-            retention=Retention(
-                int(settings.retention_completed_sec * SECOND), int(settings.retention_failed_sec * SECOND)
-            ),
+            retention=retention,
             wake=self._dispatch.wake,
             expired=self._on_expired,
         )
@@ -129,6 +137,7 @@ class Coordinator:
         self._tasks = [
             asyncio.create_task(self._dispatch.run(), name="stoker-dispatch"),
             asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
+            asyncio.create_task(self._keeper.run(), name="stoker-log-keeper"),
         ]
         for task in self._tasks:
             task.add_done_callback(_complain)
@@ -137,9 +146,11 @@ class Coordinator:
         """Stop handing out work and let go of everybody who waits; the store is closed by its owner."""
         self._closing = True
         self._waiters.finished_all()
+        self._output.ended_all()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._http.close()
 
     # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -185,6 +196,22 @@ class Coordinator:
     async def attempts(self, id: str) -> list[Attempt]:
         return await self._store.attempts(id)
 
+    def progress(self, job: Job) -> Progress | None:
+        return self._output.progress(job)
+
+    async def logs(self, which: Selection, after: int = 0, wait: float = 0.0) -> LogPage:
+        """Output after a position; when there is none yet, waits up to `wait` seconds for some, or for the end."""
+        with self._output.watch(which.job_id) as news:
+            page = await self._output.read(await self.get(which.job_id), which, after)
+            if wait and not page.entries and not page.ended and not self._closing:
+                try:
+                    async with asyncio.timeout(wait):
+                        await news.wait()
+                except TimeoutError:
+                    pass
+                page = await self._output.read(await self.get(which.job_id), which, after)
+        return msgspec.structs.replace(page, closing=True) if self._closing else page
+
     async def page(self, query: JobQuery) -> Page:
         return await self._store.page(query)
 
@@ -198,6 +225,7 @@ class Coordinator:
             self._tell_to_cancel(job)
         else:
             self._waiters.finished([id])
+            self._output.ended([id])
         log.info("job_cancelled" if job.status == "cancelled" else "job_cancel_requested", job_id=id)
         return job
 
@@ -271,6 +299,7 @@ class Coordinator:
             store=self._store,
             sessions=self._sessions,
             sink=self._sink,
+            output=self._output,
             heartbeat_timeout_sec=self.settings.worker_heartbeat_timeout_sec,
             max_result_bytes=self.settings.max_result_bytes,
         )
@@ -339,6 +368,7 @@ class Coordinator:
     def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         self._metrics.on_ended(ended)
         self._waiters.finished(finish.claim.id for finish, status in ended if status in FINAL)
+        self._output.ended(finish.claim.id for finish, status in ended if status is not None)
         if any(status == "scheduled" for _, status in ended):
             self._upkeep.nudge()
         self._log_ended(ended)
@@ -357,6 +387,7 @@ class Coordinator:
                 "job_lease_expired", job_id=lost.claim.id, worker_id=lost.claim.session_id, status=lost.status
             )
         self._waiters.finished(lost.claim.id for lost in expired.losses if lost.status in FINAL)
+        self._output.ended(lost.claim.id for lost in expired.losses)
 
     def _log_submitted(self, accepted: Sequence[Accepted]) -> None:
         if self._log.enabled:

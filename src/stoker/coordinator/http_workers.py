@@ -1,19 +1,22 @@
 """Workers that speak plain HTTP: the same session, lease and fence, asked for in four kinds of request.
 
 Such a worker pulls: it says how many jobs it wants and waits. Behind it stands a `WorkerSession` like any other, whose
-frames are collected here until the worker asks.
+frames are collected here until the worker asks. One that registers an endpoint does not ask: its jobs are sent to it
+(`push_workers.py`), and the rest is the same.
 """
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from stoker import worker_endpoints
 from stoker.clock import SECOND
 from stoker.coordinator.connection import LEASE_INTERVALS
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession, compare
-from stoker.domain.errors import NotFound
+from stoker.domain.errors import Conflict, EndpointNotListed, NotFound
 from stoker.domain.retry import Kind, problem
 from stoker.ids import NewId
 from stoker.store.base import Renewal, Session, Store
@@ -29,6 +32,9 @@ from stoker.wire.http import (
     HttpReport,
     HttpWelcome,
 )
+
+if TYPE_CHECKING:
+    from stoker.coordinator.push_workers import Line, PushWorkers
 
 
 class Mailbox:
@@ -72,13 +78,18 @@ class HttpWorkers:
         *,
         heartbeat_timeout_sec: float,
         new_id: NewId,
+        endpoints: Sequence[str] = (),
+        max_result_bytes: int = 1024 * 1024,
     ) -> None:
         self._store = store
         self._sessions = sessions
         self._sink = sink
         self._timeout_sec = heartbeat_timeout_sec
         self._new_id = new_id
+        self._endpoints = endpoints
+        self._max_result_bytes = max_result_bytes
         self._mail: dict[str, Mailbox] = {}
+        self._push: PushWorkers | None = None
 
     async def register(self, hello: HttpHello) -> HttpWelcome:
         now = self._store.now_us()
@@ -94,7 +105,7 @@ class HttpWorkers:
             now,
             now,
             0,
-            hello.endpoint,
+            None if hello.endpoint is None else self._listed(hello.endpoint),
         )
         await self._store.open_session(row)
         self._connect(row)
@@ -103,24 +114,35 @@ class HttpWorkers:
 
     async def lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
         session, mail = await self._session(worker_id)
+        if self._line(worker_id) is not None:
+            raise Conflict(
+                f"worker {worker_id} has an endpoint: its jobs are sent there and cannot be leased"
+            )
         await self._renew(session)
         session.wanted = min(max_jobs, session.threads)
         if not mail.jobs:
             mail.arrived.clear()
             self._sink.wake()
+            await self._wait_for_jobs(session, mail, wait)
+        session.wanted = 0
+        return [assignment_of(job) for job in mail.take_jobs()]
+
+    async def _wait_for_jobs(self, session: WorkerSession, mail: Mailbox, seconds: float) -> None:
+        """A worker that waits is alive, and one that does one thing at a time has no other way to say so."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        while not mail.arrived.is_set() and (left := deadline - loop.time()) > 0:
             try:
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout(min(left, self._timeout_sec / LEASE_INTERVALS)):
                     await mail.arrived.wait()
             except TimeoutError:
-                pass
-        session.wanted = 0
-        return [_assignment(job) for job in mail.take_jobs()]
+                await self._renew(session)
 
     async def heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
         session, mail = await self._session(worker_id)
         refs = [ClaimRef(claim.id, claim.claim_id) for claim in held]
         waiting = {job.id for job in mail.jobs}
-        missing, foreign = compare(session, refs, self._store.now_us())
+        missing, foreign = compare(session, self._known(session, refs), self._store.now_us())
         await self._renew(session)
         mail.revoked += foreign
         lost = [claim for claim in missing if claim.id not in waiting]
@@ -130,7 +152,10 @@ class HttpWorkers:
 
     async def report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt:
         session, _ = await self._session(worker_id)
-        frames_ = [_report(report) for report in reports]
+        frames_ = [report_of(report) for report in reports]
+        line = self._line(worker_id)
+        if line is not None:
+            line.landed([ClaimRef(report.id, report.claim_id) for report in reports])
         stale = {
             (ref.id, ref.claim_id)
             for ref in await self._sink.take(session, frames_, self._sink.release(session, frames_))
@@ -140,11 +165,38 @@ class HttpWorkers:
 
     def forget(self, session_id: str) -> None:
         self._mail.pop(session_id, None)
+        if self._push is not None:
+            self._push.forget(session_id)
+
+    async def close(self) -> None:
+        """Hand back what is being sent to endpoints."""
+        if self._push is not None:
+            await self._push.close()
+
+    def _listed(self, endpoint: str) -> str:
+        """The endpoint as it will be dialled. Raises `EndpointNotListed`."""
+        found = worker_endpoints.find_listed(endpoint, self._endpoints)
+        if found is None:
+            raise EndpointNotListed(endpoint)
+        return str(found)
+
+    def _line(self, worker_id: str) -> "Line | None":
+        return None if self._push is None else self._push.line(worker_id)
+
+    def _known(self, session: WorkerSession, refs: list[ClaimRef]) -> list[ClaimRef]:
+        """The claims that are where they should be: those that the worker names, and those sent to its endpoint."""
+        line = self._line(session.id)
+        if line is None:
+            return refs
+        held = ((ref, session.held.get(ref.id)) for ref in refs)
+        named = [h.claim for ref, h in held if h is not None and h.claim.claim_id == ref.claim_id]
+        line.adopt(named, self._store.now_us())
+        return [*refs, *line.flying()]
 
     async def _session(self, worker_id: str) -> tuple[WorkerSession, Mailbox]:
-        session, mail = self._sessions.get(worker_id), self._mail.get(worker_id)
-        if session is not None and mail is not None:
-            return session, mail
+        connected = self._connected(worker_id)
+        if connected is not None:
+            return connected
         rows = [row for row in await self._store.sessions() if row.id == worker_id]
         if not rows or rows[0].status not in ("live", "draining"):
             raise NotFound(f"there is no live worker {worker_id}; register again with POST /workers")
@@ -152,14 +204,23 @@ class HttpWorkers:
 
     async def _resume(self, row: Session) -> tuple[WorkerSession, Mailbox]:
         """A worker that registered with an earlier life of this coordinator, or with another one."""
+        held = await self._store.held(row.id)
+        connected = self._connected(row.id)
+        if connected is not None:  # another request of this worker was quicker
+            return connected
         session, mail = self._connect(row)
-        for claim in await self._store.held(row.id):
+        for claim in held:
             session.hold(claim)
             if claim.cancel_requested:
                 mail.cancel.append(ClaimRef(claim.id, claim.claim_id))
         return session, mail
 
+    def _connected(self, worker_id: str) -> tuple[WorkerSession, Mailbox] | None:
+        session, mail = self._sessions.get(worker_id), self._mail.get(worker_id)
+        return None if session is None or mail is None else (session, mail)
+
     def _connect(self, row: Session) -> tuple[WorkerSession, Mailbox]:
+        endpoint = None if row.endpoint is None else self._listed(row.endpoint)
         mail = self._mail[row.id] = Mailbox()
         mail.drain = row.status == "draining"
         hello = frames.Hello(
@@ -172,9 +233,21 @@ class HttpWorkers:
             row.labels,
             draining=mail.drain,
         )
-        session = WorkerSession(hello, mail.put, pull=True)
+        session = (
+            WorkerSession(hello, mail.put, pull=True)
+            if endpoint is None
+            else self._pushing().connect(hello, endpoint, mail)
+        )
         self._sessions.add(session)
         return session, mail
+
+    def _pushing(self) -> "PushWorkers":
+        """Made when the first endpoint registers: most coordinators never dial anybody."""
+        if self._push is None:
+            from stoker.coordinator.push_workers import PushWorkers
+
+            self._push = PushWorkers(self._sink, max_result_bytes=self._max_result_bytes)
+        return self._push
 
     async def _renew(self, session: WorkerSession) -> None:
         (alive,) = await self._store.renew([Renewal(session.id, session.threads_used)])
@@ -186,7 +259,7 @@ class HttpWorkers:
             )
 
 
-def _assignment(job: Assignment) -> HttpAssignment:
+def assignment_of(job: Assignment) -> HttpAssignment:
     return HttpAssignment(
         job.id,
         job.claim_id,
@@ -202,7 +275,7 @@ def _assignment(job: Assignment) -> HttpAssignment:
     )
 
 
-def _report(report: HttpReport) -> Report:
+def report_of(report: HttpReport) -> Report:
     kind: Kind = "error" if report.outcome == "failed" else report.outcome
     if kind == "error" and report.error is not None and not report.error.retryable:
         kind = "invalid"

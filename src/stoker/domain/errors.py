@@ -5,6 +5,7 @@ StokerDomainError
 ├── Conflict             the job is in a status that the request does not fit
 │   └── StaleClaim       a later claim owns the job now: discard this result
 ├── IdempotencyMismatch  the key was used before with another body
+├── EndpointNotListed    a worker wants to be dialled at an address that the operator has not listed
 ├── StoreUnavailable     the store did not commit; nothing was changed, try again
 └── Overloaded           too much is waiting to be committed; try again later
 """
@@ -32,6 +33,14 @@ class IdempotencyMismatch(StokerDomainError):
             f"idempotency key {key!r} was already used with a different request; use a new key for a new job"
         )
         self.key = key
+
+
+class EndpointNotListed(StokerDomainError):
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(
+            f"the endpoint {endpoint} is not on the list of those that may be dialled; the operator adds it, or the "
+            "beginning of it, to STOKER_ENDPOINTS and restarts the coordinator"
+        )
 
 
 class StoreUnavailable(StokerDomainError):

@@ -1,58 +1,34 @@
-"""The job types that every worker knows, in Python."""
+"""The job types that every worker knows, in Python. docs/reference/job-types.md describes each of them.
 
-import time
-from typing import Any
+A type takes its payload and gives its result as JSON bytes. It fails by raising; `error_type` and `retryable` of the
+exception's class say what that means for the job.
+"""
 
-import msgspec
+from collections.abc import Callable
+from typing import Final
 
-from stoker.context import current_job
+from stoker.executors.builtins import basic, load, numbers, text
+from stoker.executors.builtins.payload import Refused
 
-
-class Refused(ValueError):
-    """The payload cannot be used; no retry will change that."""
-
-    error_type = "invalid_payload"
-    retryable = False
+__all__ = ["BUILTINS", "Refused"]
 
 
-def echo(payload: bytes) -> bytes:
-    """Gives the payload back, byte for byte."""
-    return payload
+def _resize_image(payload: bytes) -> bytes:
+    from stoker.executors.builtins.image import resize_image  # with it comes Pillow, which few jobs need
+
+    return resize_image(payload)
 
 
-class _Sleep(msgspec.Struct, forbid_unknown_fields=True):
-    seconds: float = 1.0
-
-
-def sleep(payload: bytes) -> bytes:
-    """Sleeps for `seconds` and says so."""
-    wanted = _read(payload, _Sleep).seconds
-    if not 0 <= wanted <= 86_400 * 30:
-        raise Refused("seconds must be between 0 and 2592000")
-    time.sleep(wanted)
-    return msgspec.json.encode({"slept": wanted})
-
-
-class _Fail(msgspec.Struct, forbid_unknown_fields=True):
-    times: int | None = None
-    message: str = "this job fails on purpose"
-
-
-def fail(payload: bytes) -> bytes:
-    """Fails `times` times, counted over all attempts and replays, then succeeds; without `times`, always fails."""
-    wanted = _read(payload, _Fail)
-    claim = current_job().claim_id
-    if wanted.times is None or claim <= wanted.times:
-        raise RuntimeError(wanted.message)
-    return msgspec.json.encode({"failed": wanted.times})
-
-
-BUILTINS: dict[str, Any] = {"echo": echo, "sleep": sleep, "fail": fail}
-
-
-def _read(payload: bytes, type: type[Any]) -> Any:
-    """The payload as `type`; a missing or null payload means all defaults."""
-    try:
-        return type() if payload == b"null" else msgspec.json.decode(payload, type=type)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Refused(f"unusable payload: {error}") from None
+BUILTINS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "add_numbers": numbers.add_numbers,
+    "cpu_intensive": load.cpu_intensive,
+    "echo": basic.echo,
+    "fail": basic.fail,
+    "io_intensive": load.io_intensive,
+    "large_array_sum": numbers.large_array_sum,
+    "mixed_workload": load.mixed_workload,
+    "network_task": load.network_task,
+    "resize_image": _resize_image,
+    "reverse_string": text.reverse_string,
+    "sleep": basic.sleep,
+}

@@ -22,6 +22,8 @@ PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
 MAX_ASSIGN_FRAME_BYTES: Final = 8 * 1024 * 1024
 """What a worker must be able to take: one assignment with the largest payload fits."""
+MAX_OUTPUT_BYTES: Final = 1024 * 1024
+"""What is kept of the output of one attempt; a worker need not send more, only how much more there was."""
 
 
 Stream = Literal["stdout", "stderr", "log"]

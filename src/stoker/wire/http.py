@@ -24,7 +24,8 @@ HttpOutcome = Literal["completed", "failed", "cancelled", "handed_back"]
 
 
 class HttpHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /workers`: who the worker is and what it can run. No `queues` means all of them."""
+    """`POST /workers`: who the worker is and what it can run. No `queues` means all of them. A web service gives its
+    `endpoint`, to which each job is sent, and leases nothing."""
 
     name: Annotated[Label, msgspec.Meta(min_length=1)]
     threads: Threads
@@ -66,7 +67,8 @@ class HttpAssignment(msgspec.Struct, frozen=True):
 
 
 class HttpHeartbeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /workers/{id}/heartbeat`: alive, and holding these claims."""
+    """`POST /workers/{id}/heartbeat`: alive, and holding these claims. A worker with an endpoint need only name what it
+    answered with 202."""
 
     held: Annotated[list[HttpClaim], msgspec.Meta(max_length=MAX_HELD)] = []
 
@@ -99,6 +101,13 @@ class HttpReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: HttpError | None = None
     run_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+class HttpAnswer(msgspec.Struct, frozen=True):
+    """What a worker that is a web service answers to a job: `result`, or `error`."""
+
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: HttpError | None = None
 
 
 class HttpReports(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,0 +1,52 @@
+#include "posix.h"
+
+#include <cerrno>
+#include <ctime>
+#include <unistd.h>
+
+namespace stoker {
+
+Descriptor::~Descriptor() {
+  if (open()) ::close(fd_);
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  if (this == &other) return *this;
+  if (open()) ::close(fd_);
+  fd_ = other.fd_;
+  other.fd_ = -1;
+  return *this;
+}
+
+bool write_all(int fd, std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t written = ::write(fd, data.data(), data.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return false;
+    }
+    data.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
+
+std::ptrdiff_t read_some(int fd, char* to, std::size_t size) {
+  while (true) {
+    const ssize_t got = ::read(fd, to, size);
+    if (got >= 0 || errno != EINTR) return got;
+  }
+}
+
+double monotonic_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+std::uint64_t cpu_microseconds() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000 + static_cast<std::uint64_t>(used.tv_nsec) / 1'000;
+}
+
+}  // namespace stoker

@@ -1,0 +1,456 @@
+"""Workers that are web services: the coordinator dials them, one request for each job.
+
+The session, its lease and its fence are those of any other worker; only the way in and out differs. A job that dispatch
+assigns to such a session becomes a *flight*: a POST to the endpoint, whose answer is the report. An answer 202 means
+"later": the flight goes on without a connection, until the worker reports the job itself, under the same claim.
+
+Whoever takes a flight off the line is the one who reports it, and that happens without an await in between: its own task
+when the answer is there or the time is up, the canceller, or the worker's later report. So each claim is reported once
+here; the store's fence stands behind that.
+
+- Silence: the worker must send heartbeats. When it is given up its flights are broken off, and whatever it still says
+  about them is refused.
+- A dead endpoint: a connection that cannot be made, 429 and 503 fail the attempt (`dispatch_failed`, retried with
+  backoff). The worker then rests, longer each time, and is tried with single jobs until one gets through: a service that
+  restarts must not burn the attempts of everything that is queued.
+- Restart of the coordinator: its flights end with it. An orderly stop hands them back, uncharged; after a crash the
+  worker's next heartbeat resumes the session, and what it does not name as held goes back, uncharged too. What it does
+  name (jobs answered with 202) goes on.
+
+Only addresses on the operator's list come here (`HttpWorkers` sees to it). No redirect is followed, no proxy, netrc file or
+cookie is used, nothing is decompressed, and an answer is read no further than a result may be long.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, Final
+
+import httpx
+import msgspec
+import structlog
+
+from stoker.clock import SECOND
+from stoker.coordinator.http_workers import Mailbox, assignment_of, report_of
+from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.sessions import Send, WorkerSession
+from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import NULL
+from stoker.domain.placement import WorkerView
+from stoker.domain.retry import Claim, Kind, problem
+from stoker.wire import frames
+from stoker.wire.frames import Assignment, ClaimRef, Frame, Report, StartNote
+from stoker.wire.http import HttpAnswer, HttpReport
+
+CONNECT_SECONDS: Final = 5.0
+MAX_CONNECTIONS: Final = 1_000
+KEEPALIVE_SECONDS: Final = 2.0
+"""Shorter than the patience of common servers, so that a connection is rarely closed while a job is being sent on it."""
+ANSWER_MARGIN_BYTES: Final = 256 * 1024
+"""What an answer may have beside the largest result: its frame, or an error with its traceback."""
+STARTED_SECONDS: Final = 0.1
+"""A flight that lasts this long is worth saying that it started."""
+REST_MAX_SECONDS: Final = 30.0
+STORE_RETRY_SECONDS: Final = 0.5
+CLOSE_SECONDS: Final = 3.0
+EXCERPT_CHARS: Final = 200
+
+OK: Final = 200
+LATER: Final = 202
+BUSY: Final = frozenset({429, 503})
+
+_ANSWER: Final = msgspec.json.Decoder(HttpAnswer)
+
+log = structlog.get_logger()
+Work = Callable[[], Awaitable[Report | None]]
+
+
+# ── what an answer means (pure) ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the endpoint said. `body` is None when it was longer than is read."""
+
+    status: int
+    body: bytes | None
+
+
+def read_answer(ref: ClaimRef, answer: Answer) -> Report | None:
+    """How the attempt ended, by this answer; None when the worker will report later."""
+    status, body = answer.status, answer.body
+    if status == LATER:
+        return None
+    if status in BUSY:
+        return failure(ref, "dispatch_failed", f"the endpoint answered {status}: it takes no jobs now")
+    if body is None:
+        return _too_long(ref, status)
+    if 300 <= status < 400:
+        return failure(ref, "bad_answer", f"the endpoint answered {status}; redirects are not followed")
+    try:
+        said = _ANSWER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _bad(ref, answer, str(error))
+    return _understood(ref, answer, said)
+
+
+def _understood(ref: ClaimRef, answer: Answer, said: HttpAnswer) -> Report:
+    result = said.result
+    if said.error is not None:
+        if isinstance(result, msgspec.Raw) and bytes(result) != NULL:
+            return _bad(ref, answer, "it has both a result and an error")
+        if answer.status == OK or answer.status >= 400:
+            return report_of(HttpReport(ref.id, ref.claim_id, "failed", error=said.error))
+    elif isinstance(result, msgspec.Raw) and answer.status == OK:
+        return report_of(HttpReport(ref.id, ref.claim_id, "completed", result))
+    return _bad(ref, answer, 'expected 200 with {"result": …}, an {"error": {"type", "message"}}, or 202')
+
+
+def _bad(ref: ClaimRef, answer: Answer, why: str) -> Report:
+    excerpt = (answer.body or b"")[: 4 * EXCERPT_CHARS].decode("utf-8", "replace")[:EXCERPT_CHARS]
+    return failure(ref, "bad_answer", f"the endpoint answered {answer.status}, unusably: {why}", body=excerpt)
+
+
+def _too_long(ref: ClaimRef, status: int) -> Report:
+    if status != OK:
+        return failure(ref, "bad_answer", f"the endpoint answered {status} with more than an error may have")
+    message = "the answer is longer than a result may be; store it elsewhere and return a reference"
+    return Report(ref.id, ref.claim_id, "invalid", error=problem("result_too_large", message))
+
+
+def failure(ref: ClaimRef, type: str, message: str, kind: Kind = "error", **more: object) -> Report:
+    return Report(ref.id, ref.claim_id, kind, error=problem(type, message, **more))
+
+
+def rest_seconds(failures: int) -> float:
+    """How long a worker rests after so many dispatch failures in a row."""
+    return min(REST_MAX_SECONDS, 2.0 ** min(failures - 1, 10))
+
+
+# ── dialling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Unreachable(Exception):
+    """The job never got to the endpoint."""
+
+
+class Broken(Exception):
+    """The connection ended before there was a whole answer; `type` says what to call it."""
+
+    def __init__(self, type: str, message: str) -> None:
+        super().__init__(message)
+        self.type = type
+
+
+class Dialer:
+    """One HTTP client for all endpoints."""
+
+    def __init__(self, max_answer_bytes: int) -> None:
+        self._max_answer_bytes = max_answer_bytes
+        self._client = httpx.AsyncClient(
+            verify=ssl.create_default_context(),
+            trust_env=False,
+            follow_redirects=False,
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(
+                max_connections=MAX_CONNECTIONS,
+                max_keepalive_connections=MAX_CONNECTIONS // 10,
+                keepalive_expiry=KEEPALIVE_SECONDS,
+            ),
+            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "stoker"},
+        )
+
+    async def post(self, endpoint: str, job: Assignment) -> Answer:
+        """Send a job and read the answer. Raises `Unreachable` or `Broken`."""
+        headers = {"Content-Type": "application/json", "Idempotency-Key": f"{job.id}:{job.claim_id}"}
+        body = msgspec.json.encode(assignment_of(job))
+        try:
+            async with self._client.stream("POST", endpoint, content=body, headers=headers) as response:
+                return Answer(response.status_code, await self._read(response))
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise Unreachable(str(error) or type(error).__name__) from error
+        except httpx.RemoteProtocolError as error:
+            raise Broken("bad_answer", f"the answer is not HTTP, or was cut off: {error}") from error
+        except httpx.TransportError as error:
+            raise Broken("connection_lost", str(error) or type(error).__name__) from error
+
+    async def _read(self, response: httpx.Response) -> bytes | None:
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in response.aiter_raw():
+            size += len(chunk)
+            if size > self._max_answer_bytes:
+                return None
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+# ── one worker ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Flight:
+    """A job under way at the endpoint: a request that has no answer yet or, when `later`, a promise.
+
+    `began` is by the loop's clock; the timeout counts from there.
+    """
+
+    __slots__ = ("began", "later", "ref", "task", "timeout_sec")
+
+    def __init__(
+        self, ref: ClaimRef, began: float, timeout_sec: float | None, *, later: bool = False
+    ) -> None:
+        self.ref = ref
+        self.began = began
+        self.timeout_sec = timeout_sec
+        self.later = later
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def deadline(self) -> float | None:
+        return None if self.timeout_sec is None else self.began + self.timeout_sec
+
+
+class PushSession(WorkerSession):
+    """A session without a window: each job is a request of its own, and needs its threads at once."""
+
+    def __init__(self, hello: frames.Hello, send: Send) -> None:
+        super().__init__(hello, send)
+        self.flights: dict[str, Flight] = {}
+        self.failures = 0
+        """Dispatch failures in a row; until there are none again, one request at a time is tried."""
+        self.resting = False
+
+    def view(self) -> WorkerView:
+        view = super().view()
+        view.window_us = 0
+        if self.resting:
+            view.free = 0
+        elif self.failures:
+            view.room = 0 if any(not flight.later for flight in self.flights.values()) else 1
+        return view
+
+
+class Line:
+    """The way to one worker: takes the frames that dispatch sends to its session, and keeps the flights."""
+
+    def __init__(
+        self, hello: frames.Hello, endpoint: str, mail: Mailbox, dialer: Dialer, sink: ReportSink
+    ) -> None:
+        self.session = PushSession(hello, self.put)
+        self._endpoint = endpoint
+        self._mail = mail
+        self._dialer = dialer
+        self._sink = sink
+        self._flights = self.session.flights
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rest_timer: asyncio.TimerHandle | None = None
+
+    def put(self, frame: Frame) -> None:
+        match frame:
+            case frames.Assign(jobs):
+                for job in jobs:
+                    flight = Flight(ClaimRef(job.id, job.claim_id), _now(), job.timeout_sec)
+                    self._launch(flight, partial(self._attempt, job))
+            case frames.Cancel(claims):
+                for ref in claims:
+                    self._cancel(ref)
+            case frames.Drop(claims):
+                self.landed(claims)
+                self._mail.put(frame)
+            case _:
+                self._mail.put(frame)
+
+    def flying(self) -> list[ClaimRef]:
+        """The claims that this line answers for, whatever the worker's heartbeat says."""
+        return [flight.ref for flight in self._flights.values()]
+
+    def adopt(self, claims: Iterable[Claim], now_us: int) -> None:
+        """Go on with jobs that the worker says it holds and that an earlier coordinator sent it."""
+        for claim in claims:
+            if claim.id not in self._flights:
+                began = _now() - (now_us - claim.claimed_at) / SECOND
+                ref = ClaimRef(claim.id, claim.claim_id)
+                self._launch(Flight(ref, began, claim.timeout_sec, later=True), _never)
+
+    def landed(self, claims: Sequence[ClaimRef]) -> None:
+        """These are settled elsewhere: end their flights without a word."""
+        for ref in claims:
+            self._take_off(ref)
+
+    def break_off(self) -> list[ClaimRef]:
+        """End all flights without a word; those whose request was under way."""
+        broken = [flight.ref for flight in self._flights.values() if not flight.later]
+        self.landed(self.flying())
+        self._stop_resting()
+        return broken
+
+    async def close(self) -> None:
+        """Hand back what is under way, uncharged, and let reports be stored."""
+        claims = [self.session.held[ref.id].claim for ref in self.break_off() if ref.id in self.session.held]
+        if claims:
+            self._spawn(
+                self._sink.hand_back(self.session, claims, "the coordinator stopped while the job ran")
+            )
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+            for task in late:
+                task.cancel()
+
+    # ── flights ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _launch(self, flight: Flight, work: Work) -> None:
+        earlier = self._flights.get(flight.ref.id)
+        if earlier is not None:
+            self._take_off(earlier.ref)
+        self._flights[flight.ref.id] = flight
+        flight.task = self._spawn(self._fly(flight, work))
+
+    async def _fly(self, flight: Flight, work: Work) -> None:
+        loop = asyncio.get_running_loop()
+        noting = loop.call_at(flight.began + STARTED_SECONDS, self._note_start, flight)
+        try:
+            async with asyncio.timeout_at(flight.deadline):
+                report = await work()
+                if report is None:
+                    flight.later = True
+                    report = await _never()
+        except TimeoutError:
+            self._mail.revoked.append(flight.ref)
+            message = f"it did not end within {flight.timeout_sec} s"
+            report = failure(flight.ref, "timeout", message, "timeout")
+        finally:
+            noting.cancel()
+        del self._flights[flight.ref.id]
+        await self._report(msgspec.structs.replace(report, started_us=_us_since(flight.began)))
+
+    async def _attempt(self, job: Assignment) -> Report | None:
+        ref = ClaimRef(job.id, job.claim_id)
+        try:
+            answer = await self._dialer.post(self._endpoint, job)
+        except Unreachable as error:
+            self._rest(str(error))
+            return failure(ref, "dispatch_failed", f"cannot reach the endpoint: {error}")
+        except Broken as error:
+            return failure(ref, error.type, str(error))
+        if answer.status in BUSY:
+            self._rest(f"it answered {answer.status}")
+        else:
+            self._recovered()
+        return read_answer(ref, answer)
+
+    def _cancel(self, ref: ClaimRef) -> None:
+        """Break the request off; a worker that promised to report later is asked to end the job."""
+        flight = self._flights.get(ref.id)
+        if flight is None or flight.ref != ref or flight.later:
+            self._mail.put(frames.Cancel([ref]))
+            return
+        self._take_off(ref)
+        self._mail.revoked.append(ref)
+        report = failure(
+            ref, "cancelled", "cancelled; the request to the endpoint was broken off", "cancelled"
+        )
+        self._spawn(self._report(report))
+
+    def _take_off(self, ref: ClaimRef) -> None:
+        flight = self._flights.get(ref.id)
+        if flight is not None and flight.ref == ref:
+            del self._flights[ref.id]
+            if flight.task is not None:
+                flight.task.cancel()
+
+    async def _report(self, report: Report) -> None:
+        """Store the end of an attempt. There is nobody to send it again, so it is kept until the store takes it."""
+        released = self._sink.release(self.session, [report])
+        while True:
+            try:
+                await self._sink.take(self.session, [report], list(released))
+                return
+            except StoreUnavailable as error:
+                log.warning("push_report_waits", job_id=report.id, detail=str(error))
+                await asyncio.sleep(STORE_RETRY_SECONDS)
+
+    def _note_start(self, flight: Flight) -> None:
+        note = StartNote(flight.ref.id, flight.ref.claim_id, _us_since(flight.began))
+        self._spawn(self._sink.started(self.session, [note]))
+
+    # ── resting ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _rest(self, reason: str) -> None:
+        session = self.session
+        if session.resting:
+            return
+        session.failures += 1
+        session.resting = True
+        seconds = rest_seconds(session.failures)
+        log.warning("worker_resting", worker_id=session.id, reason=reason, seconds=seconds)
+        self._rest_timer = asyncio.get_running_loop().call_later(seconds, self._stop_resting)
+
+    def _recovered(self) -> None:
+        self.session.failures = 0
+        self._stop_resting()
+
+    def _stop_resting(self) -> None:
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
+            self.session.resting = False
+            self._sink.wake()
+
+    # ── tasks ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """What failed here is not lost: a claim without a flight goes back with the worker's next heartbeat."""
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("push_failed", worker_id=self.session.id, detail=repr(task.exception()))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _us_since(began: float) -> int:
+    return int((_now() - began) * SECOND)
+
+
+async def _never() -> Report:
+    """Wait to be cancelled."""
+    waiting: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+    return await waiting
+
+
+class PushWorkers:
+    """All workers that are dialled from here."""
+
+    def __init__(self, sink: ReportSink, *, max_result_bytes: int) -> None:
+        self._sink = sink
+        self._dialer = Dialer(max_result_bytes + ANSWER_MARGIN_BYTES)
+        self._lines: dict[str, Line] = {}
+
+    def connect(self, hello: frames.Hello, endpoint: str, mail: Mailbox) -> PushSession:
+        line = self._lines[hello.session] = Line(hello, endpoint, mail, self._dialer, self._sink)
+        return line.session
+
+    def line(self, session_id: str) -> Line | None:
+        return self._lines.get(session_id)
+
+    def forget(self, session_id: str) -> None:
+        """The session was given up: its jobs are somebody else's."""
+        line = self._lines.pop(session_id, None)
+        if line is not None:
+            line.break_off()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(line.close() for line in self._lines.values()))
+        await self._dialer.close()

@@ -1,0 +1,86 @@
+"""The scripts in `examples/load` and the README's example, against a real system."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.system import Server, System, free_port
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    with System(tmp_path_factory.mktemp("mill")) as mill:
+        yield mill
+
+
+@pytest.fixture(scope="module")
+def up(mill: System) -> Server:
+    app = mill.folder / "tasks.py"
+    app.write_bytes((EXAMPLES / "tasks.py").read_bytes())
+    return mill.up("--threads", 2, "--app", "tasks:app", STOKER_RETRY_BACKOFF_BASE_SEC=1)
+
+
+def run(mill: System, script: str, *args: object, **settings: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *map(str, args)],
+        env=mill.environ(settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def tag_of(done: subprocess.CompletedProcess[str]) -> str:
+    found = re.search(r"named (load-[a-z-]+-[0-9a-f]{8})", done.stdout)
+    assert found, done.stdout + done.stderr
+    return found[1]
+
+
+def test_high_volume_in_waves(mill: System, up: Server) -> None:
+    done = run(mill, "load/high_volume.py", "--jobs", 60, "--wave", 25, "--url", up.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "60 completed; 0 after a retry" in done.stdout
+    assert re.search(r"[\d.]+ s, [\d.]+ jobs/s", done.stdout)
+    assert len(re.findall(r"p50 [\d.]+ ms, p95 [\d.]+ ms", done.stdout)) == 2
+    assert "60/60" in done.stdout
+    results = [job["result"]["number"] for job in up.jobs(name=tag_of(done))]
+    assert sorted(results) == list(range(60))
+
+
+def test_failing_ends_as_planned_and_leaves_dead_letters(mill: System, up: Server) -> None:
+    done = run(mill, "load/failing.py", "--jobs", 12, STOKER_API_URL=up.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 completed, 4 failed; 4 after a retry" in done.stdout
+    assert up.get("/dlq", name=tag_of(done))["total"] == 4
+
+
+@pytest.mark.parametrize("script", ["cpu", "io", "network"])
+def test_the_others_run(mill: System, up: Server, script: str) -> None:
+    done = run(mill, f"load/{script}.py", "--jobs", 4, "--wave", 2, "--size", 3, "--url", up.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 completed; 0 after a retry" in done.stdout
+
+
+def test_what_is_not_done_in_time_is_told(mill: System, up: Server) -> None:
+    """A job that waits for its retry is neither lost nor done."""
+    done = run(mill, "load/failing.py", "--jobs", 3, "--timeout", 0.5, "--url", up.url)
+    assert done.returncode == 1
+    assert "not done within 0.5 s" in done.stdout
+
+
+def test_without_a_coordinator_it_says_so(mill: System) -> None:
+    done = run(mill, "load/cpu.py", "--url", f"http://127.0.0.1:{free_port()}")
+    assert (done.returncode, "is it running" in done.stdout) == (3, True), done.stdout + done.stderr
+
+
+def test_the_app_of_the_readme_runs(mill: System, up: Server) -> None:
+    done = run(mill, "tasks.py", STOKER_API_URL=up.url)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[1:] == ["3", "hello", "you"]
