@@ -63,7 +63,7 @@ def test_submit_answers_202_with_the_job_and_where_it_is() -> None:
 
 def test_a_job_has_every_field_that_clients_rely_on() -> None:
     promised = (
-        "id type name queue priority status payload result error attempt max_attempts thread_demand timeout_sec "
+        "id type name queue priority status payload result error attempt max_attempts thread_demand timeout_sec memory_mb "
         "worker_id created_at run_at started_at completed_at claim_id threads_granted on_oversize labels metadata "
         "claimed_at cancel_requested_at discarded_at crashes queue_time_sec execution_time_sec total_time_sec "
         "cpu_seconds peak_memory_kb progress"

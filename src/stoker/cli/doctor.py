@@ -20,6 +20,7 @@ from typing import Literal
 
 import msgspec
 
+from stoker.executors.native_binary import find_runner
 from stoker.settings import Settings, SettingsError, client_target, load
 
 PYTHON_MIN = (3, 11)
@@ -47,6 +48,7 @@ def examine(environ: Mapping[str, str], url: str | None, token: str | None) -> l
         *check_packages(),
         check_sqlite(),
         *findings,
+        check_runner(settings.execution_binary if settings else None, find_runner()),
         *check_data_folder(settings.database_path if settings else Settings().database_path),
         *check_coordinator(environ, url, token),
     ]
@@ -98,6 +100,19 @@ def check_sqlite() -> Finding:
             "sqlite", "broken", f"{version} can corrupt its WAL", f"run: pip install 'apsw>={wanted}.0'"
         )
     return Finding("sqlite", "ok", version)
+
+
+def check_runner(execution_binary: str | None, native: Path | None) -> Finding:
+    """Which runner serves the built-in job types."""
+    if execution_binary is not None:
+        if os.access(execution_binary, os.X_OK):
+            return Finding("runner", "ok", f"EXECUTION_BINARY: {execution_binary}, one process per job")
+        fix = "make it executable, or unset EXECUTION_BINARY"
+        return Finding("runner", "broken", f"{execution_binary} cannot be executed", fix)
+    if native is not None:
+        return Finding("runner", "ok", f"native: {native}")
+    detail = "Python stands in for the native runner, which was not built"
+    return Finding("runner", "warning", detail, "install a C++17 compiler, then install Stoker again")
 
 
 def check_settings(environ: Mapping[str, str]) -> tuple[Settings | None, list[Finding]]:
