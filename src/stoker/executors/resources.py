@@ -15,9 +15,9 @@ _SLACK_BYTES: Final = 16 * 1024 * 1024
 class Meter:
     """Measures job after job in a process that lives longer than they do, with one look at the counters per job.
 
-    Between jobs the process does next to nothing, so a job's CPU time is counted from the end of the one before it. The peak is
-    set back only after a job that raised it; what finished children used is read only after a job that was long enough to
-    have waited for one.
+    Between jobs the process does next to nothing, so a job's CPU time is counted from the end of the one before it.
+    The peak is set back only after a job that raised it; what finished children used is read only after a job that
+    was long enough to have waited for one.
     """
 
     def __init__(self) -> None:
