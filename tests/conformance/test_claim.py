@@ -45,6 +45,12 @@ async def test_lower_priorities_run_first_by_default(store: Store) -> None:
     assert ids(order) == [jobs[3].id, jobs[1].id, jobs[2].id, jobs[4].id, jobs[0].id]
 
 
+async def test_the_most_urgent_job_comes_first_however_many_came_before_it(store: Store) -> None:
+    await submit(store, *[a_job(store, priority=9) for _ in range(50)])
+    urgent = await submitted(store, priority=0)
+    assert ids(await claim(store, a_worker(threads=1))) == [urgent.id]
+
+
 async def test_higher_priorities_run_first_when_the_store_says_so(
     store_kind: StoreKind, place: Path, clock: FakeClock
 ) -> None:

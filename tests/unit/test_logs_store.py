@@ -267,10 +267,11 @@ async def test_closing_stores_what_waits_and_a_restart_continues(tmp_path: Path)
 
 async def test_the_output_of_a_job_is_deleted_and_its_positions_never_come_back(logs: Logs) -> None:
     logs.append([piece(), piece(claim=2), piece(job="job-2")])
-    position = (await logs.read(Selection(JOB))).position
+    position = (await logs.read(Selection("job-2"))).position
     await logs.delete([JOB, "unknown"])
     assert text_of(await logs.read(Selection(JOB))) == b""
     assert text_of(await logs.read(Selection("job-2"))) == b"hello\n"
+    await logs.delete(["job-2"])
     logs.append([piece(job="job-3")])
     assert text_of(await logs.read(Selection("job-3"), position)) == b"hello\n"
 
