@@ -184,6 +184,11 @@ class StatsView(msgspec.Struct, frozen=True):
     uptime_sec: float
 
 
+# Cannot be part of any name: those are checked at the door.
+_ID_MARK: Final = "{the id}"
+_PAYLOAD_MARK: Final = b'"{the payload}"'
+
+
 def _raw(value: bytes | None) -> msgspec.Raw:
     return _NULL if value is None else msgspec.Raw(value)
 
@@ -256,7 +261,54 @@ def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Pr
 
 
 def render_batch(jobs: Iterable[Job], warnings: Sequence[str]) -> bytes:
-    return encode(BatchView([job_view(job) for job in jobs], warnings or msgspec.UNSET))
+    """The answer to a batch. Most of its jobs differ in id, payload and time alone: the rest is rendered once."""
+    templates: dict[tuple[object, ...], FreshJobs] = {}
+    views: list[msgspec.Raw | JobView] = []
+    for job in jobs:
+        if job.claim_id or job.name is not None or job.metadata is not None or job.status != "queued":
+            views.append(job_view(job))
+            continue
+        key = (
+            job.type,
+            job.queue,
+            job.priority,
+            job.max_attempts,
+            job.thread_demand,
+            job.timeout_sec,
+            job.memory_mb,
+            job.on_oversize,
+            job.labels,
+            job.created_at,
+            job.run_at,
+        )
+        template = templates.get(key)
+        if template is None:
+            template = templates[key] = FreshJobs(job)
+        views.append(template.render(job))
+    return encode(_RenderedBatch(views, warnings or msgspec.UNSET))
+
+
+class _RenderedBatch(msgspec.Struct, frozen=True):
+    """A `BatchView`, part of which is rendered already."""
+
+    jobs: list[msgspec.Raw | JobView]
+    warnings: Sequence[str] | msgspec.UnsetType
+
+
+class FreshJobs:
+    """Renders jobs that were just queued and are alike but for their id and payload."""
+
+    __slots__ = ("_head", "_middle", "_tail")
+
+    def __init__(self, like: Job) -> None:
+        marked = msgspec.structs.replace(like, id=_ID_MARK, payload=_PAYLOAD_MARK)
+        self._head, rest = encode(job_view(marked)).split(_ID_MARK.encode(), 1)
+        self._middle, self._tail = rest.split(_PAYLOAD_MARK, 1)
+
+    def render(self, job: Job) -> msgspec.Raw:
+        return msgspec.Raw(
+            b"%b%b%b%b%b" % (self._head, job.id.encode(), self._middle, job.payload, self._tail)
+        )
 
 
 def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], Progress | None]) -> bytes:

@@ -60,11 +60,13 @@ class ReportSink:
             for claim, report in zip(claims, reports, strict=True)
             if claim is not None
         ]
-        stale = [
-            ClaimRef(report.id, report.claim_id)
-            for claim, report in zip(claims, reports, strict=True)
-            if claim is None and not await self._stored_before(report)
-        ]
+        stale: list[ClaimRef] = []
+        if len(finishes) < len(reports):
+            stale = [
+                ClaimRef(report.id, report.claim_id)
+                for claim, report in zip(claims, reports, strict=True)
+                if claim is None and not await self._stored_before(report)
+            ]
         self._run_times.observe(
             (finish.claim.type, finish.outcome.finished_at - finish.outcome.started_at)
             for finish in finishes

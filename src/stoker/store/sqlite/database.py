@@ -42,7 +42,7 @@ def open_writer(path: Path) -> apsw.Connection:
         "journal_mode = WAL",
         "synchronous = FULL",
         "cache_size = -65536",
-        "wal_autocheckpoint = 2000",
+        "wal_autocheckpoint = 8000",
         "journal_size_limit = 67108864",
         "temp_store = MEMORY",
     ):
