@@ -37,7 +37,14 @@ PREFIX = "STOKER_"
 
 # Set by Stoker for the jobs it runs, or used by its tools; never read as settings, and no reason for a warning.
 _NOT_SETTINGS = frozenset(
-    {"STOKER_THREADS", "STOKER_UP_PID", "STOKER_WORKER_SESSION", "STOKER_JOB_ID", "STOKER_ATTEMPT"}
+    {
+        "STOKER_THREADS",
+        "STOKER_UP_PID",
+        "STOKER_WORKER_SESSION",
+        "STOKER_WORKER_CHILD",
+        "STOKER_JOB_ID",
+        "STOKER_ATTEMPT",
+    }
 )
 
 _NEW_TOKEN = "STOKER_TOKEN=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')"  # noqa: S105
@@ -145,7 +152,8 @@ NAME = Parser(_printable, f"at most {_NAME_MAX_CHARS} printable characters")
 NAMES = Parser(_listed(_printable), "names, separated by commas")
 LABELS = Parser(_labels, "pairs such as zone=eu,gpu=yes")
 COMMANDS = Parser(
-    _commands, 'a JSON object such as {"thumbnail": ["/usr/bin/convert", "-", "png:-"]}, or the path of a file with one'
+    _commands,
+    'a JSON object such as {"thumbnail": ["/usr/bin/convert", "-", "png:-"]}, or the path of a file with one',
 )
 TOKEN = Parser(
     _token, f"at least {_TOKEN_MIN_CHARS} visible ASCII characters, no spaces; make one: {_NEW_TOKEN}"
@@ -349,7 +357,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     app: Annotated[str | None, Rule(_WORKERS, "The `Stoker` object whose tasks a worker runs.", APP)] = None
     async_concurrency: Annotated[
-        int, Rule(_WORKERS, "Async tasks that one worker runs side by side, on one of its threads.", ge=1, le=100_000)
+        int,
+        Rule(
+            _WORKERS,
+            "Async tasks that one worker runs side by side, on one of its threads.",
+            ge=1,
+            le=100_000,
+        ),
     ] = 1000
     child_max_jobs: Annotated[
         int, Rule(_WORKERS, "A warm child process is replaced after so many jobs.", ge=1)

@@ -235,6 +235,12 @@ class StoreMachine(RuleBasedStateMachine):
             if alive:
                 self.seen[worker] = self.clock.now_us()
 
+    @rule(worker=st.sampled_from(WORKERS))
+    def falls_silent(self, worker: str) -> None:
+        """One worker is not heard of for longer than the timeout, while the other is."""
+        self.time_passes(11, set(WORKERS) - {worker})
+        self.expires()
+
     @rule(limit=st.integers(1, 3))
     def promotes(self, limit: int) -> None:
         now = self.clock.now_us()
@@ -284,7 +290,8 @@ class StoreMachine(RuleBasedStateMachine):
                 model.attempt,
                 model.crashes,
             )
-            assert (job.cancel_requested_at is not None) >= model.cancel
+            if model.status not in FINAL:
+                assert (job.cancel_requested_at is not None) == model.cancel
             assert model.starts - model.hand_backs <= model.max_attempts
             if model.status in ("queued", "scheduled"):
                 assert job.run_at == model.run_at

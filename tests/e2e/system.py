@@ -26,8 +26,6 @@ APP: Final = "jobs_app:app"
 """The tasks of `jobs_app.py`, which stands in every system's folder."""
 MARK: Final = "E2E_SYSTEM"
 JOURNAL: Final = "E2E_JOURNAL"
-SHARED_SETTINGS: Final = ("WORKER_HEARTBEAT_TIMEOUT_SEC",)
-"""What workers of a test are told as well, as where all processes read one environment file."""
 POLL_SECONDS: Final = 0.03
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 
@@ -391,8 +389,6 @@ class System:
             argv += ["--url", url]
         if app is not None:
             argv += ["--app", app]
-        shared = {name: server.env[name] for name in SHARED_SETTINGS if name in server.env}
-        settings = {**shared, **settings}
         worker = Worker(
             name, [*argv, *args], folder=self.folder, env=self.environ(settings), log=self._log("worker")
         )

@@ -39,6 +39,10 @@ class TaskError(StokerError, TypeError):
 class ArgumentError(StokerError, TypeError):
     """The arguments do not fit the task. `parameter` is the one at fault, where it is one."""
 
+    error_type = "invalid_payload"
+    retryable = False
+    """Read by the worker: the same payload will not fit the next time either."""
+
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
         self.parameter = parameter

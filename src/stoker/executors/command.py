@@ -50,9 +50,9 @@ class OneShot(Child):
     warm = False
 
     def __init__(
-        self, session_id: str, callbacks: Callbacks, *, argv: Argv, strict: bool, max_result_bytes: int
+        self, mark: str, callbacks: Callbacks, *, argv: Argv, strict: bool, max_result_bytes: int
     ) -> None:
-        super().__init__(session_id, callbacks)
+        super().__init__(mark, callbacks)
         os.close(self._board_fd)
         self._argv = argv
         self._strict = strict

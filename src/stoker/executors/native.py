@@ -20,8 +20,8 @@ _KINDS: Final[tuple[Kind, ...]] = ("completed", "error", "invalid", "handed_back
 class NativeChild(Child):
     """One warm runner process."""
 
-    def __init__(self, session_id: str, callbacks: Callbacks, *, binary: Path, max_result_bytes: int) -> None:
-        super().__init__(session_id, callbacks)
+    def __init__(self, mark: str, callbacks: Callbacks, *, binary: Path, max_result_bytes: int) -> None:
+        super().__init__(mark, callbacks)
         self._max_result_bytes = max_result_bytes
         self._unpacker = Unpacker()
         stdin, self._stdin = os.pipe()

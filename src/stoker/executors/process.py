@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from stoker.executors.board import Board
+from stoker.executors.orphans import end_orphans
 from stoker.executors.pipe import (
     FROM_CHILD,
     CancelJob,
@@ -38,6 +39,7 @@ from stoker.executors.pipe import (
 from stoker.wire.frames import Stream
 
 MARKER: Final = "STOKER_WORKER_SESSION"
+CHILD_MARKER: Final = "STOKER_WORKER_CHILD"
 _GUARDIAN: Final = Path(__file__).with_name("guardian.py")
 _READ: Final = 1 << 18
 
@@ -59,6 +61,10 @@ class Guardian:
 
     def forget(self, group: int) -> None:
         self._tell(f"-{group}\n")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def alive(self) -> bool:
@@ -106,9 +112,13 @@ class Child(ABC):
     warm = True
     """Whether it takes another job after the first."""
 
-    def __init__(self, session_id: str, callbacks: Callbacks) -> None:
+    _count = 0
+
+    def __init__(self, mark: str, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
-        self._session_id = session_id
+        self._mark = mark
+        Child._count += 1
+        self._own_mark = f"{CHILD_MARKER}={mark}-{Child._count}"
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._readers: dict[int, Callable[[bytes], None]] = {}
@@ -173,7 +183,7 @@ class Child(ABC):
             stderr=stderr,
             pass_fds=tuple(pass_fds),
             start_new_session=True,
-            env={**os.environ, **environ, MARKER: self._session_id},
+            env={**os.environ, **environ, MARKER: self._mark, CHILD_MARKER: self._own_mark.partition("=")[2]},
         )
         self._callbacks.started(self)
 
@@ -295,7 +305,8 @@ class Child(ABC):
         self.ended = True
         if self._waits_to_write and self._writing_fd is not None:
             self._loop.remove_writer(self._writing_fd)
-        self.kill()  # what it started goes with it
+        self.kill()  # what it started goes with it,
+        end_orphans(self._own_mark.encode())  # also what left its group
         for fd in list(self._readers):
             self._unwatch(fd)
         self._callbacks.exited(self)
@@ -311,14 +322,14 @@ class PythonChild(Child):
 
     def __init__(
         self,
-        session_id: str,
+        mark: str,
         callbacks: Callbacks,
         *,
         app: str | None,
         max_result_bytes: int,
         concurrency: int = 0,
     ) -> None:
-        super().__init__(session_id, callbacks)
+        super().__init__(mark, callbacks)
         self._unpacker = Unpacker()
         self._concurrent = concurrency > 0
         self._socket, theirs = socket.socketpair()

@@ -23,6 +23,7 @@ from stoker.clock import SECOND
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.command import OneShot, command_argv, runner_argv
 from stoker.executors.native import NativeChild
+from stoker.executors.orphans import adopt_orphans, reap_orphans
 from stoker.executors.pipe import ChildResult, Printed, Progressed, Ready
 from stoker.executors.process import Callbacks, Child, Guardian, PythonChild
 from stoker.settings import Settings
@@ -40,6 +41,7 @@ REPORT_FRAME_BYTES: Final = 1024 * 1024
 REPORT_FRAME_JOBS: Final = 1_000
 FAREWELL_SECONDS: Final = 5.0
 REPORT_EVERY_SECONDS: Final = 0.002
+REAP_EVERY_SECONDS: Final = 1.0
 
 log = structlog.get_logger()
 
@@ -71,7 +73,10 @@ class Supervisor:
         self._version = version
         self._loop = asyncio.get_running_loop()
         self.session_id = new_id()
-        self._guardian = Guardian(self.session_id)
+        # The mark outlives sessions: whatever this process ever started carries the one that its guardian knows.
+        self._mark = self.session_id
+        adopt_orphans()
+        self._guardian = Guardian(self._mark)
         self._threads = self._new_threads()
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._link: Link | None = None
@@ -84,6 +89,7 @@ class Supervisor:
         self._report_number = 0
         self._flush_soon = False
         self._flushed_at = 0.0
+        self._next_reaping = 0.0
         self._outbox: asyncio.Queue[Frame] = asyncio.Queue()
         self._draining = asyncio.Event()
         self._done = asyncio.Event()
@@ -93,7 +99,7 @@ class Supervisor:
     async def run(self) -> None:
         """Work until told to leave. Raises `StartFailed` or `NotAllowed` when there is no point in trying."""
         self._threads.open()
-        tasks = [asyncio.create_task(self._tick_for_ever()), asyncio.create_task(self._beat_for_ever())]
+        tasks = [asyncio.create_task(self._tick_for_ever())]
         try:
             self._routes = self._make_routes(await self._ready)
             session = asyncio.create_task(self._stay_connected())
@@ -147,7 +153,7 @@ class Supervisor:
 
     def _renew_guardian(self) -> None:
         if not self._guardian.alive:
-            self._guardian = Guardian(self.session_id)
+            self._guardian = Guardian(self._mark)
             for child in self._threads.children:
                 self._guardian.watch(child.pid)
 
@@ -163,16 +169,16 @@ class Supervisor:
             started=lambda child: self._guardian.watch(child.pid),
         )
         if executor == "native" and self._native is not None:
-            return NativeChild(self.session_id, callbacks, binary=self._native, max_result_bytes=limit)
+            return NativeChild(self._mark, callbacks, binary=self._native, max_result_bytes=limit)
         if executor == "runner" and settings.execution_binary is not None:
             argv = runner_argv(settings.execution_binary)
-            return OneShot(self.session_id, callbacks, argv=argv, strict=True, max_result_bytes=limit)
+            return OneShot(self._mark, callbacks, argv=argv, strict=True, max_result_bytes=limit)
         if executor == "command":
             argv = command_argv(self._routes.commands[type])
-            return OneShot(self.session_id, callbacks, argv=argv, strict=False, max_result_bytes=limit)
+            return OneShot(self._mark, callbacks, argv=argv, strict=False, max_result_bytes=limit)
         concurrency = settings.async_concurrency if executor == "async" else 0
         return PythonChild(
-            self.session_id, callbacks, app=settings.app, max_result_bytes=limit, concurrency=concurrency
+            self._mark, callbacks, app=settings.app, max_result_bytes=limit, concurrency=concurrency
         )
 
     def _on_ready(self, child: Child, ready: Ready) -> None:
@@ -218,6 +224,9 @@ class Supervisor:
                 log.error("lease_over", detail="no heartbeat was confirmed in time; what ran was killed")
                 self._threads.kill_all()
             starts = self._threads.tick()
+            if now >= self._next_reaping:
+                self._next_reaping = now + REAP_EVERY_SECONDS
+                reap_orphans(self._known_pids())
             if starts and self._link is not None:
                 notes = [
                     StartNote(work.assignment.id, work.assignment.claim_id, _us(now - started))
@@ -226,16 +235,19 @@ class Supervisor:
                 self._outbox.put_nowait(Started(notes))
             self._send_output()
 
+    def _known_pids(self) -> set[int]:
+        return {self._guardian.pid, *(child.pid for child in self._threads.children)}
+
     def _send_output(self) -> None:
         """What jobs wrote and how far they are, a few times a second; kept, within bounds, while nobody listens."""
         if self._link is not None:
             for frame in self._output.take():
                 self._outbox.put_nowait(frame)
 
-    async def _beat_for_ever(self) -> None:
+    async def _beat_for_ever(self, every_seconds: float) -> None:
         while True:
             self._beat()
-            await asyncio.sleep(self._lease_seconds / 5)
+            await asyncio.sleep(every_seconds)
 
     def _beat(self) -> None:
         if self._link is None:
@@ -302,8 +314,10 @@ class Supervisor:
         self._link = link
         self._beats.clear()
         self._send_again()
-        self._beat()
-        sender = asyncio.create_task(self._send_all(link, self._outbox))
+        tasks = [
+            asyncio.create_task(self._send_all(link, self._outbox)),
+            asyncio.create_task(self._beat_for_ever(welcome.heartbeat_seconds)),
+        ]
         lost = False
         try:
             async for frame in link.frames():
@@ -313,8 +327,9 @@ class Supervisor:
                 self._handle(frame)
         finally:
             self._link = None
-            sender.cancel()
-            await asyncio.gather(sender, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await link.close()
         if lost:
             self._start_over("the coordinator gave this session up")

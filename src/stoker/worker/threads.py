@@ -342,7 +342,11 @@ class Threads:
         else:
             victims = [work for work, _ in running.values()]
         self._idle(slot)
-        self._put_back([work for work in slot.sent.values() if work not in victims])
+        begun = self._begun(slot)
+        self._put_back([w for w in slot.sent.values() if w not in victims and w not in begun])
+        for work in begun:
+            if work not in victims and self._is_current(work):
+                self._lose_result(work)
         for work in victims:
             if self._is_current(work):
                 started = running[work.index][1] if work.index in running else None
@@ -354,6 +358,19 @@ class Threads:
         if not self.closing:
             self.open()
             self.pump()
+
+    def _begun(self, slot: Slot) -> list[Work]:
+        """Work that the child finished, but whose result went down with it: it ran, so it cannot be free."""
+        if slot.executor == "async":
+            return []
+        last, _, _ = slot.child.board.running()
+        first, end = slot.skipping or (0, 0)
+        return [work for index, work in slot.sent.items() if index <= last and not first <= index < end]
+
+    def _lose_result(self, work: Work) -> None:
+        del self.works[work.assignment.id]
+        error = problem("lost", "the job had run, but its process crashed before the result was sent")
+        self._ended([Ended(work, "lost", error=error, finished=self._now())])
 
     def _end_victim(self, slot: Slot, work: Work, started: float | None) -> None:
         del self.works[work.assignment.id]
