@@ -21,6 +21,8 @@ json_bytes = JSON_VALUES.map(msgspec.json.encode)
 idents = st.from_regex(r"\A[a-z][a-z0-9_.-]{0,9}\Z")
 texts = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=9)
 numbers = st.integers(0, 2**53)
+small = st.integers(0, 2**31 - 1)
+labels = st.from_regex(r"\A[a-z0-9. -]{0,30}\Z")
 maybe = st.none() | numbers
 refs = st.builds(frames.ClaimRef, idents, numbers)
 claim_lists = st.lists(refs, max_size=3)
@@ -35,12 +37,12 @@ FROM_WORKER: dict[type, st.SearchStrategy[Any]] = {
         types=st.lists(idents, max_size=3),
         queues=st.none() | st.lists(idents, max_size=3),
         labels=st.dictionaries(idents, texts, max_size=3),
-        host=st.none() | texts,
-        pid=maybe,
+        host=st.none() | labels,
+        pid=st.none() | small,
         version=st.none() | texts,
         draining=st.booleans(),
     ),
-    frames.Heartbeat: st.builds(frames.Heartbeat, numbers, numbers, claim_lists, st.booleans()),
+    frames.Heartbeat: st.builds(frames.Heartbeat, numbers, small, claim_lists, st.booleans()),
     frames.Reports: st.builds(
         frames.Reports,
         numbers,
@@ -92,35 +94,6 @@ FROM_WORKER: dict[type, st.SearchStrategy[Any]] = {
             max_size=3,
         ),
     ),
-    frames.Output: st.builds(
-        frames.Output,
-        st.lists(
-            st.builds(
-                frames.OutputChunk,
-                idents,
-                numbers,
-                st.sampled_from(get_args(frames.Stream)),
-                numbers,
-                st.binary(max_size=20),
-            ),
-            max_size=3,
-        ),
-    ),
-    frames.Progress: st.builds(
-        frames.Progress,
-        st.lists(
-            st.builds(
-                frames.ProgressNote,
-                idents,
-                numbers,
-                st.floats(0, 1e6),
-                st.none() | st.floats(0, 1e6),
-                st.none() | texts,
-            ),
-            max_size=3,
-        ),
-    ),
-    frames.Goodbye: st.just(frames.Goodbye()),
 }
 TO_WORKER: dict[type, st.SearchStrategy[Any]] = {
     frames.Welcome: st.builds(

@@ -13,7 +13,7 @@ import msgspec
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import WorkerSession
 from stoker.domain.lifecycle import Status
-from stoker.domain.retry import Claim, Outcome, RetryPolicy, decide, problem
+from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, problem
 from stoker.store.base import Finish, Start, Store
 from stoker.wire.frames import ClaimRef, Report, StartNote
 
@@ -117,8 +117,11 @@ class ReportSink:
 
     async def _stored_before(self, report: Report) -> bool:
         """Whether this very end is stored already: its acknowledgement was lost, and the worker sent it again."""
+        kind: Kind = report.kind
+        if kind == "completed" and self._refuse_result(report.result) is not None:
+            kind = "invalid"
         attempts = await self._store.attempts(report.id)
-        return any(a.claim_id == report.claim_id and a.kind == report.kind for a in attempts)
+        return any(a.claim_id == report.claim_id and a.kind == kind for a in attempts)
 
     def _outcome(self, claim: Claim, report: Report, received_at: int) -> Outcome:
         if report.kind == "completed" and self._refuse_result(report.result) is None:

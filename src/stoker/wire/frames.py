@@ -49,8 +49,8 @@ class Hello(Frame, frozen=True):
     types: list[Ident]
     queues: list[Ident] | None = None
     labels: dict[Ident, Label] = {}
-    host: str | None = None
-    pid: int | None = None
+    host: Label | None = None
+    pid: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     version: str | None = None
     draining: bool = False
     async_types: list[Ident] = []
@@ -62,7 +62,7 @@ class Heartbeat(Frame, frozen=True):
     """`held` names everything assigned and not yet reported: what is not in it was lost on the way."""
 
     number: int
-    threads_used: int
+    threads_used: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
     held: list[ClaimRef]
     draining: bool = False
 

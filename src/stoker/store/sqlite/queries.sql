@@ -21,7 +21,7 @@ WHERE jobs.seq = v.column1 AND jobs.status = 'queued'
 -- name: complete_jobs
 -- The fence: the claim number and the status that the write may leave.
 UPDATE jobs
-SET status = 'completed', started_at = v.column3, completed_at = v.column4, cpu_us = v.column5,
+SET status = 'completed', started_at = coalesce(v.column3, started_at, claimed_at), completed_at = v.column4, cpu_us = v.column5,
     peak_memory_kb = v.column6, result = v.column7, error = NULL
 FROM (VALUES {rows}) AS v
 WHERE jobs.seq = v.column1 AND jobs.claim_id = v.column2 AND jobs.status = 'running'

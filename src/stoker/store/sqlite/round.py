@@ -610,7 +610,7 @@ def _completion(claim: Claim, outcome: Outcome, now: int) -> tuple[Any, ...]:
     return (
         claim.seq,
         claim.claim_id,
-        outcome.started_at or claim.claimed_at,
+        outcome.started_at,
         outcome.finished_at or now,
         outcome.cpu_us,
         outcome.peak_memory_kb,
