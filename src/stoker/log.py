@@ -25,6 +25,8 @@ class JobLog:
         self._enabled = _LEVELS[level] <= _LEVELS["info"]
         self._json = json
         self._pending: list[str] = []
+        self._second = -1
+        self._second_text = ""
 
     @property
     def enabled(self) -> bool:
@@ -34,9 +36,7 @@ class JobLog:
         """One line per (job id, type, more); `more` is already rendered by `fields`."""
         if not self._enabled:
             return
-        now_text = (
-            datetime.fromtimestamp(now_us / 1_000_000, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
-        )
+        now_text = self._time_text(now_us)
         if self._json:
             head = f'{{"timestamp":"{now_text}","level":"info","event":"{event}","job_id":"'
             text = "".join([f'{head}{id}","type":"{type}"{more}}}\n' for id, type, more in lines])
@@ -46,6 +46,14 @@ class JobLog:
         self._pending.append(text)
         if len(self._pending) == 1:
             asyncio.get_running_loop().call_soon(self.flush)
+
+    def _time_text(self, now_us: int) -> str:
+        """RFC 3339. Thousands of calls fall into one second, so its text is kept."""
+        second, us = divmod(now_us, 1_000_000)
+        if second != self._second:
+            self._second = second
+            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second_text}.{us:06d}Z"
 
     def flush(self) -> None:
         """Write what this turn of the loop gathered: one write for all jobs of a round, whoever submitted them."""

@@ -94,6 +94,7 @@ FROM_WORKER: dict[type, st.SearchStrategy[Any]] = {
             max_size=3,
         ),
     ),
+    frames.Goodbye: st.just(frames.Goodbye()),
 }
 TO_WORKER: dict[type, st.SearchStrategy[Any]] = {
     frames.Welcome: st.builds(

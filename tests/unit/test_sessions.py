@@ -254,6 +254,6 @@ def test_a_worker_that_came_back_is_no_ghost() -> None:
 
 def test_the_types_of_all_connected_workers_are_known() -> None:
     sessions = Sessions()
-    assert sessions.types() == set()
+    assert sessions.types == set()
     sessions.add(a_session("a"))
-    assert sessions.types() == {"echo"}
+    assert sessions.types == {"echo"}

@@ -165,8 +165,8 @@ class Coordinator:
         return Submitted(accepted, self._warnings(accepted))
 
     def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
-        served = self._sessions.types()
-        missing = sorted({item.job.type for item in accepted} - served)
+        served = self._sessions.types
+        missing = sorted({item.job.type for item in accepted if item.job.type not in served})
         return [
             f"no live worker serves the type {type!r}; the job waits until one does"
             for type in missing[:WARNED_TYPES]

@@ -144,6 +144,7 @@ class Sessions:
     def __init__(self) -> None:
         self._sessions: dict[str, WorkerSession] = {}
         self._departed: dict[str, tuple[int, WorkerView]] = {}
+        self._types: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[WorkerSession]:
         return iter(self._sessions.values())
@@ -166,6 +167,7 @@ class Sessions:
         replaced = self._sessions.get(session.id)
         self._sessions[session.id] = session
         self._departed.pop(session.id, None)
+        self._count_types()
         return replaced
 
     def remove(self, session: WorkerSession, now: int) -> None:
@@ -173,6 +175,7 @@ class Sessions:
         if self._sessions.get(session.id) is not session:
             return
         del self._sessions[session.id]
+        self._count_types()
         ghost = session.view()
         ghost.free = ghost.window_us = ghost.room = 0
         ghost.present = False
@@ -186,5 +189,10 @@ class Sessions:
             ghost for _, ghost in self._departed.values()
         ]
 
-    def types(self) -> set[str]:
-        return {type for session in self._sessions.values() for type in session.types}
+    @property
+    def types(self) -> frozenset[str]:
+        """Every type that somebody connected here can run."""
+        return self._types
+
+    def _count_types(self) -> None:
+        self._types = frozenset(type for session in self._sessions.values() for type in session.types)
