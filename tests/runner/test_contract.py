@@ -57,6 +57,12 @@ def test_without_a_payload_it_is_null(runner: list[str]) -> None:
     assert run(runner, "--job-id=1", "--type=echo").stdout == b"null\n"
 
 
+@pytest.mark.parametrize("payload", ["-5", "-1e5", '"--type"'])
+def test_a_payload_may_look_like_an_option(runner: list[str], payload: str) -> None:
+    ended = run(runner, "--job-id", "1", "--payload", payload, "--type", "echo")
+    assert (ended.returncode, ended.stdout) == (0, payload.encode() + b"\n")
+
+
 def test_a_large_payload_comes_on_standard_input(runner: list[str]) -> None:
     text = b'"' + b"x" * 300_000 + b'"'
     ended = run(runner, "--job-id", "1", "--type", "echo", "--payload", "-", stdin=text)

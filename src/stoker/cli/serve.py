@@ -16,6 +16,7 @@ import uvloop
 from stoker import __version__
 from stoker import log as logs
 from stoker.api.app import create_app
+from stoker.api.http_protocol import OneWriteProtocol
 from stoker.cli.signals import on_signals
 from stoker.clock import SystemClock
 from stoker.coordinator.coordinator import Coordinator
@@ -123,7 +124,7 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
 def _config(coordinator: Coordinator) -> uvicorn.Config:
     options: dict[str, Any] = {
         "loop": "uvloop",
-        "http": "httptools",
+        "http": OneWriteProtocol,
         "ws": "websockets-sansio",
         "ws_max_size": MAX_FRAME_BYTES,
         "ws_per_message_deflate": False,

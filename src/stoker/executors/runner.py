@@ -46,17 +46,27 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="stoker.executors.runner", description="Run one job.")
+    parser = argparse.ArgumentParser(
+        prog="stoker.executors.runner", description="Run one job.", allow_abbrev=False
+    )
     parser.add_argument("--job-id")
     parser.add_argument("--type")
     parser.add_argument("--payload", default="null", help="JSON; '-' reads it from standard input")
     parser.add_argument("--threads", type=_threads, default=os.environ.get("STOKER_THREADS", "1"))
     parser.add_argument("--types", action="store_true", help="list the types that this runner has")
     parser.add_argument("--version", action="version", version=f"stoker-runner {__version__} (Python)")
-    options = parser.parse_args()
+    options = parser.parse_args(_joined(sys.argv[1:]))
     if not options.types and (options.job_id is None or options.type is None):
         parser.error("--job-id and --type are required")
     return options
+
+
+def _joined(arguments: list[str]) -> list[str]:
+    """`--payload -1e5` as `--payload=-1e5`: argparse would take the number for an option."""
+    if "--payload" not in arguments[:-1]:
+        return arguments
+    at = arguments.index("--payload")
+    return [*arguments[:at], f"--payload={arguments[at + 1]}", *arguments[at + 2 :]]
 
 
 def _threads(text: str) -> int:
