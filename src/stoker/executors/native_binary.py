@@ -17,9 +17,9 @@ def find_runner() -> Path | None:
 
 
 def _candidates() -> Iterator[Path]:
-    yield Path(stoker.__file__).parent / _IN_PACKAGE
-    # An editable install keeps what was built with the installed metadata, and the sources where they are.
+    # What pip built goes first: in an editable install it stands beside the metadata, while the sources are elsewhere.
     try:
         yield Path(str(importlib.metadata.distribution("stoker").locate_file(Path("stoker") / _IN_PACKAGE)))
     except importlib.metadata.PackageNotFoundError:
-        return
+        pass
+    yield Path(stoker.__file__).parent / _IN_PACKAGE
