@@ -8,11 +8,14 @@ BIN    := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime-installed
 DEV     := $(VENV)/.dev-installed
 
+# The runner is built on install, so a change of its sources asks for another one.
+RUNNER_SOURCES := CMakeLists.txt $(shell find runner -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(DEV) ## Make .venv with Stoker and all tools in it
@@ -24,6 +27,12 @@ run: $(RUNTIME) ## Start the whole system: API, coordinator, two workers
 .PHONY: test
 test: $(DEV) ## Run the tests
 	$(BIN)/python -m pytest
+
+.PHONY: runner-test
+runner-test: ## Test the C++ runner under ASan and UBSan (needs cmake and a C++17 compiler)
+	cmake -S . -B build/runner-sanitized -DSTOKER_SANITIZE=ON
+	cmake --build build/runner-sanitized -j2
+	ctest --test-dir build/runner-sanitized --output-on-failure
 
 .PHONY: lint
 lint: $(DEV) ## Check style and the direction of imports
@@ -58,10 +67,10 @@ $(BIN)/python:
 	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(RUNTIME): pyproject.toml | $(BIN)/python
+$(RUNTIME): pyproject.toml $(RUNNER_SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-$(DEV): pyproject.toml | $(BIN)/python
+$(DEV): pyproject.toml $(RUNNER_SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(RUNTIME)

@@ -29,6 +29,7 @@ class NativeChild(Child):
         out, err = self._pipe_from_child(self._said), self._pipe_from_child(self._logged)
         self._out_fd = next(iter(self._readers))
         argv = [str(binary), "--serve", "--board", str(self._board_fd), "--parent", str(os.getpid())]
+        argv += ["--max-result", str(max_result_bytes)]
         try:
             self._spawn(argv, stdin=stdin, stdout=out, stderr=err, pass_fds=(self._board_fd,), environ={})
         finally:
