@@ -718,3 +718,21 @@ def test_whatever_happens_no_work_is_lost_and_no_thread_is_used_twice(steps: lis
     assert set(reported) == set(taken) - dropped
     assert floor.threads.works == {}
     assert floor.threads.used == 0
+
+
+def test_a_child_that_the_system_refuses_to_start_costs_nobody_anything() -> None:
+    floor = Floor(1)
+    spawn, floor.threads._spawn = floor.threads._spawn, _refused
+    floor.children[0].die(1)
+    floor.take("a")
+    floor.tick()
+    assert floor.ends() == []
+    floor.threads._spawn = spawn
+    floor.tick(6.0)
+    floor.alive[0].boot()
+    floor.run_all()
+    assert floor.ends() == [("a", "completed")]
+
+
+def _refused(executor: Executor, type: str) -> Any:
+    raise OSError("no more processes")

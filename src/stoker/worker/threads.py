@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import structlog
+
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildJob, ChildResult, Ready
 from stoker.executors.process import Child
@@ -29,6 +31,9 @@ TIMEOUT_GRACE_SECONDS: Final = 0.5
 COOPERATION_SECONDS: Final = 0.5
 """How long a job may take to notice that it was cancelled before it gets a signal."""
 RECYCLE_EVERY_SECONDS: Final = 1.0
+
+
+log = structlog.get_logger()
 
 
 class Limits(Protocol):
@@ -174,10 +179,21 @@ class Threads:
         there = sum(slot.executor == executor and not slot.retiring for slot in self._slots.values())
         return there < (1 if executor == "async" else self._threads)
 
-    def _open(self, executor: Executor, type: str) -> Slot:
-        child = self._spawn(executor, type)
+    def _open(self, executor: Executor, type: str) -> Slot | None:
+        """One more child; None when the system refuses (no memory, no descriptors, a binary that is gone)."""
+        try:
+            child = self._spawn(executor, type)
+        except OSError as error:
+            log.error("child_cannot_start", executor=executor, detail=str(error))
+            self._start_later()
+            return None
         slot = self._slots[child] = Slot(child, executor)
         return slot
+
+    def _start_later(self) -> None:
+        """One that cannot even start would be started again for ever: try again, but ever more slowly."""
+        self._failed_starts += 1
+        self._open_after = self._now() + min(5.0, 0.1 * 2 ** min(self._failed_starts, 10))
 
     def take(self, assignments: list[Assignment]) -> None:
         now = self._now()
@@ -352,9 +368,7 @@ class Threads:
                 started = running[work.index][1] if work.index in running else None
                 self._end_victim(slot, work, started)
         if not child.ready:
-            # One that cannot even start would be started again for ever: try again, but ever more slowly.
-            self._failed_starts += 1
-            self._open_after = self._now() + min(5.0, 0.1 * 2**self._failed_starts)
+            self._start_later()
         if not self.closing:
             self.open()
             self.pump()
