@@ -102,6 +102,8 @@ class Supervisor:
         tasks = [asyncio.create_task(self._tick_for_ever())]
         try:
             self._routes = self._make_routes(await self._ready)
+            if "native" in self._routes.by_type.values():
+                self._threads.warm("native")
             session = asyncio.create_task(self._stay_connected())
             leaving = asyncio.create_task(self._leave())
             tasks += [session, leaving]

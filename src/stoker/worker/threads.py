@@ -143,7 +143,7 @@ class Threads:
         self._ended = ended
         self._now = now
         self._slots: dict[Child, Slot] = {}
-        self._waiting: dict[Executor, deque[Work]] = {}
+        self._waiting: deque[Work] = deque()
         self._failed_starts = 0
         self._open_after = 0.0
         self._next_recycle = 0.0
@@ -204,27 +204,42 @@ class Threads:
                 self.drop(assignment.id, held.assignment.claim_id)
             work = Work(assignment, now)
             self.works[assignment.id] = work
-            self._wait(work)
+            self._waiting.append(work)
         self.pump()
 
-    def _wait(self, work: Work, *, first: bool = False) -> None:
-        waiting = self._waiting.setdefault(self._executor_of(work.assignment.type), deque())
-        if first:
-            waiting.appendleft(work)
-        else:
-            waiting.append(work)
-
     def pump(self) -> None:
-        """Give waiting work to children: first to idle ones, then behind short jobs."""
+        """Give waiting work to children, in the order it came: first to idle ones, then behind short jobs.
+
+        Work that waits for a thread holds up what came after it, whoever would run that, because the order is that of the
+        priorities; work whose child is still starting holds up nobody.
+        """
         batches: dict[Slot, list[ChildJob]] = {}
-        for executor, waiting in self._waiting.items():
-            while waiting:
-                slot = self._place(executor, waiting[0])
-                if slot is None:
-                    break
-                batches.setdefault(slot, []).append(self._hand_over(slot, waiting.popleft()))
+        starting: list[Work] = []
+        while self._waiting:
+            work = self._waiting[0]
+            executor = self._executor_of(work.assignment.type)
+            slot = self._place(executor, work)
+            if slot is None and self._is_up(executor):
+                break
+            self._waiting.popleft()
+            if slot is None:
+                starting.append(work)
+            else:
+                batches.setdefault(slot, []).append(self._hand_over(slot, work))
+        self._waiting.extendleft(reversed(starting))
         for slot, jobs in batches.items():
             slot.child.send(jobs)
+
+    def _is_up(self, executor: Executor) -> bool:
+        """Whether somebody who runs such work is ready; processes of a job's own always are."""
+        if executor in ("runner", "command"):
+            return True
+        return any(slot.child.ready for slot in self._slots.values() if slot.executor == executor)
+
+    def warm(self, executor: Executor) -> None:
+        """Start the first child of this kind before it is needed."""
+        if self._may_open(executor):
+            self._open(executor, "")
 
     def _place(self, executor: Executor, work: Work) -> Slot | None:
         threads = work.assignment.threads
@@ -401,7 +416,7 @@ class Threads:
             work.index = -1
             work.started = None
             if self._is_current(work):
-                self._wait(work, first=True)
+                self._waiting.appendleft(work)
         for work in works:
             if work.cancelled and self._is_current(work):
                 self._end_waiting([work], "cancelled", "the job was cancelled before it started")
@@ -484,12 +499,13 @@ class Threads:
         self.pump()
 
     def _hand_back_late(self, now: float) -> None:
-        for executor, waiting in self._waiting.items():
-            up = any(slot.child.ready for slot in self._slots.values() if slot.executor == executor)
-            patience = PATIENCE_SECONDS if up else START_PATIENCE_SECONDS
-            late = [work for work in waiting if now - work.received > patience]
-            if late:
-                self._end_waiting(late, "handed_back", "no thread became free in time")
+        late = [work for work in self._waiting if now - work.received > self._patience(work)]
+        if late:
+            self._end_waiting(late, "handed_back", "no thread became free in time")
+
+    def _patience(self, work: Work) -> float:
+        up = self._is_up(self._executor_of(work.assignment.type))
+        return PATIENCE_SECONDS if up else START_PATIENCE_SECONDS
 
     def _recycle(self) -> None:
         """Replace idle warm children that ran many jobs or grew large: leaks must not outlive them."""
@@ -507,8 +523,7 @@ class Threads:
     def _end_waiting(self, works: list[Work], kind: Kind, why: str) -> None:
         """End work that has not started."""
         gone = set(map(id, works))
-        for executor, waiting in self._waiting.items():
-            self._waiting[executor] = deque(work for work in waiting if id(work) not in gone)
+        self._waiting = deque(work for work in self._waiting if id(work) not in gone)
         error = problem(kind, why)
         for work in works:
             del self.works[work.assignment.id]
@@ -516,9 +531,8 @@ class Threads:
 
     def hand_back_waiting(self, why: str) -> None:
         """Give back everything that has not started: at once what waits here, a tick later what waits in a child."""
-        waiting = [work for works in self._waiting.values() for work in works]
-        if waiting:
-            self._end_waiting(waiting, "handed_back", why)
+        if self._waiting:
+            self._end_waiting(list(self._waiting), "handed_back", why)
         for slot in self._slots.values():
             if len(slot.sent) > 1 and slot.executor != "async":
                 self._begin_to_take_back(slot, slot.child.board.running()[0])
@@ -543,7 +557,7 @@ class Threads:
         slot = self._slot_of(work)
         del self.works[job_id]
         if slot is None:
-            self._waiting[self._executor_of(work.assignment.type)].remove(work)
+            self._waiting.remove(work)
         else:
             self._stop(slot, work)
 
