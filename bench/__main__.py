@@ -15,7 +15,7 @@ import msgspec
 from bench.context import QUICK, Context, Sizes
 from bench.facts import facts, load_average, source_digest
 from bench.http import BadResponse
-from bench.parts import drain, durable, latency, reads, throughput, unserved
+from bench.parts import drain, durable, latency, reads, runner, throughput, unserved
 from bench.processes import BenchFailed
 from bench.results import FAIL, PASS, Line, Report, table, unjudged
 
@@ -27,6 +27,7 @@ ALONE: Final[dict[str, Callable[[Context], list[Line]]]] = {
     "reads": reads.run,
     "unserved": unserved.run,
     "durable": durable.run,
+    "runner": runner.run,
 }
 
 

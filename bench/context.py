@@ -27,6 +27,8 @@ class Sizes(msgspec.Struct, frozen=True):
     reads: int = 50
     unserved: int = 100_000
     echoes: int = 20
+    warm_jobs: int = 20_000
+    cold_jobs: int = 300
 
 
 QUICK = Sizes(
@@ -43,6 +45,8 @@ QUICK = Sizes(
     reads=5,
     unserved=1_000,
     echoes=3,
+    warm_jobs=320,
+    cold_jobs=5,
 )
 """For a smoke run: everything happens, nothing can be concluded."""
 
