@@ -380,6 +380,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             default_text="none",
         ),
     ] = msgspec.field(default_factory=dict)
+    native_runner: Annotated[
+        Literal["auto", "off"],
+        Rule(_WORKERS, "`auto` runs built-in types in the native runner if it was built, `off` in Python."),
+    ] = "auto"
     execution_binary: Annotated[
         str | None,
         Rule(_WORKERS, "Executable that runs jobs in place of the built-in runner.", NAME, bare=True),

@@ -266,3 +266,35 @@ def test_a_large_job_is_not_starved_and_an_impossible_one_runs_degraded(shop: tu
     assert done["queue_time_sec"] < 15  # behind all the small ones it would be more than 20 s
     degraded = server.ended(impossible["id"], within=40)
     assert (degraded["thread_demand"], degraded["threads_granted"]) == (64, 1)
+
+
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGP8z8Dwn4GBgYGJAQoAHxcCAr7cGDsAAAAASUVORK5CYII="
+)
+BUILT_IN: dict[str, Any] = {
+    "echo": {"a": [1, None, "ü"]},
+    "add_numbers": {"x": 2, "y": 3.5},
+    "reverse_string": {"text": "añb👩‍🚀c"},
+    "large_array_sum": {"numbers": [*range(1000), 0.1, 0.2]},
+    "cpu_intensive": {"iterations": 1000},
+    "io_intensive": {"files": 2, "size_kb": 4},
+    "mixed_workload": {},
+    "network_task": {"requests": 3},
+    "sleep": {"seconds": 0.01},
+    "fail": {"times": 0},
+    "resize_image": {"image": PIXEL, "width": 4, "height": 3},
+}
+
+
+def test_built_in_types_give_equal_results_in_both_runners(system: System) -> None:
+    server = system.serve()
+    system.worker(server, "--queues", "native", app=None)
+    system.worker(server, "--queues", "python", app=None, STOKER_NATIVE_RUNNER="off")
+    submitted = {
+        type: [server.submit(type, payload, queue=queue, max_attempts=1) for queue in ("native", "python")]
+        for type, payload in BUILT_IN.items()
+    }
+    for type, pair in submitted.items():
+        native, python = (server.ended(job["id"]) for job in pair)
+        assert (native["status"], python["status"]) == ("completed", "completed"), type
+        assert native["result"] == python["result"], type

@@ -48,7 +48,7 @@ def examine(environ: Mapping[str, str], url: str | None, token: str | None) -> l
         *check_packages(),
         check_sqlite(),
         *findings,
-        check_runner(settings.execution_binary if settings else None, find_runner()),
+        check_runner(settings or Settings(), find_runner()),
         *check_data_folder(settings.database_path if settings else Settings().database_path),
         *check_coordinator(environ, url, token),
     ]
@@ -102,13 +102,16 @@ def check_sqlite() -> Finding:
     return Finding("sqlite", "ok", version)
 
 
-def check_runner(execution_binary: str | None, native: Path | None) -> Finding:
+def check_runner(settings: Settings, native: Path | None) -> Finding:
     """Which runner serves the built-in job types."""
+    execution_binary = settings.execution_binary
     if execution_binary is not None:
         if os.access(execution_binary, os.X_OK):
             return Finding("runner", "ok", f"EXECUTION_BINARY: {execution_binary}, one process per job")
         fix = "make it executable, or unset EXECUTION_BINARY"
         return Finding("runner", "broken", f"{execution_binary} cannot be executed", fix)
+    if settings.native_runner == "off":
+        return Finding("runner", "ok", "Python, since STOKER_NATIVE_RUNNER is off")
     if native is not None:
         return Finding("runner", "ok", f"native: {native}")
     detail = "Python stands in for the native runner, which was not built"

@@ -60,7 +60,7 @@ def runner_types(binary: Path | str | None, fallback: Collection[str] = ()) -> l
 
 
 async def _work(settings: Settings) -> None:
-    native = None if settings.execution_binary else find_runner()
+    native = None if settings.execution_binary or settings.native_runner == "off" else find_runner()
     supervisor = Supervisor(
         settings,
         Dialer(settings.coordinator_urls, settings.token),
