@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from stoker.api.payload import MAX_DEPTH, MAX_DIGITS, check_payload, depth
+from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem
+from stoker.domain.json_text import MAX_DEPTH, MAX_DIGITS, depth, is_json
 
 MIB = 1024 * 1024
 
@@ -100,3 +101,15 @@ def test_size_is_judged_first() -> None:
 )
 def test_depth_is_exact(text: bytes, levels: int) -> None:
     assert depth(text) == levels
+
+
+@pytest.mark.parametrize("text", [b"null", b"1", b'{"a":[1,2]}', b"9" * 1000, b'"\\u0000"', b"-1.5e300"])
+def test_json_within_bounds_is_json(text: bytes) -> None:
+    assert is_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"nul", b"1e999", b"-1e999", b"9" * 1001, b"[" * 300 + b"]" * 300, b'"\xff"', b"NaN"]
+)
+def test_what_nobody_could_read_back_is_not_json(text: bytes) -> None:
+    assert not is_json(text)

@@ -18,9 +18,10 @@ from msgspec.structs import FieldInfo
 from msgspec.structs import fields as struct_fields
 
 from stoker.api.locate import field_at, field_deeper_than, join
-from stoker.api.payload import LONE_SURROGATE, MAX_DEPTH, too_deep
+from stoker.api.payload import LONE_SURROGATE
 from stoker.api.problems import FieldError, Kind, Problem, invalid, invalid_field
 from stoker.domain.job import Ident, Label
+from stoker.domain.json_text import MAX_DEPTH, TOO_DEEP
 
 MAX_ERRORS: Final = 20
 _MAX_NAME_CHARS: Final = 64
@@ -81,7 +82,7 @@ def unreadable(body: bytes, error: Exception) -> Problem:
     if not body.strip():
         return Problem(Kind.UNREADABLE, "the body is empty; send a JSON object")
     if isinstance(error, RecursionError):
-        return invalid_field(field_deeper_than(body, MAX_DEPTH) or "body", too_deep())
+        return invalid_field(field_deeper_than(body, MAX_DEPTH) or "body", TOO_DEEP)
     surrogate = LONE_SURROGATE.search(body)
     if surrogate is not None:
         field = field_at(body, surrogate.end()) or "body"

@@ -6,18 +6,15 @@ it again.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
-
-import msgspec
 
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import WorkerSession
+from stoker.domain.json_text import is_json
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, problem
 from stoker.store.base import Finish, Start, Store
 from stoker.wire.frames import ClaimRef, Report, StartNote
 
-_ANY: Final = msgspec.json.Decoder()
 Finished = Callable[[Sequence[tuple[Finish, Status | None]]], None]
 
 
@@ -144,7 +141,7 @@ class ReportSink:
         kind, error = report.kind, report.error
         if kind == "completed":
             kind, error = "invalid", self._refuse_result(report.result)
-        elif error is None or not _is_json(error):
+        elif error is None or not is_json(error):
             error = problem(kind, f"the attempt ended as {kind}; the worker gave no readable error")
         event, delay_us = decide(kind, claim, self._policy, self._spread())
         started_at, finished_at = _times(claim, report, received_at)
@@ -169,7 +166,7 @@ class ReportSink:
                 f"the result has {len(result)} bytes, and {self._max_result_bytes} are allowed; "
                 "store it elsewhere and return a reference",
             )
-        if not _is_json(result):
+        if not is_json(result):
             return problem("invalid_result", "the worker sent a result that is not JSON")
         return None
 
@@ -194,13 +191,3 @@ def _ago(now: int, us: int, claim: Claim) -> int:
     if at < claim.claimed_at:
         at = claim.claimed_at
     return min(now, at)
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        _ANY.decode(data)
-    except msgspec.ValidationError:  # a number beyond 64 bits is JSON all the same
-        return True
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return False
-    return True

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from stoker.domain.json_text import is_json
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildJob, ChildResult, Printed
 from stoker.executors.process import Callbacks, Child
@@ -195,13 +196,3 @@ def _told(tail: bytearray) -> bytes | None:
     lines = bytes(tail).strip().rsplit(b"\n", 1)
     last = lines[-1]
     return last if last.startswith(b"{") and is_json(last) and b'"message"' in last else None
-
-
-def is_json(data: bytes) -> bool:
-    try:
-        msgspec.json.decode(data)
-    except msgspec.ValidationError:  # a number beyond 64 bits is JSON all the same
-        return True
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return False
-    return True

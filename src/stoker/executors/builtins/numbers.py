@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from stoker.executors.builtins.payload import MAX_DIGITS, Fields, Refused
+from stoker.domain.json_text import MAX_DIGITS
+from stoker.executors.builtins.payload import Fields, Refused
 
 _TOO_LONG: Final = 10**MAX_DIGITS
 _SMALLEST_EXPONENT: Final = 1074

@@ -8,25 +8,12 @@
 They are strict because the C++ runner (`runner/src/fields.h`) must agree in every case, and it can only agree with rules.
 """
 
-import re
-from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
 
-MAX_DEPTH: Final = 256
-MAX_DIGITS: Final = 1_000
-"""The bounds of the REST API. A payload that came through it keeps them; one from a command line may not."""
+from stoker.domain.json_text import broken_bound
 
-_CANNOT_BREAK_BOUNDS: Final = 2 * MAX_DEPTH
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-# Tried only where a run begins: trying every byte of it would take quadratic time, which a hostile text would use.
-_LONG_NUMBER: Final = re.compile(rb"(?<![0-9.eE+-])[0-9.eE+-]{%d,}" % (MAX_DIGITS + 1))
-_NOT_DIGITS: Final = b".eE+-"
-_NUMERIC: Final = bytes.maketrans(b"123456789.eE+-", b"0" * 14)
-_LONG_RUN: Final = b"0" * (MAX_DIGITS + 1)
-_OPEN_AND_CLOSE: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 _SHOWN: Final = 60
 
 _decode = msgspec.json.Decoder().decode
@@ -41,30 +28,13 @@ class Refused(ValueError):
 
 def decode(payload: bytes) -> Any:
     """The payload as plain values, or `Refused`."""
-    if len(payload) > _CANNOT_BREAK_BOUNDS:
-        _check_bounds(payload)
+    broken = broken_bound(payload)
+    if broken is not None:
+        raise Refused(f"the payload {broken}")
     try:
         return _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(f"the payload is not valid JSON: {error}") from None
-
-
-def _check_bounds(payload: bytes) -> None:
-    """Depth and digits. The cheap tests also count what stands inside strings; only then are strings taken out."""
-    many_brackets = payload.count(b"[") + payload.count(b"{") > MAX_DEPTH
-    long_number = _LONG_RUN in payload.translate(_NUMERIC)
-    if not (many_brackets or long_number):
-        return
-    bare = _STRING.sub(b"", payload)
-    if _depth(bare) > MAX_DEPTH:
-        raise Refused(f"the payload is nested more than {MAX_DEPTH} levels deep")
-    if any(len(run[0].translate(None, _NOT_DIGITS)) > MAX_DIGITS for run in _LONG_NUMBER.finditer(bare)):
-        raise Refused(f"the payload contains a number of more than {MAX_DIGITS} digits")
-
-
-def _depth(bare: bytes) -> int:
-    steps = bare.translate(_OPEN_AND_CLOSE, _NOT_BRACKETS)
-    return max(accumulate(memoryview(steps).cast("b")), default=0)
 
 
 class Fields:

@@ -1,0 +1,82 @@
+"""What JSON text may be in Stoker: any JSON, within bounds of depth and digits that hold on every Python version.
+
+Payloads, results and errors are carried as text that nobody looks into; these checks are made where such text comes in.
+All of them work on the bytes at the speed of C: a hostile text costs no more than a friendly one of its size.
+"""
+
+import re
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+MAX_DEPTH: Final = 256
+MAX_DIGITS: Final = 1_000
+
+_CANNOT_BREAK_BOUNDS: Final = 2 * MAX_DEPTH
+"""Nesting deeper than the bound needs more bytes than this, and so does a number with too many digits."""
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# Tried only where a run begins: trying every byte of it would take quadratic time, which a hostile text would use.
+_LONG_NUMBER: Final = re.compile(rb"(?<![0-9.eE+-])[0-9.eE+-]{%d,}" % (MAX_DIGITS + 1))
+_NOT_DIGITS: Final = b".eE+-"
+_NUMERIC: Final = bytes.maketrans(b"123456789.eE+-", b"0" * 14)
+_LONG_RUN: Final = b"0" * (MAX_DIGITS + 1)
+"""What a number that is too long turns into, all its characters made alike; finding it so is 20 times as fast."""
+_OPEN_AND_CLOSE: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+
+_read = msgspec.json.Decoder().decode
+
+TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep"
+TOO_LONG: Final = f"contains a number of more than {MAX_DIGITS:,} digits"
+
+
+def broken_bound(raw: bytes) -> str | None:
+    """Which bound this text breaks, in words; None if it keeps them.
+
+    The cheap tests also count what stands inside strings; only when they speak up are the strings taken out.
+    """
+    if len(raw) <= _CANNOT_BREAK_BOUNDS:
+        return None
+    many_brackets = raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
+    if not many_brackets and _LONG_RUN not in raw.translate(_NUMERIC):
+        return None
+    bare = _STRING.sub(b"", raw)
+    if depth(bare) > MAX_DEPTH:
+        return TOO_DEEP
+    if any(len(run[0].translate(None, _NOT_DIGITS)) > MAX_DIGITS for run in _LONG_NUMBER.finditer(bare)):
+        return TOO_LONG
+    return None
+
+
+def depth(bare: bytes) -> int:
+    """How deep a JSON text without its strings is nested: every step of the count happens in C, and in one pass."""
+    steps = bare.translate(_OPEN_AND_CLOSE, _NOT_BRACKETS)
+    return max(accumulate(memoryview(steps).cast("b")), default=0)
+
+
+def is_json(raw: bytes) -> bool:
+    """Whether this is JSON within the bounds, numbers beyond 64 bits included."""
+    if broken_bound(raw) is not None:
+        return False
+    try:
+        _read(raw)
+    except msgspec.ValidationError as error:
+        return "out of range" in str(error) and not _is_infinite(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True
+
+
+def _is_infinite(raw: bytes) -> bool:
+    """Whether a number in this text is too large even for a float; such a number nobody could read back."""
+    try:
+        return any(
+            float(number[0]) in (float("inf"), float("-inf"))
+            for number in _NUMBER.finditer(_STRING.sub(b"", raw))
+        )
+    except ValueError:
+        return True
+
+
+_NUMBER: Final = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?[eE][+-]?[0-9]+")
