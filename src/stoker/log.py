@@ -9,12 +9,17 @@ import asyncio
 import logging
 import sys
 from collections.abc import Iterable
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 import structlog
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+request_id: ContextVar[str | None] = ContextVar("stoker_request_id", default=None)
+"""The id of the request that is being answered; every line that is written meanwhile carries it."""
 
 
 class JobLog:
@@ -76,7 +81,7 @@ def configure(level: str, format: str, stream: TextIO | None = None) -> JobLog:
     stream = stream or sys.stderr
     json = format == "json" or (format == "auto" and not stream.isatty())
     shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
+        _add_request_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
@@ -95,6 +100,13 @@ def configure(level: str, format: str, stream: TextIO | None = None) -> JobLog:
     for noisy in ("websockets", "httpx", "httpcore", "asyncio", "uvicorn"):
         logging.getLogger(noisy).setLevel(max(_LEVELS[level], logging.WARNING))
     return JobLog(stream=stream, level=level, json=json)
+
+
+def _add_request_id(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+    id = request_id.get()
+    if id is not None:
+        event["request_id"] = id
+    return event
 
 
 def _escape_control_characters(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class FakeDisk:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def transact(self, commands: Sequence[Command]) -> Sequence[Any]:
+    async def transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         arguments = [command.argument for command in commands]
         self.rounds.append(arguments)
         await self.gate.wait()

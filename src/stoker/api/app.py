@@ -12,7 +12,6 @@ from typing import Final
 
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
-from structlog.contextvars import bind_contextvars
 
 from stoker import ids
 from stoker.api import sockets, streaming
@@ -30,6 +29,7 @@ from stoker.api.security import Guard
 from stoker.api.service import Service
 from stoker.domain.errors import StokerDomainError
 from stoker.ids import NewId
+from stoker.log import request_id as log_request_id
 
 _log = structlog.get_logger(__name__)
 
@@ -174,7 +174,7 @@ class App:
         request_id = None if given is None else _usable(given)
         if request_id is None:
             request_id = self._new_id()
-        bind_contextvars(request_id=request_id)
+        log_request_id.set(request_id)
         return request_id
 
     def _answer_headers(self, response: Response, request_id: str, origin: bytes | None) -> list[Header]:

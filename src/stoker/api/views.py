@@ -187,6 +187,7 @@ class StatsView(msgspec.Struct, frozen=True):
 # Cannot be part of any name: those are checked at the door.
 _ID_MARK: Final = "{the id}"
 _PAYLOAD_MARK: Final = b'"{the payload}"'
+_TEMPLATES_MAX: Final = 1_000
 
 
 def _raw(value: bytes | None) -> msgspec.Raw:
@@ -252,6 +253,10 @@ def job_view(
 
 
 def render_job(job: Job, warnings: Sequence[str] = ()) -> bytes:
+    if not warnings:
+        template = _template(job)
+        if template is not None:
+            return template.render(job)
     return encode(job_view(job, warnings or msgspec.UNSET))
 
 
@@ -261,30 +266,10 @@ def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Pr
 
 
 def render_batch(jobs: Iterable[Job], warnings: Sequence[str]) -> bytes:
-    """The answer to a batch. Most of its jobs differ in id, payload and time alone: the rest is rendered once."""
-    templates: dict[tuple[object, ...], FreshJobs] = {}
     views: list[msgspec.Raw | JobView] = []
     for job in jobs:
-        if job.claim_id or job.name is not None or job.metadata is not None or job.status != "queued":
-            views.append(job_view(job))
-            continue
-        key = (
-            job.type,
-            job.queue,
-            job.priority,
-            job.max_attempts,
-            job.thread_demand,
-            job.timeout_sec,
-            job.memory_mb,
-            job.on_oversize,
-            job.labels,
-            job.created_at,
-            job.run_at,
-        )
-        template = templates.get(key)
-        if template is None:
-            template = templates[key] = FreshJobs(job)
-        views.append(template.render(job))
+        template = _template(job)
+        views.append(job_view(job) if template is None else msgspec.Raw(template.render(job)))
     return encode(_RenderedBatch(views, warnings or msgspec.UNSET))
 
 
@@ -296,19 +281,58 @@ class _RenderedBatch(msgspec.Struct, frozen=True):
 
 
 class FreshJobs:
-    """Renders jobs that were just queued and are alike but for their id and payload."""
+    """Renders jobs that were just queued and are alike but for their id, payload and time: the rest is rendered once."""
 
-    __slots__ = ("_head", "_middle", "_tail")
+    __slots__ = ("_head", "_middle", "_payload", "_tail")
 
     def __init__(self, like: Job) -> None:
         marked = msgspec.structs.replace(like, id=_ID_MARK, payload=_PAYLOAD_MARK)
-        self._head, rest = encode(job_view(marked)).split(_ID_MARK.encode(), 1)
-        self._middle, self._tail = rest.split(_PAYLOAD_MARK, 1)
+        text = encode(job_view(marked))
+        self._head, rest = text.split(_ID_MARK.encode(), 1)
+        self._payload, rest = rest.split(_PAYLOAD_MARK, 1)
+        # It was created and due at the same moment, which stands there twice.
+        before, between, self._tail = rest.split(rfc3339(like.created_at).encode())
+        self._middle = (before, between)
 
-    def render(self, job: Job) -> msgspec.Raw:
-        return msgspec.Raw(
-            b"%b%b%b%b%b" % (self._head, job.id.encode(), self._middle, job.payload, self._tail)
+    def render(self, job: Job) -> bytes:
+        time = rfc3339(job.created_at).encode()
+        before, between = self._middle
+        return b"".join(
+            (self._head, job.id.encode(), self._payload, job.payload, before, time, between, time, self._tail)
         )
+
+
+_templates: dict[tuple[object, ...], FreshJobs] = {}
+
+
+def _template(job: Job) -> FreshJobs | None:
+    """The template for a job as it looks in the answer to its submission; None for any other."""
+    if (
+        job.claim_id
+        or job.status != "queued"
+        or job.name is not None
+        or job.metadata is not None
+        or job.labels is not None
+        or job.run_at != job.created_at
+    ):
+        return None
+    key = (
+        job.type,
+        job.queue,
+        job.priority,
+        job.max_attempts,
+        job.thread_demand,
+        job.timeout_sec,
+        job.memory_mb,
+        job.on_oversize,
+        job.cancel_requested_at,
+    )
+    template = _templates.get(key)
+    if template is None:
+        if len(_templates) >= _TEMPLATES_MAX:
+            _templates.clear()
+        template = _templates[key] = FreshJobs(job)
+    return template
 
 
 def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], Progress | None]) -> bytes:

@@ -92,6 +92,7 @@ class Coordinator:
         self._metrics = Metrics(version)
         self._started = clock.monotonic()
         self._closing = False
+        self._accepted: list[Accepted] = []
         policy = RetryPolicy(
             settings.retry_backoff_base_sec, settings.retry_backoff_cap_sec, settings.retry_jitter
         )
@@ -158,14 +159,26 @@ class Coordinator:
         # Woken before the commit, so that a job for which a worker is free is stored as already claimed.
         self._dispatch.wake()
         accepted = await self._store.insert(jobs)
-        self._metrics.on_submitted(accepted)
-        self._log_submitted(accepted)
+        self._account(accepted)
         if any(item.job.status == "scheduled" for item in accepted):
             self._upkeep.nudge()
         return Submitted(accepted, self._warnings(accepted))
 
+    def _account(self, accepted: list[Accepted]) -> None:
+        """Count and log, once a turn of the loop for everybody whose jobs were stored together."""
+        if not self._accepted:
+            asyncio.get_running_loop().call_soon(self._account_for_all)
+        self._accepted += accepted
+
+    def _account_for_all(self) -> None:
+        accepted, self._accepted = self._accepted, []
+        self._metrics.on_submitted(accepted)
+        self._log_submitted(accepted)
+
     def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
         served = self._sessions.types
+        if len(accepted) == 1 and accepted[0].job.type in served:
+            return []
         missing = sorted({item.job.type for item in accepted if item.job.type not in served})
         return [
             f"no live worker serves the type {type!r}; the job waits until one does"

@@ -35,7 +35,7 @@ PriorityOrder = Literal["lowest_first", "highest_first"]
 NULL: Final = b"null"
 
 
-class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a submitter may say about a job; everything but the payload has a default."""
 
     payload: msgspec.Raw = msgspec.Raw(NULL)
@@ -55,8 +55,12 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idempotency_key: Key | None = None
 
 
-class Job(msgspec.Struct, frozen=True):
-    """A job as the store holds it. The field order is the column order: change both or neither."""
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """A job as the store holds it. The field order is the column order: change both or neither.
+
+    `gc=False`, here and on the other small values of the hot path: they hold nothing that could point back at them, so the
+    garbage collector need not look at them.
+    """
 
     seq: int
     id: str

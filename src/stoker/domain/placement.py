@@ -63,7 +63,7 @@ class WorkerView(msgspec.Struct):
     present: bool = True
 
 
-class Placed(msgspec.Struct, frozen=True):
+class Placed(msgspec.Struct, frozen=True, gc=False):
     job: Job
     session_id: str
     threads: int

@@ -29,7 +29,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     jitter: float = 0.3
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """What a coordinator remembers of a job that a session runs: enough to fence, decide and count its end."""
 
     seq: int
@@ -72,7 +72,7 @@ def claim_of(job: Job) -> Claim:
     )
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The end of one attempt, decided and ready to be stored under its claim."""
 
     event: Event

@@ -18,7 +18,7 @@ MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 # ── supervisor → child ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ChildJob(msgspec.Struct, array_like=True, frozen=True):
+class ChildJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
     index: int
     id: str
     claim_id: int
@@ -57,7 +57,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag="y"):
     error: str | None = None
 
 
-class ChildResult(msgspec.Struct, array_like=True, frozen=True):
+class ChildResult(msgspec.Struct, array_like=True, frozen=True, gc=False):
     index: int
     kind: Kind
     result: bytes | None

@@ -29,12 +29,12 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
     expires_at: int
 
 
-class Submission(msgspec.Struct, frozen=True):
+class Submission(msgspec.Struct, frozen=True, gc=False):
     job: Job
     key: IdempotencyKey | None = None
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     """The job that stands in the store for a submission; `repeated` when an earlier one had made it."""
 
     job: Job
@@ -50,7 +50,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     run_us: Mapping[str, int]
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Grant(msgspec.Struct, frozen=True, gc=False):
     """A job that is now running under `job.claim_id` and belongs to the session."""
 
     job: Job
@@ -62,7 +62,7 @@ class Granted(msgspec.Struct, frozen=True):
     cursor: int
 
 
-class Finish(msgspec.Struct, frozen=True):
+class Finish(msgspec.Struct, frozen=True, gc=False):
     claim: Claim
     outcome: Outcome
 

@@ -19,6 +19,7 @@ import msgspec
 from stoker.domain.errors import Overloaded, StoreUnavailable
 
 ROUND_WEIGHT: Final = 4_000
+FEW: Final = 4
 
 
 class Command(msgspec.Struct, frozen=True, eq=False):
@@ -30,9 +31,9 @@ class Command(msgspec.Struct, frozen=True, eq=False):
     future: asyncio.Future[Any]
 
 
-Transact = Callable[[Sequence[Command]], Awaitable[Sequence[Any]]]
+Transact = Callable[[Sequence[Command], bool], Awaitable[Sequence[Any]]]
 """Runs the commands in one transaction and returns their results in order, once durable. A result that is an exception
-belongs to that caller alone."""
+belongs to that caller alone. The flag says that hardly anybody waits, so that speed matters more than overlap."""
 
 
 class GroupCommit:
@@ -81,7 +82,7 @@ class GroupCommit:
                 self._wake.clear()
             if commands:
                 await self._round(commands)
-                self._pending -= sum(command.weight for command in commands)
+                self._pending -= _weight(commands)
 
     def _take(self) -> list[Command]:
         commands: list[Command] = []
@@ -94,7 +95,7 @@ class GroupCommit:
 
     async def _round(self, commands: list[Command]) -> None:
         try:
-            results = await self._transact(commands)
+            results = await self._transact(commands, not self._waiting and _weight(commands) <= FEW)
         except Exception as error:  # noqa: BLE001 - whatever failed, each caller gets its own answer
             if len(commands) == 1:
                 _answer(commands[0], error)
@@ -104,6 +105,10 @@ class GroupCommit:
             return
         for command, result in zip(commands, results, strict=True):
             _answer(command, result)
+
+
+def _weight(commands: Sequence[Command]) -> int:
+    return sum(command.weight for command in commands)
 
 
 def _answer(command: Command, result: Any) -> None:

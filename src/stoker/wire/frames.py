@@ -33,7 +33,7 @@ class Frame(msgspec.Struct, frozen=True, tag_field="frame", tag=str.lower, forbi
     pass
 
 
-class ClaimRef(msgspec.Struct, frozen=True):
+class ClaimRef(msgspec.Struct, frozen=True, gc=False):
     id: str
     claim_id: int
 
@@ -67,7 +67,7 @@ class Heartbeat(Frame, frozen=True):
     draining: bool = False
 
 
-class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+class Report(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How an attempt ended. `started_us` and `finished_us` are how long ago that was when the frame was sent."""
 
     id: str
@@ -147,7 +147,7 @@ class Refused(Frame, frozen=True):
     new_session: bool = False
 
 
-class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
+class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     id: str
     claim_id: int
     type: str

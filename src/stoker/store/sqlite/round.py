@@ -41,7 +41,7 @@ from stoker.store.base import (
 
 Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
-ROWS_PER_STATEMENT: Final = 50
+ROWS_PER_STATEMENT: Final = 100
 HEADS_MAX: Final = 2_000
 
 _HEADS = Q["claim_heads"].format(columns=COLUMN_LIST)

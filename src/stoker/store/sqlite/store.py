@@ -93,10 +93,10 @@ class SqliteStore:
     def now_us(self) -> int:
         return self._clock.now_us()
 
-    async def _transact(self, commands: Sequence[Command]) -> Sequence[Any]:
+    async def _transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         calls = [(command.verb, command.argument) for command in commands]
         round = Round(self._db, self._memory, self.now_us())
-        results = await self._writer.transact(lambda: round.run(calls))
+        results = await self._writer.transact(lambda: round.run(calls), alone=alone)
         round.commit_to_memory()
         return results
 
