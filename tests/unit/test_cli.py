@@ -19,6 +19,7 @@ from stoker.cli import doctor, output
 from stoker.cli.exits import MEANINGS, Exit
 from stoker.cli.main import app
 from stoker.cli.reference import reference
+from stoker.settings import Settings
 from tests.unit.fake_api import NOW, Answer, FakeApi, fake_api, job_fields, page, problem
 
 ROOT = Path(__file__).parents[2]
@@ -436,11 +437,22 @@ def test_doctor_finds_nothing_wrong_with_a_healthy_system(
     api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STOKER_NATIVE_RUNNER", "off")  # whether the runner was built is not the question here
     healthy(api)
     assert set(states().values()) == {"ok"}
     printed = ok("doctor")
     assert "agrees with the coordinator" in printed
     assert "fix:" not in printed
+
+
+def test_doctor_tells_which_runner_is_active(tmp_path: Path) -> None:
+    binary = tmp_path / "runner"
+    assert doctor.check_runner(Settings(), binary).detail == f"native: {binary}"
+    stand_in = doctor.check_runner(Settings(), None)
+    assert (stand_in.state, "Python stands in" in stand_in.detail) == ("warning", True)
+    assert doctor.check_runner(Settings(execution_binary=str(binary)), None).state == "broken"
+    binary.touch(0o755)
+    assert doctor.check_runner(Settings(execution_binary=str(binary)), None).state == "ok"
 
 
 def test_doctor_says_what_is_broken_and_how_to_fix_it(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
