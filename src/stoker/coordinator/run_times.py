@@ -17,8 +17,8 @@ class RunTimes:
         self.us: dict[str, int] = {}
 
     def observe(self, runs: Iterable[tuple[str, int]]) -> None:
-        """Take in the runs of one frame: (type, microseconds). The slowest of them counts as much as the mean, so
-        that a type whose jobs are sometimes slow loses its window at once and regains it gradually."""
+        """Take in the runs of one frame: (type, microseconds). One that was too
+        slow for a window counts whole, so that its type loses the window at once and regains it gradually."""
         by_type: dict[str, list[int]] = {}
         for type, us in runs:
             by_type.setdefault(type, []).append(us)

@@ -44,8 +44,8 @@ class Lane(msgspec.Struct, frozen=True):
 class WorkerView(msgspec.Struct):
     """A worker as the planner sees it. The planner spends `free` and `window_us` on its own copy.
 
-    `present` is False for a worker that was seen lately but is gone: it takes nothing, but a job that would fit it is
-    not degraded yet.
+    `present` is False for a worker that is leaving or was seen lately: it takes nothing, but a job that would fit it is
+    not degraded yet. `room` is how many jobs it may be given at all.
     """
 
     session_id: str
@@ -123,7 +123,8 @@ def plan(
     cursor: int,
     run_us: Mapping[str, int],
 ) -> Plan:
-    """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is given."""
+    """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is
+    given."""
     placed: list[Placed] = []
     open_lanes: dict[int, _LaneState] = {}
     closed: set[int] = set()
