@@ -2,15 +2,18 @@
 
 Ordinary events go through structlog. Events about jobs come by the thousand, so they are rendered in bulk: one write
 for all jobs of a round (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no
-escaping is needed there.
+escaping is needed there. What libraries say through `logging` becomes an event too, so that every line is one.
+
+The events are declared in `stoker.log_events`.
 """
 
 import asyncio
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from json import dumps
 from typing import Any, Final, TextIO
 
 import structlog
@@ -67,13 +70,23 @@ class JobLog:
         self._stream.flush()
 
     def fields(self, **values: str | int | float) -> str:
-        """More fields for a line, in the format in force. Strings must be free of quotes and control characters."""
+        """More fields for a line, in the format in force."""
         if self._json:
-            return "".join(
-                f',"{key}":"{value}"' if isinstance(value, str) else f',"{key}":{value}'
-                for key, value in values.items()
-            )
-        return "".join(f" {key}={value}" for key, value in values.items())
+            return "".join(f',"{key}":{dumps(value)}' for key, value in values.items())
+        return "".join(f" {key}={_quoted(value)}" for key, value in values.items())
+
+    def claim_head(self, worker_id: str) -> str:
+        """The fields of a claim but for its number, which comes last: whoever has thousands of claims of a few workers puts
+        each number behind, where `fields` for every one would cost more than the rest of the line."""
+        return self.fields(worker_id=worker_id) + (',"claim":' if self._json else " claim=")
+
+    def request(self, id: str | None) -> str:
+        """The field of the request that was the cause. The plain way for plain ids, since there is one for each job."""
+        if id is None:
+            return ""
+        if '"' in id or "\\" in id or " " in id:
+            return self.fields(request_id=id)
+        return f',"request_id":"{id}"' if self._json else f" request_id={id}"
 
 
 def configure(level: str, format: str, stream: TextIO | None = None) -> JobLog:
@@ -94,12 +107,24 @@ def configure(level: str, format: str, stream: TextIO | None = None) -> JobLog:
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(
-        level=_LEVELS[level], stream=stream, format="%(levelname)s %(name)s %(message)s", force=True
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[_from_library, *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
     )
+    logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)
     for noisy in ("websockets", "httpx", "httpcore", "asyncio", "uvicorn"):
         logging.getLogger(noisy).setLevel(max(_LEVELS[level], logging.WARNING))
     return JobLog(stream=stream, level=level, json=json)
+
+
+def _from_library(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """What a library logs is a text of its own; it becomes the detail of an event of ours."""
+    record: logging.LogRecord = event["_record"]
+    event["logger"], event["detail"], event["event"] = record.name, str(event["event"]), "library"
+    return event
 
 
 def _add_request_id(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
@@ -121,11 +146,16 @@ def _escaped(text: str) -> str:
 
 
 def _render_line(_: Any, __: str, event: dict[str, Any]) -> str:
+    """For people. A stack is the only thing that takes more than one line; all of its own are set in, so that nothing in it
+    can be taken for a line of the log."""
     timestamp, level, name = event.pop("timestamp"), event.pop("level"), event.pop("event")
+    stack = event.pop("exception", "").replace("\\n", "\n    ")
     more = "".join(f" {key}={_quoted(value)}" for key, value in event.items())
-    return f"{timestamp} {level:<8} event={name}{more}"
+    return f"{timestamp} {level:<8} event={name}{more}" + (f"\n    {stack}" if stack else "")
 
 
 def _quoted(value: Any) -> str:
     text = str(value)
-    return f'"{text}"' if " " in text or not text else text
+    if text and " " not in text and '"' not in text:
+        return text
+    return '"' + text.replace('"', '\\"') + '"'

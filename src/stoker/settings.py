@@ -50,6 +50,7 @@ _NOT_SETTINGS = frozenset(
 _NEW_TOKEN = "STOKER_TOKEN=$(python3 -c 'import secrets; print(secrets.token_urlsafe(32))')"  # noqa: S105
 _TOKEN_MIN_CHARS = 16
 _NAME_MAX_CHARS = 200
+_POSTGRES_SCHEMES = frozenset({"postgresql", "postgres"})
 _SHOWN_MAX_CHARS = 120
 _APP = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -103,6 +104,14 @@ def _sqlite_url(text: str) -> str:
     path = text.removeprefix("sqlite:///")
     if path == text or not path or path.startswith(":") or "?" in path or "\0" in unquote(path):
         raise ValueError
+    return text
+
+
+def _database_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in _POSTGRES_SCHEMES:
+        return _sqlite_url(text)
+    parts.port  # noqa: B018
     return text
 
 
@@ -167,9 +176,9 @@ ENDPOINTS = Parser(
 ORIGINS = Parser(_listed(_origin), "origins such as https://jobs.example.com (no path), separated by commas")
 REDIS_URL = Parser(_redis_url, "redis://HOST:PORT/DB, or HOST:PORT")
 APP = Parser(_app, "MODULE:NAME, such as tasks:app")
-SQLITE_URL = Parser(
-    _sqlite_url,
-    "sqlite:///relative/path.db or sqlite:////absolute/path.db; other databases come with a later release, and "
+DATABASE_URL = Parser(
+    _database_url,
+    "sqlite:///relative/path.db, sqlite:////absolute/path.db or postgresql://USER:PASSWORD@HOST:PORT/DATABASE; "
     "a database in memory would lose every job (set STOKER_DATABASE_URL to override a DATABASE_URL meant for "
     "another program)",
 )
@@ -261,8 +270,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Rule(
             _STORAGE,
-            "Where jobs are kept. The folder is made if it is missing.",
-            SQLITE_URL,
+            "Where jobs are kept: a SQLite file, whose folder is made if it is missing, or a PostgreSQL database (schema "
+            "`stoker`), which several coordinators may share.",
+            DATABASE_URL,
             bare=True,
         ),
     ] = "sqlite:///.stoker/stoker.db"
@@ -414,12 +424,48 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, Rule(_SCALING, "Below this queue depth a worker may be removed.", ge=0, bare=True)
     ] = 2
     scale_down_stable_sec: Annotated[
-        float, Rule(_SCALING, "How long the queue must stay low before one is removed.", ge=0, bare=True)
+        float,
+        Rule(
+            _SCALING,
+            "How long fewer workers must have been enough before one is removed, and then another after each cool-down.",
+            ge=0,
+            bare=True,
+        ),
     ] = 30
     min_workers: Annotated[int, Rule(_SCALING, "Never fewer workers than this.", ge=0, bare=True)] = 1
     max_workers: Annotated[int, Rule(_SCALING, "Never more workers than this.", ge=1, bare=True)] = 4
+    autoscale: Annotated[
+        Literal["auto", "off", "recommend", "process", "docker"],
+        Rule(
+            _SCALING,
+            "What the autoscaler does with a decision: tell it, or start and drain processes or containers. `auto` is "
+            "`docker` for `stoker autoscale` with `WORKER_IMAGE` set, else `recommend`.",
+        ),
+    ] = "auto"
+    scale_by: Annotated[
+        Literal["depth", "demand"],
+        Rule(
+            _SCALING,
+            "`depth` goes by the number of jobs that wait; `demand` by the work in them, from run times observed.",
+        ),
+    ] = "depth"
+    scale_target_sec: Annotated[
+        float, Rule(_SCALING, "By demand: the time within which what waits should be done.", gt=0)
+    ] = 60
+    scale_cooldown_sec: Annotated[
+        float, Rule(_SCALING, "After a change of workers, no other for this long.", ge=0)
+    ] = 5
     worker_image: Annotated[
         str | None, Rule(_SCALING, "Image from which the Docker API starts workers.", NAME, bare=True)
+    ] = None
+    worker_network: Annotated[
+        str | None,
+        Rule(
+            _SCALING,
+            "Docker network that such workers join.",
+            NAME,
+            default_text="the engine's default bridge",
+        ),
     ] = None
 
     max_body_bytes: Annotated[
@@ -451,6 +497,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Not settings: what `load` noticed. `sources` maps a field to the name its value came from.
     warnings: tuple[str, ...] = ()
     sources: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def on_postgres(self) -> bool:
+        """Whether jobs are kept in PostgreSQL."""
+        return urlsplit(self.database_url).scheme in _POSTGRES_SCHEMES
 
     @property
     def database_path(self) -> Path:
@@ -703,11 +754,11 @@ def _shown(entry: Entry, value: object) -> str:
     """The value on one line, short, without secrets: it goes to terminals and logs."""
     if entry.rule.secret and value is not None:
         return "***"
-    text = _masked(str(value)).encode("unicode_escape").decode("ascii")
+    text = masked(str(value)).encode("unicode_escape").decode("ascii")
     return text if len(text) <= _SHOWN_MAX_CHARS else f"{text[:_SHOWN_MAX_CHARS]}…"
 
 
-def _masked(url: str) -> str:
+def masked(url: str) -> str:
     """An address without its user and password."""
     return re.sub(r"//[^/@]*@", "//***@", url)
 

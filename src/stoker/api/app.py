@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from typing import Final
 
 import structlog
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from stoker import ids
+from stoker import ids, tracing
 from stoker.api import sockets, streaming
 from stoker.api.body import ClientGone, read_body
 from stoker.api.context import Context
 from stoker.api.decode import decode_body
 from stoker.api.endpoints import ENDPOINTS
 from stoker.api.exchange import Header, Request, Response, Stream, problem_response
-from stoker.api.limits import MemoryWindow, SubmissionLimiter
+from stoker.api.limits import SubmissionLimiter, window
 from stoker.api.openapi import document
 from stoker.api.problems import Kind, Problem, from_domain
 from stoker.api.query import parse_query
@@ -47,11 +47,11 @@ _ONLY_ONCE: Final = frozenset(
 )
 
 
-def create_app(service: Service, *, new_id: NewId = ids.new_id) -> ASGIApp:
-    """The API of one coordinator."""
+def create_app(service: Service, *, new_id: NewId = ids.new_id) -> "App":
+    """The API of one coordinator; to be closed after its last request."""
     settings = service.settings
     limit = settings.rate_limit_jobs_per_min
-    limiter = SubmissionLimiter(limit, MemoryWindow(limit), service.known_key) if limit else None
+    limiter = SubmissionLimiter(limit, window(settings), service.known_key) if limit else None
     context = Context(service, guard=Guard(settings), limiter=limiter, new_id=new_id)
     context.openapi = document(ENDPOINTS)
     return App(context, Router(ENDPOINTS))
@@ -74,11 +74,16 @@ class App:
         else:
             await _lifespan(receive, send)
 
+    async def close(self) -> None:
+        if self._context.limiter is not None:
+            await self._context.limiter.close()
+
     # --- HTTP ------------------------------------------------------------------------------------------
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         request_id = self._request_id(headers)
+        tracing.caller.set(headers.get(b"traceparent"))
         try:
             response = await self._answer(scope, headers, receive, request_id)
         except ClientGone:

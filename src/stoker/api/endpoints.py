@@ -27,6 +27,7 @@ from stoker.api.views import (
     StatsView,
 )
 from stoker.domain.job import JobSpec
+from stoker.domain.scaling import ScalingState
 from stoker.wire.http import HttpHeartbeat, HttpHello, HttpOrders, HttpReceipt, HttpReports, HttpWelcome
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -325,6 +326,17 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Numbers for people",
         "`queue_depth` counts `queued` jobs only; `success_rate` is null until a job has ended.",
         response=StatsView,
+    ),
+    Endpoint(
+        "POST",
+        "/autoscaler",
+        operate.autoscaler,
+        "admin",
+        "operation",
+        "Tell what an autoscaler decided",
+        "Sent by `stoker autoscale` about once a second; shown in `/stats` and `/metrics`. Nothing is done about it.",
+        body=ScalingState,
+        response=ScalingState,
     ),
     Endpoint(
         "GET",

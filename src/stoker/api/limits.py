@@ -2,18 +2,25 @@
 
 Each job of a batch counts. A repeat under a live idempotency key creates nothing and so costs nothing; to be sure which
 request is the repeat, requests with the same key wait for each other here. Without a limit there is no limiter at all.
+
+With Redis the window is shared by all coordinators. While Redis does not answer, each coordinator counts for itself, from
+nothing: the limit is then less exact, but nobody waits and nobody is refused who would have passed.
 """
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, Protocol
 
 from limits import RateLimitItemPerMinute
-from limits.aio.storage import MemoryStorage
+from limits.aio.storage import MemoryStorage, RedisStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 
 from stoker.api.problems import FieldError, Kind, Problem, retry_after
+from stoker.bus.redis_link import RedisDown, RedisLink
+from stoker.settings import Settings
 from stoker.store.base import IdempotencyKey
 
 WINDOW_SECONDS: Final = 60
@@ -22,11 +29,13 @@ KnownKey = Callable[[str, str], Awaitable[bool]]
 
 
 class Window(Protocol):
-    """Counts jobs per client; one in memory here, one shared between coordinators later."""
+    """Counts jobs per client: those of this process, or of all coordinators."""
 
     async def charge(self, client: str, jobs: int) -> int:
         """Charge so many jobs and return 0, or charge nothing and return the seconds after which they would pass."""
         ...
+
+    async def close(self) -> None: ...
 
 
 class MemoryWindow:
@@ -54,6 +63,60 @@ class MemoryWindow:
                 return seconds
         return WINDOW_SECONDS
 
+    async def close(self) -> None:
+        pass
+
+
+class RedisWindow:
+    """One window for all coordinators that use this Redis; a window of this process whenever it does not answer."""
+
+    def __init__(self, url: str, jobs_per_minute: int) -> None:
+        self._item = RateLimitItemPerMinute(jobs_per_minute)
+        self._link = RedisLink(url, used_for="rate limits")
+        self._storage = _storage_on(self._link)
+        self._limiter = MovingWindowRateLimiter(self._storage)
+        self._alone = MemoryWindow(jobs_per_minute)
+
+    async def charge(self, client: str, jobs: int) -> int:
+        try:
+            if await self._link.ask(lambda: self._limiter.hit(self._item, client, cost=jobs)):
+                return 0
+            return await self._seconds_until(client, jobs)
+        except RedisDown:
+            return await self._alone.charge(client, jobs)
+
+    async def _seconds_until(self, client: str, jobs: int) -> int:
+        """There is room for so many jobs as soon as this entry, counted from the newest, has left the window. It is the
+        oldest of the newest `count`, and those the storage tells."""
+        count = self._item.amount - jobs + 1
+        key = self._item.key_for(client)
+        oldest, inside = await self._link.ask(
+            lambda: self._storage.get_moving_window(key, count, WINDOW_SECONDS)
+        )
+        if inside < count:  # it left just now
+            return 1
+        left = oldest + WINDOW_SECONDS - time.time()
+        return min(max(math.floor(left) + 1, 1), WINDOW_SECONDS)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+def _storage_on(link: RedisLink) -> RedisStorage:
+    """The library's storage on the link's connections; the address is what it wants to see, nothing dials it."""
+    return RedisStorage(
+        "async+redis://localhost:6379",
+        implementation="redispy",
+        key_prefix="stoker:1:limit",
+        connection_pool=link.client.connection_pool,  # type: ignore[arg-type]  # the library declares too little
+    )
+
+
+def window(settings: Settings) -> Window:
+    """The window that these settings ask for."""
+    limit = settings.rate_limit_jobs_per_min
+    return MemoryWindow(limit) if settings.redis_url is None else RedisWindow(settings.redis_url, limit)
+
 
 class SubmissionLimiter:
     """Lets a submission through, or raises 429."""
@@ -76,6 +139,9 @@ class SubmissionLimiter:
             if wait:
                 raise _too_many(self._limit, wait)
             yield
+
+    async def close(self) -> None:
+        await self._window.close()
 
     async def _count_new(self, named: Iterable[tuple[str, str]]) -> int:
         new = 0

@@ -104,14 +104,15 @@ async def _text(
 ) -> AsyncGenerator[bytes, None]:
     if query.tail is not None:
         page = await _rest(service, which, page, query.tail)
-    while True:
-        if page.entries:
-            yield b"".join([entry.data for entry in page.entries])
-        if page.ended or not (page.more or query.follow):
-            return
-        if page.closing and not page.more:
-            raise Interrupted("the coordinator is shutting down")
-        page = await service.logs(which, page.position, 0.0 if page.more else FOLLOW_SECONDS)
+    with service.stream("logs"):
+        while True:
+            if page.entries:
+                yield b"".join([entry.data for entry in page.entries])
+            if page.ended or not (page.more or query.follow):
+                return
+            if page.closing and not page.more:
+                raise Interrupted("the coordinator is shutting down")
+            page = await service.logs(which, page.position, 0.0 if page.more else FOLLOW_SECONDS)
 
 
 async def _rest(service: Service, which: Selection, page: LogPage, tail: int) -> LogPage:

@@ -2,6 +2,7 @@
 
 from stoker.api.exchange import TEXT_METRICS, Request, Response
 from stoker.api.views import HealthView, QueuesView, ReadyView, encode, queue_views
+from stoker.domain.scaling import ScalingState
 
 _HEALTHY = encode(HealthView())
 
@@ -22,6 +23,13 @@ async def metrics(request: Request) -> Response:
 
 async def stats(request: Request) -> Response:
     return Response(200, encode(await request.context.service.stats()))
+
+
+async def autoscaler(request: Request) -> Response:
+    """What an autoscaler decided last."""
+    state: ScalingState = request.body
+    request.context.service.scaling_decided(state)
+    return Response(200, encode(state))
 
 
 async def queues(request: Request) -> Response:

@@ -2,10 +2,12 @@
 bring a small one of their own. Errors are those of `stoker.domain.errors`."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from stoker.clock import Clock
 from stoker.domain.job import Job
+from stoker.domain.scaling import ScalingState
 from stoker.settings import Settings
 from stoker.store.base import Accepted, Attempt, Count, JobFilter, JobQuery, Page, Session, Submission
 from stoker.store.logs import LogPage, Selection
@@ -122,6 +124,14 @@ class Service(Protocol):
     async def counts(self) -> Sequence[Count]: ...
 
     async def stats(self) -> dict[str, object]: ...
+
+    def scaling_decided(self, state: ScalingState) -> None:
+        """An autoscaler tells what it decided."""
+        ...
+
+    def stream(self, what: str) -> AbstractContextManager[None]:
+        """Count a client that follows `logs` or `events`, as long as the context lasts."""
+        ...
 
     async def not_ready(self) -> Sequence[str]:
         """Why this coordinator cannot serve; empty when it can."""

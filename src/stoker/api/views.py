@@ -16,6 +16,7 @@ from stoker.clock import SECOND
 from stoker.domain.job import Job, Oversize, decode_map
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Kind
+from stoker.domain.scaling import ScalingState
 from stoker.store.base import Attempt, Count, JobQuery, Page, Session
 
 Time = Annotated[
@@ -182,6 +183,9 @@ class StatsView(msgspec.Struct, frozen=True):
     jobs_by_status: dict[str, int]
     success_rate: float | None
     uptime_sec: float
+    pending_thread_seconds: float | None = None
+    """How long one thread would be busy with all that waits, by run times observed; null while none is known."""
+    autoscaler: ScalingState | None = None
 
 
 # Cannot be part of any name: those are checked at the door.

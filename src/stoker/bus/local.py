@@ -1,7 +1,9 @@
-"""News within one coordinator: who waits for which job to end."""
+"""News within one coordinator: who waits for which job to end. And the bus of a coordinator that is alone."""
 
 import asyncio
 from collections.abc import Iterable
+
+from stoker.bus.base import News, Receive
 
 
 class JobWaiters:
@@ -45,3 +47,18 @@ class Watch:
         events.discard(self._event)
         if not events:
             del self._waiting[self._id]
+
+
+class NoBus:
+    """The bus of a coordinator that shares its store with nobody: there is nobody to tell."""
+
+    connected = True
+
+    def start(self, receive: Receive) -> None:
+        pass
+
+    def publish(self, news: News) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass

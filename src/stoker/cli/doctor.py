@@ -16,10 +16,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
+from stoker.cli.doctor_services import check_postgres, check_redis
+from stoker.cli.findings import Finding
 from stoker.executors.native_binary import find_runner
 from stoker.settings import Settings, SettingsError, client_target, load
 
@@ -31,15 +32,6 @@ SKEW_WARNING_SECONDS = 5
 _ASK_TIMEOUT_SECONDS = 5
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """What one check found."""
-
-    check: str
-    state: Literal["ok", "warning", "broken"]
-    detail: str
-    fix: str = ""
-
-
 def examine(environ: Mapping[str, str], url: str | None, token: str | None) -> list[Finding]:
     """All findings."""
     settings, findings = check_settings(environ)
@@ -49,9 +41,18 @@ def examine(environ: Mapping[str, str], url: str | None, token: str | None) -> l
         check_sqlite(),
         *findings,
         check_runner(settings or Settings(), find_runner()),
-        *check_data_folder(settings.database_path if settings else Settings().database_path),
+        *check_storage(settings or Settings()),
         *check_coordinator(environ, url, token),
     ]
+
+
+def check_storage(settings: Settings) -> list[Finding]:
+    """What the settings name as a place for jobs, and as a fast layer."""
+    if settings.on_postgres:
+        findings = check_postgres(settings.database_url)
+    else:
+        findings = list(check_data_folder(settings.database_path))
+    return findings + (check_redis(settings.redis_url) if settings.redis_url else [])
 
 
 def check_python(version: tuple[int, ...]) -> Finding:

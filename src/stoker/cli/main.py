@@ -10,8 +10,9 @@ import typer
 from typer.core import TyperGroup
 
 import stoker
-from stoker.cli import client_commands, log_commands, output, run_commands
+from stoker.cli import autoscale, client_commands, log_commands, move_commands, output, run_commands, top
 from stoker.cli.exits import MEANINGS, Exit, exit_for
+from stoker.cli.migrate_commands import migrate_app
 from stoker.cli.options import Json, Token, Url
 from stoker.client.errors import StokerError
 from stoker.settings import SettingsError
@@ -53,6 +54,7 @@ for _command in (
     run_commands.up,
     run_commands.serve,
     run_commands.worker,
+    autoscale.autoscale,
     client_commands.submit,
     client_commands.job,
     client_commands.jobs,
@@ -66,6 +68,10 @@ app.add_typer(client_commands.dlq_app, name="dlq")
 app.add_typer(client_commands.workers_app, name="workers")
 app.command()(client_commands.queues)
 app.command()(client_commands.stats)
+app.command()(top.top)
+app.command("export")(move_commands.export)
+app.command("import")(move_commands.import_)
+app.add_typer(migrate_app, name="migrate")
 
 
 @app.command()

@@ -49,6 +49,15 @@ def up(
     workers: Annotated[
         int | None, typer.Option("--workers", help="Workers to start. [env: STOKER_WORKERS; 2]")
     ] = None,
+    autoscale: Annotated[
+        str | None,
+        typer.Option(
+            "--autoscale",
+            metavar="MODE",
+            help="off, recommend, or process: add workers up to MAX_WORKERS as needed. "
+            "[env: STOKER_AUTOSCALE; recommend]",
+        ),
+    ] = None,
     threads: Threads = None,
     database: Database = None,
     app: App = None,
@@ -61,12 +70,14 @@ def up(
     Examples:
       stoker up
       stoker up --workers 4 --threads 2 --app tasks:app
+      stoker up --workers 1 --autoscale process
       stoker up --port 9000 --database sqlite:////var/lib/stoker/jobs.db
     """
     settings = _settings(
         host=host,
         api_port=port,
         workers=workers,
+        autoscale=autoscale,
         worker_threads=threads,
         database_url=database,
         app=app,

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import ipaddress
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -13,17 +14,16 @@ import structlog
 import uvicorn
 import uvloop
 
-from stoker import __version__
+from stoker import __version__, tracing
 from stoker import log as logs
-from stoker.api.app import create_app
+from stoker.api.app import App, create_app
 from stoker.api.http_protocol import OneWriteProtocol
 from stoker.cli.signals import on_signals
+from stoker.cli.storage import opened
 from stoker.clock import SystemClock
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import StoreUnavailable
-from stoker.settings import Settings
-from stoker.store.sqlite.logs import SqliteLogs, logs_path
-from stoker.store.sqlite.store import SqliteStore
+from stoker.settings import Settings, masked
 from stoker.wire.frames import MAX_FRAME_BYTES
 
 BACKLOG = 2048
@@ -82,46 +82,64 @@ def _stop(server: Running) -> None:
 @contextlib.asynccontextmanager
 async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Running]:
     """A coordinator that listens. On leaving: no new requests, those under way are answered, the store is closed."""
-    listener = listen(settings)
-    try:
-        store = await SqliteStore.open(
-            settings.database_path,
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(_stopped)
+        listener = listen(settings)
+        stack.callback(listener.close)
+        try:
+            storage = await stack.enter_async_context(opened(settings))
+        except StoreUnavailable as error:
+            raise CannotStart(f"{error} (DATABASE_URL is from {_source(settings)})") from error
+        tracer = tracing.from_environment(os.environ, __version__)
+        if tracer is not None:
+            # What is still to be sent waits for somebody else's machine, so not on the loop.
+            stack.push_async_callback(asyncio.to_thread, tracer.close)
+        coordinator = Coordinator(
+            settings,
+            storage.store,
             SystemClock(),
-            priority_order=settings.priority_order,
-            max_pending=settings.max_pending_jobs,
+            job_log,
+            storage.logs,
+            bus=storage.bus,
+            cache=storage.cache,
+            tracer=tracer,
+            version=__version__,
         )
-    except StoreUnavailable as error:
-        listener.close()
-        raise CannotStart(str(error)) from error
-    try:
-        output = SqliteLogs.open(logs_path(settings.database_path))
-    except StoreUnavailable as error:
-        listener.close()
-        await store.close()
-        raise CannotStart(str(error)) from error
-    coordinator = Coordinator(settings, store, SystemClock(), job_log, output, version=__version__)
-    server = Server(_config(coordinator))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        coordinator.start()
-        handle = Running(server, url_of(settings.host, listener.getsockname()[1]))
-        serving.add_done_callback(lambda _: handle.stopped.set())
-        # Everything that lives as long as the process is out of the collector's way from here on.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 50)
-        log.info("coordinator_started", url=handle.url, database=settings.database_url)
-        yield handle
-    finally:
-        server.should_exit = True
-        await coordinator.stop()
-        await serving
-        await output.close()
-        await store.close()
-        log.info("coordinator_stopped")
+        app = create_app(coordinator)
+        stack.push_async_callback(app.close)
+        server = Server(_config(app))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            coordinator.start()
+            handle = Running(server, url_of(settings.host, listener.getsockname()[1]))
+            serving.add_done_callback(lambda _: handle.stopped.set())
+            # Everything that lives as long as the process is out of the collector's way from here on.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(50_000, 20, 50)
+            log.info(
+                "coordinator_started",
+                url=handle.url,
+                database=masked(settings.database_url),
+                database_from=_source(settings),
+                redis=None if settings.redis_url is None else masked(settings.redis_url),
+            )
+            yield handle
+        finally:
+            server.should_exit = True
+            await coordinator.stop()
+            await serving
 
 
-def _config(coordinator: Coordinator) -> uvicorn.Config:
+async def _stopped() -> None:
+    log.info("coordinator_stopped")
+
+
+def _source(settings: Settings) -> str:
+    return settings.sources.get("database_url", "the default")
+
+
+def _config(app: App) -> uvicorn.Config:
     options: dict[str, Any] = {
         "loop": "uvloop",
         "http": OneWriteProtocol,
@@ -138,7 +156,7 @@ def _config(coordinator: Coordinator) -> uvicorn.Config:
         "timeout_graceful_shutdown": 5,
         "backlog": BACKLOG,
     }
-    return uvicorn.Config(create_app(coordinator), **options)
+    return uvicorn.Config(app, **options)
 
 
 def listen(settings: Settings) -> socket.socket:

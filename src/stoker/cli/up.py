@@ -1,22 +1,29 @@
-"""The whole system from one command: a coordinator in this process, workers as processes of their own."""
+"""The whole system from one command: a coordinator in this process, workers as processes of their own.
+
+An autoscaler looks on. It only recommends, and the crew stays as large as it was told to be (`--workers`), unless it is
+asked to act (`--autoscale process`): then that number is the minimum, and `MAX_WORKERS` the maximum. Either way it asks
+the coordinator over its API, like one that runs elsewhere.
+"""
 
 import asyncio
-import contextlib
-import os
-import subprocess
 import sys
+from collections.abc import Coroutine
 from typing import Final
 
 import structlog
 import uvloop
+from msgspec.structs import replace
 
 from stoker import log as logs
+from stoker.autoscale.providers.base import ProviderError
+from stoker.autoscale.providers.process import ProcessProvider
+from stoker.cli import autoscale
 from stoker.cli.serve import CANNOT_START, CannotStart, Running, running
 from stoker.cli.signals import on_signals
-from stoker.cli.worker import PARENT
-from stoker.settings import Settings
+from stoker.settings import Settings, masked
 
 RESTART_SECONDS: Final = 1.0
+PREFIX: Final = "worker"
 
 log = structlog.get_logger()
 
@@ -25,82 +32,68 @@ def run(settings: Settings) -> int:
     """`stoker up`: until it is told to stop; the exit code."""
     job_log = logs.configure(settings.log_level, settings.log_format)
     try:
-        uvloop.run(_up(settings, job_log))
+        uvloop.run(_up(_scaled(settings), job_log))
     except CannotStart as error:
         print(f"error: {error}", file=sys.stderr)
         return CANNOT_START
     return 0
 
 
+def _scaled(settings: Settings) -> Settings:
+    """With `--workers` as the minimum, and what the autoscaler does here decided."""
+    if settings.autoscale == "docker":
+        raise CannotStart(
+            "`stoker up` never holds a Docker socket; start `stoker autoscale --mode docker` beside it, "
+            "and this with --autoscale off"
+        )
+    return replace(
+        settings,
+        autoscale="recommend" if settings.autoscale == "auto" else settings.autoscale,
+        min_workers=settings.workers,
+        max_workers=max(settings.workers, settings.max_workers),
+    )
+
+
 async def _up(settings: Settings, job_log: logs.JobLog) -> None:
     async with running(settings, job_log) as server:
-        crew = Crew(settings, server.url)
+        workers = autoscale.processes(settings, (server.url,), PREFIX)
+        await workers.start(settings.workers)
         leaving = asyncio.Event()
-        on_signals(leaving.set, crew.kill)
-        keeping = asyncio.create_task(crew.keep())
+        on_signals(leaving.set, workers.kill)
+        keeping = [asyncio.create_task(going) for going in _loops(settings, server.url, workers)]
         print(banner(settings, server), flush=True)
         stopped = asyncio.create_task(server.stopped.wait())
         left = asyncio.create_task(leaving.wait())
         await asyncio.wait({stopped, left}, return_when=asyncio.FIRST_COMPLETED)
         log.info("shutting_down")
-        keeping.cancel()
+        for loop in keeping:
+            loop.cancel()
+        await asyncio.gather(*keeping, return_exceptions=True)
         # The workers first, while there is still somebody to take their last reports.
-        await crew.leave()
-        for task in (keeping, stopped, left):
+        await workers.close()
+        for task in (stopped, left):
             task.cancel()
-        await asyncio.gather(keeping, stopped, left, return_exceptions=True)
+        await asyncio.gather(stopped, left, return_exceptions=True)
         server.stop()
 
 
-class Crew:
-    """The workers of this system, replaced when one dies."""
+def _loops(settings: Settings, url: str, workers: ProcessProvider) -> list[Coroutine[None, None, None]]:
+    """What goes on while the system is up."""
+    acts = settings.autoscale == "process"
+    loops = [] if acts else [keep(workers, settings.workers)]
+    if settings.autoscale != "off":
+        loops.append(autoscale.make(settings, url, workers, acts=acts).run())
+    return loops
 
-    def __init__(self, settings: Settings, url: str) -> None:
-        self._settings = settings
-        self._url = url
-        self._processes: list[subprocess.Popen[bytes]] = []
-        for number in range(1, settings.workers + 1):
-            self._processes.append(self._start(number))
 
-    def _start(self, number: int) -> subprocess.Popen[bytes]:
-        settings = self._settings
-        argv = [sys.executable, "-m", "stoker", "worker", "--url", self._url, "--name", f"worker-{number}"]
-        argv += ["--threads", str(settings.worker_threads)]
-        argv += ["--log-level", settings.log_level, "--log-format", settings.log_format]
-        if settings.app is not None:
-            argv += ["--app", settings.app]
-        environ = {**os.environ, PARENT: str(os.getpid())}
-        if settings.token is not None:
-            environ["STOKER_TOKEN"] = settings.token
-        # A group of its own, so that Ctrl-C reaches this process alone and the workers are told in order.
-        return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env=environ, process_group=0)
-
-    async def keep(self) -> None:
-        """Start a new worker where one died."""
-        while True:
-            await asyncio.sleep(RESTART_SECONDS)
-            for place, process in enumerate(self._processes):
-                if process.poll() is not None:
-                    log.error("worker_died", worker=f"worker-{place + 1}", exit_code=process.returncode)
-                    self._processes[place] = self._start(place + 1)
-
-    async def leave(self) -> None:
-        """Ask all to drain, and wait for them."""
-        for process in self._processes:
-            with contextlib.suppress(OSError):
-                process.terminate()
-        limit = self._settings.shutdown_grace_sec + self._settings.cancel_grace_sec + 10
-        waiting = [asyncio.to_thread(process.wait) for process in self._processes]
+async def keep(workers: ProcessProvider, count: int) -> None:
+    """Start a new worker where one died."""
+    while True:
+        await asyncio.sleep(RESTART_SECONDS)
         try:
-            async with asyncio.timeout(limit):
-                await asyncio.gather(*waiting)
-        except TimeoutError:
-            self.kill()
-
-    def kill(self) -> None:
-        for process in self._processes:
-            with contextlib.suppress(OSError):
-                process.kill()
+            await workers.start(count - len(await workers.running()))
+        except ProviderError as error:
+            log.error("worker_start_failed", detail=str(error))
 
 
 def banner(settings: Settings, server: Running) -> str:
@@ -108,7 +101,7 @@ def banner(settings: Settings, server: Running) -> str:
     url = server.url
     auth = ' -H "Authorization: Bearer $STOKER_TOKEN"' if settings.token else ""
     return f"""
-  Stoker is up: {settings.workers} workers with {settings.worker_threads} threads each, data in {settings.database_path}
+  Stoker is up: {_workers(settings)} workers with {settings.worker_threads} threads each, data in {_place(settings)}
 
     Dashboard   {url}/dashboard
 
@@ -119,3 +112,14 @@ def banner(settings: Settings, server: Running) -> str:
 
   Stop with Ctrl-C.
 """
+
+
+def _workers(settings: Settings) -> str:
+    """How many there are, and how many there may be."""
+    if settings.autoscale == "process" and settings.max_workers > settings.workers:
+        return f"{settings.workers} to {settings.max_workers}"
+    return str(settings.workers)
+
+
+def _place(settings: Settings) -> str:
+    return masked(settings.database_url) if settings.on_postgres else str(settings.database_path)

@@ -20,6 +20,7 @@ from stoker.executors.native_binary import find_runner
 from stoker.ids import new_id
 from stoker.settings import Settings
 from stoker.worker.connection import Dialer, NotAllowed
+from stoker.worker.machine import ThisMachine
 from stoker.worker.supervisor import StartFailed, Supervisor
 
 PARENT = "STOKER_UP_PID"
@@ -64,9 +65,9 @@ async def _work(settings: Settings) -> None:
     supervisor = Supervisor(
         settings,
         Dialer(settings.coordinator_urls, settings.token),
+        ThisMachine(settings, native),
         new_id=new_id,
         version=__version__,
-        native=native,
         native_types=runner_types(native),
         runner_types=runner_types(settings.execution_binary, fallback=BUILTINS),
     )

@@ -8,7 +8,7 @@ import structlog
 
 from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.reports import ReportSink
-from stoker.coordinator.sessions import Sessions, WorkerSession, compare
+from stoker.coordinator.sessions import Sessions, WorkerSession, compare, forgotten
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.retry import Claim
 from stoker.store.base import Renewal, Session, Store
@@ -77,6 +77,9 @@ class Connection:
         finally:
             if session is not None:
                 self._sessions.remove(session, self._store.now_us())
+                await self._output.settled(
+                    session.held
+                )  # it may go on elsewhere, and be over there before ours is stored
             await self._finish(sender)
 
     async def _finish(self, sender: asyncio.Task[None]) -> None:
@@ -101,6 +104,7 @@ class Connection:
             self._refuse("this session was given up for lost", new_session=True)
             return None
         session = WorkerSession(hello, self._outbox.put_nowait)
+        session.heard_at = self._store.now_us()
         held = await self._store.held(session.id)
         for claim in held:
             session.hold(claim)
@@ -160,6 +164,7 @@ class Connection:
     async def _serve(self, session: WorkerSession) -> None:
         self._sink.wake()
         while (data := await self._socket.receive()) is not None:
+            session.heard_at = self._store.now_us()
             frame = codec.decode_from_worker(data)
             if isinstance(frame, frames.Reports):
                 released = self._sink.release(session, frame.reports)
@@ -198,21 +203,33 @@ class Connection:
     async def _take(
         self, session: WorkerSession, frame: frames.Reports, released: list[Claim | None]
     ) -> None:
-        stale = await self._sink.take(session, frame.reports, released)
+        session.ending[frame.number] = frame.reports
+        try:
+            await self._output.settled(report.id for report in frame.reports)
+            stale = await self._sink.take(session, frame.reports, released)
+        finally:
+            session.ending.pop(frame.number, None)
         session.send(frames.Ack(frame.number, stale))
 
     async def _heartbeat(self, session: WorkerSession, frame: frames.Heartbeat) -> None:
         session.draining = session.draining or frame.draining
-        missing, foreign = compare(session, frame.held, self._store.now_us())
-        (alive,) = await self._store.renew([Renewal(session.id, frame.threads_used)])
+        missing, foreign = compare(session, frame.held, self._store.now_us(), frame.assigned)
+        (status,) = await self._store.renew([Renewal(session.id, frame.threads_used)])
         log.debug("worker_heartbeat", worker_id=session.id, held=len(frame.held))
-        if not alive:
+        if status is None:
             self._sessions.remove(session, self._store.now_us())
             self._refuse("this session was given up for lost", new_session=True)
             return
         session.send(frames.Renewed(frame.number))
+        if (
+            status == "draining" and not session.draining
+        ):  # told to another coordinator, and the news was lost
+            session.draining = True
+            session.send(frames.Drain())
         if foreign:
             session.send(frames.Drop(foreign))
+        stored = await self._store.held(session.id)
+        missing += forgotten(session, stored, frame.held, self._store.now_us())
         if missing:
             await self._sink.hand_back(session, missing, "the assignment never reached its worker")
 

@@ -4,19 +4,24 @@ It owns no truth. Whatever it keeps in memory (sessions connected here, run time
 """
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 import structlog
 
-from stoker.bus.local import JobWaiters
+from stoker.bus.base import WATCH_SECONDS, Bus
+from stoker.bus.cache import JobCache, NoCache
+from stoker.bus.local import JobWaiters, NoBus
 from stoker.clock import SECOND, Clock
-from stoker.coordinator.connection import Connection, Socket
+from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.http_workers import HttpWorkers
-from stoker.coordinator.metrics import Metrics
+from stoker.coordinator.metrics import Metrics, text_in_turns
+from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
 from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.run_times import RunTimes
@@ -26,8 +31,9 @@ from stoker.domain.errors import Conflict, NotFound
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, STATUSES, Status
 from stoker.domain.retry import RetryPolicy
+from stoker.domain.scaling import ScalingState, pending_thread_seconds
 from stoker.ids import NewId, new_id
-from stoker.log import JobLog
+from stoker.log import JobLog, request_id
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
@@ -45,8 +51,8 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.logs import LogPage, Logs, Selection
+from stoker.tracing import JobTracer
 from stoker.wire import frames
-from stoker.wire.frames import ClaimRef
 from stoker.wire.http import (
     HttpAssignment,
     HttpClaim,
@@ -68,6 +74,14 @@ class Submitted(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
+class StoreClock:
+    """The time of day is the store's, for everybody: this machine's clock may be wrong. Durations are measured here."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.now_us = store.now_us
+        self.monotonic = clock.monotonic
+
+
 class Coordinator:
     def __init__(
         self,
@@ -77,22 +91,35 @@ class Coordinator:
         job_log: JobLog,
         logs: Logs,
         *,
+        bus: Bus | None = None,
+        cache: JobCache | None = None,
+        tracer: JobTracer | None = None,
         version: str = "0",
         new_id: NewId = new_id,
         spread: Callable[[], float] = lambda: random.uniform(-1.0, 1.0),
     ) -> None:
         self.settings = settings
-        self.clock = clock
+        self.clock = StoreClock(store, clock)
         self._store = store
         self._log = job_log
-        self._sessions = Sessions()
+        self._bus = bus or NoBus()
+        self._cache = cache or NoCache()
+        # Two missed heartbeats: whoever moved to another coordinator is not waited for longer than that.
+        quiet_us = int(settings.worker_heartbeat_timeout_sec * SECOND * 2 / LEASE_INTERVALS)
+        self._sessions = Sessions(quiet_us)
         self._run_times = RunTimes()
         self._waiters = JobWaiters()
-        self._output = OutputDesk(store, logs, self._sessions)
+        self._output = OutputDesk(
+            store, logs, self._sessions, publish=self._bus.publish if store.shared else None
+        )
         self._metrics = Metrics(version)
+        store.on_transaction(self._metrics.on_transaction)
+        self._tracer = tracer
+        self._scaling: ScalingState | None = None
         self._started = clock.monotonic()
         self._closing = False
         self._accepted: list[Accepted] = []
+        self._requests: list[str | None] = []
         policy = RetryPolicy(
             settings.retry_backoff_base_sec, settings.retry_backoff_cap_sec, settings.retry_jitter
         )
@@ -130,6 +157,15 @@ class Coordinator:
             wake=self._dispatch.wake,
             expired=self._on_expired,
         )
+        self._neighbours = Neighbours(
+            self._bus,
+            store,
+            self._sessions,
+            self._output,
+            wake=self._dispatch.wake,
+            changed=self._on_changed_elsewhere,
+        )
+        logs.on_written(self._neighbours.tell_changed)
         self._tasks: list[asyncio.Task[None]] = []
 
     # ── life ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,6 +176,9 @@ class Coordinator:
             asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
             asyncio.create_task(self._keeper.run(), name="stoker-log-keeper"),
         ]
+        if self._store.shared:
+            self._neighbours.start()
+            self._tasks.append(asyncio.create_task(self._neighbours.run(), name="stoker-neighbours"))
         for task in self._tasks:
             task.add_done_callback(_complain)
 
@@ -160,26 +199,34 @@ class Coordinator:
         self._dispatch.wake()
         accepted = await self._store.insert(jobs)
         self._account(accepted)
+        if self._tracer is not None:
+            new = [item.job for item in accepted if not item.repeated]
+            self._tracer.submitted(new, self._store.now_us())
         if any(item.job.status == "scheduled" for item in accepted):
             self._upkeep.nudge()
-        return Submitted(accepted, self._warnings(accepted))
+        return Submitted(accepted, await self._warnings(accepted))
 
     def _account(self, accepted: list[Accepted]) -> None:
         """Count and log, once a turn of the loop for everybody whose jobs were stored together."""
         if not self._accepted:
             asyncio.get_running_loop().call_soon(self._account_for_all)
         self._accepted += accepted
+        self._requests += [request_id.get()] * len(accepted)
 
     def _account_for_all(self) -> None:
         accepted, self._accepted = self._accepted, []
+        requests, self._requests = self._requests, []
         self._metrics.on_submitted(accepted)
-        self._log_submitted(accepted)
+        self._log_submitted(accepted, requests)
 
-    def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
+    async def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
         served = self._sessions.types
         if len(accepted) == 1 and accepted[0].job.type in served:
             return []
         missing = sorted({item.job.type for item in accepted if item.job.type not in served})
+        if missing and self._store.shared:
+            served = await self._neighbours.types()
+            missing = [type for type in missing if type not in served]
         return [
             f"no live worker serves the type {type!r}; the job waits until one does"
             for type in missing[:WARNED_TYPES]
@@ -189,22 +236,40 @@ class Coordinator:
         return await self._store.known_key(client, key)
 
     async def get(self, id: str) -> Job:
+        cached = await self._cache.get(id)
+        return cached if cached is not None else await self._stored(id)
+
+    async def _stored(self, id: str) -> Job:
+        asked_at = time.monotonic()
         (job,) = await self._store.get([id])
         if job is None:
             raise NotFound(f"there is no job {id}")
+        self._cache.put(job, asked_at)
         return job
 
     async def wait(self, id: str, seconds: float) -> Job:
         with self._waiters.watch(id) as ended:
             job = await self.get(id)
-            if job.status in FINAL or self._closing:
-                return job
-            try:
-                async with asyncio.timeout(seconds):
-                    await ended.wait()
-            except TimeoutError:
-                pass
-            return await self.get(id)
+            for left in self._looks(id, seconds):
+                if job.status in FINAL or self._closing:
+                    break
+                await _news(ended, left)
+                job = await self.get(id)
+            return job
+
+    def _looks(self, id: str, seconds: float) -> Iterator[float]:
+        """How long to wait for news of a job before each look at it, until the time is up. What happens here is
+        heard of here; what happens at another coordinator is told by it, or else found out by looking every second."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        watched_until = 0.0
+        while (left := deadline - loop.time()) > 0:
+            if self._store.shared:
+                if loop.time() >= watched_until:
+                    self._neighbours.watch(id)
+                    watched_until = loop.time() + WATCH_SECONDS / 2
+                left = min(left, LOOK_SECONDS)
+            yield left
 
     async def attempts(self, id: str) -> list[Attempt]:
         return await self._store.attempts(id)
@@ -216,12 +281,10 @@ class Coordinator:
         """Output after a position; when there is none yet, waits up to `wait` seconds for some, or for the end."""
         with self._output.watch(which.job_id) as news:
             page = await self._output.read(await self.get(which.job_id), which, after)
-            if wait and not page.entries and not page.ended and not self._closing:
-                try:
-                    async with asyncio.timeout(wait):
-                        await news.wait()
-                except TimeoutError:
-                    pass
+            for left in self._looks(which.job_id, wait):
+                if page.entries or page.ended or self._closing:
+                    break
+                await _news(news, left)
                 page = await self._output.read(await self.get(which.job_id), which, after)
         return msgspec.structs.replace(page, closing=True) if self._closing else page
 
@@ -229,30 +292,34 @@ class Coordinator:
         return await self._store.page(query)
 
     async def cancel(self, id: str) -> Job:
+        asked_at = self._store.now_us()
         (job,) = await self._store.cancel([id])
         if job is None:
             raise NotFound(f"there is no job {id}")
         if job.status in ("completed", "failed"):
             raise Conflict(f"job {id} is {job.status} already and cannot be cancelled")
         if job.status == "running":
-            self._tell_to_cancel(job)
+            self._neighbours.cancel(job)
         else:
+            if (
+                job.completed_at is not None and job.completed_at >= asked_at
+            ):  # not one that was cancelled before
+                self._metrics.on_cancelled(job)
+                if self._tracer is not None:
+                    self._tracer.cancelled(job, job.completed_at)
             self._waiters.finished([id])
             self._output.ended([id])
+            self._neighbours.tell_changed([id])
         log.info("job_cancelled" if job.status == "cancelled" else "job_cancel_requested", job_id=id)
         return job
 
-    def _tell_to_cancel(self, job: Job) -> None:
-        session = self._sessions.get(job.worker_id or "")
-        if session is not None:
-            session.send(frames.Cancel([ClaimRef(job.id, job.claim_id)]))
-
     async def retry(self, id: str) -> Job:
-        job = await self.get(id)
+        job = await self._stored(id)
         if job.status not in ("failed", "cancelled", "scheduled"):
             raise Conflict(
                 f"job {id} is {job.status}; only failed, cancelled and scheduled jobs can be retried"
             )
+        await self._cache.forget([id])
         self._dispatch.wake()
         (after,) = await self._store.replay([id])
         if after is None:
@@ -263,21 +330,33 @@ class Coordinator:
     async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
         """Run dead letters again: those named, or those that match."""
         if ids is not None:
+            await self._cache.forget(ids)
             dead = [job.id for job in await self._store.get(ids) if job is not None and _is_dead_letter(job)]
             count = sum(job is not None for job in await self._store.replay(dead)) if dead else 0
         else:
-            count = await _in_bulk(lambda: self._store.replay_where(filter or JobFilter(), BULK))
+            count = await self._in_bulk(lambda: self._store.replay_where(filter or JobFilter(), BULK))
         self._dispatch.wake()
         log.info("dead_letters_replayed", count=count)
         return count
 
     async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
         if ids is not None:
+            await self._cache.forget(ids)
             count = await self._store.discard(ids)
         else:
-            count = await _in_bulk(lambda: self._store.discard_where(filter or JobFilter(), BULK))
+            count = await self._in_bulk(lambda: self._store.discard_where(filter or JobFilter(), BULK))
         log.info("dead_letters_discarded", count=count)
         return count
+
+    async def _in_bulk(self, step: Callable[[], Awaitable[int]]) -> int:
+        """Repeat until there is nothing left to do. Before each step nobody may read from the cache what the jobs were."""
+        total = 0
+        while True:
+            await self._cache.forget_all()
+            count = await step()
+            if not count:
+                return total
+            total += count
 
     # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -294,10 +373,7 @@ class Coordinator:
         row = self._named(worker_id, await self._store.sessions())
         if row is None or not await self._store.set_session_status(row.id, "draining"):
             raise NotFound(f"there is no live worker {worker_id}; GET /workers lists them")
-        session = self._sessions.get(row.id)
-        if session is not None:
-            session.draining = True
-            session.send(frames.Drain())
+        self._neighbours.drain(row.id)
         log.info("worker_draining", worker_id=row.id, worker=row.name)
         return msgspec.structs.replace(row, status="draining")
 
@@ -351,7 +427,17 @@ class Coordinator:
             "jobs_total": sum(by_status.values()),
             "success_rate": by_status["completed"] / ended if ended else None,
             "uptime_sec": round(self.clock.monotonic() - self._started, 3),
+            "pending_thread_seconds": pending_thread_seconds(
+                ((count.type, count.count) for count in counts if count.status == "queued"),
+                self._run_times.view(),
+            ),
+            "autoscaler": self._scaling,
         }
+
+    def scaling_decided(self, state: ScalingState) -> None:
+        """An autoscaler tells what it decided: news for `/stats` and `/metrics`."""
+        self._scaling = state
+        self._metrics.on_scaling(state, self.clock.monotonic())
 
     async def not_ready(self) -> list[str]:
         if self._closing:
@@ -360,28 +446,54 @@ class Coordinator:
         return [] if live else ["no worker is registered; start one with: stoker worker"]
 
     async def metrics(self) -> bytes:
-        return self._metrics.expose(
+        dead = await self._store.page(JobQuery(JobFilter(dead_letters=True), limit=1))
+        families = self._metrics.families(
             await self._store.counts(),
             await self.workers(),
             self._store.now_us(),
             self.clock.monotonic() - self._started,
+            oldest_due=await self._store.oldest_due(),
+            # Beyond the cap only all that failed is known, the discarded ones included.
+            dead_letters=None if dead.total_capped else dead.total,
+            store_pending=self._store.pending,
+            monotonic=self.clock.monotonic(),
         )
+        return await text_in_turns(families)
+
+    @contextlib.contextmanager
+    def stream(self, what: str) -> Iterator[None]:
+        """Somebody follows `logs` or `events` meanwhile."""
+        self._metrics.stream_opened(what)
+        try:
+            yield
+        finally:
+            self._metrics.stream_closed(what)
 
     # ── what the loops tell ────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_dispatched(self, grants: list[Grant]) -> None:
         if self._log.enabled:
-            fields = {id: self._log.fields(worker_id=id) for id in {grant.session_id for grant in grants}}
+            heads = self._claim_heads(grant.session_id for grant in grants)
             self._log.job_events(
                 "job_dispatched",
                 self.clock.now_us(),
-                ((grant.job.id, grant.job.type, fields[grant.session_id]) for grant in grants),
+                [
+                    (grant.job.id, grant.job.type, f"{heads[grant.session_id]}{grant.job.claim_id}")
+                    for grant in grants
+                ],
             )
+
+    def _claim_heads(self, session_ids: Iterable[str]) -> dict[str, str]:
+        return {id: self._log.claim_head(id) for id in set(session_ids)}
 
     def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         self._metrics.on_ended(ended)
+        if self._tracer is not None:
+            for finish, status in ended:
+                self._tracer.ended(finish.claim, finish.outcome, status)
         self._waiters.finished(finish.claim.id for finish, status in ended if status in FINAL)
         self._output.ended(finish.claim.id for finish, status in ended if status is not None)
+        self._neighbours.tell_changed(finish.claim.id for finish, status in ended if status is not None)
         if any(status == "scheduled" for _, status in ended):
             self._upkeep.nudge()
         self._log_ended(ended)
@@ -394,27 +506,49 @@ class Coordinator:
                 session.send(frames.Refused("this session was given up for lost", True))
             self._http.forget(id)
             log.warning("worker_stale", worker_id=id)
-        self._metrics.lease_timeouts += len(expired.losses)
+        self._metrics.on_expired(expired)
+        if self._tracer is not None:
+            for lost in expired.losses:
+                self._tracer.lost(lost.claim, lost.status, self._store.now_us())
         for lost in expired.losses:
             log.warning(
-                "job_lease_expired", job_id=lost.claim.id, worker_id=lost.claim.session_id, status=lost.status
+                "job_lease_expired",
+                job_id=lost.claim.id,
+                worker_id=lost.claim.session_id,
+                claim=lost.claim.claim_id,
+                status=lost.status,
             )
         self._waiters.finished(lost.claim.id for lost in expired.losses if lost.status in FINAL)
         self._output.ended(lost.claim.id for lost in expired.losses)
+        self._neighbours.tell_changed(lost.claim.id for lost in expired.losses)
 
-    def _log_submitted(self, accepted: Sequence[Accepted]) -> None:
+    def _on_changed_elsewhere(self, ids: Sequence[str]) -> None:
+        self._waiters.finished(ids)
+        self._output.news(ids)
+
+    def _log_submitted(self, accepted: Sequence[Accepted], requests: Sequence[str | None]) -> None:
         if self._log.enabled:
+            request = self._log.request
             self._log.job_events(
                 "job_submitted",
                 self.clock.now_us(),
-                ((item.job.id, item.job.type, "") for item in accepted if not item.repeated),
+                [
+                    (item.job.id, item.job.type, request(id))
+                    for item, id in zip(accepted, requests, strict=True)
+                    if not item.repeated
+                ],
             )
 
     def _log_ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         if not self._log.enabled:
             return
         now = self.clock.now_us()
-        completed = [(f.claim.id, f.claim.type, "") for f, status in ended if status == "completed"]
+        heads = self._claim_heads(finish.claim.session_id for finish, _ in ended)
+        completed = [
+            (f.claim.id, f.claim.type, f"{heads[f.claim.session_id]}{f.claim.claim_id}")
+            for f, status in ended
+            if status == "completed"
+        ]
         self._log.job_events("job_completed", now, completed)
         if len(completed) < len(ended):
             for finish, status in ended:
@@ -423,7 +557,12 @@ class Coordinator:
 
     def _log_other_end(self, finish: Finish, status: Status | None, now: int) -> None:
         claim = finish.claim
-        more = self._log.fields(reason=finish.outcome.kind, attempt=claim.attempt, claim=claim.claim_id)
+        more = self._log.fields(
+            worker_id=claim.session_id,
+            reason=finish.outcome.kind,
+            attempt=claim.attempt,
+            claim=claim.claim_id,
+        )
         self._log.job_events(_EVENTS[status], now, [(claim.id, claim.type, more)])
 
 
@@ -437,15 +576,18 @@ _EVENTS: Final[dict[Status | None, str]] = {
 }
 
 
+async def _news(event: asyncio.Event, seconds: float) -> None:
+    """Wait for news, but not longer than this."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
+    event.clear()
+
+
 def _is_dead_letter(job: Job) -> bool:
     return job.status == "failed" and job.discarded_at is None
-
-
-async def _in_bulk(step: Callable[[], Awaitable[int]]) -> int:
-    total = 0
-    while count := await step():
-        total += count
-    return total
 
 
 def _complain(task: asyncio.Task[None]) -> None:

@@ -93,17 +93,19 @@ def assign(session: WorkerSession, jobs: Iterable[Job], run_times: RunTimes, now
     costs: dict[str, int] = {}
     size = 0
     session.last_assigned = now
+    frame = session.frames_sent + 1
     for job in jobs:
         cost = costs.get(job.type)
         if cost is None:
             cost = costs[job.type] = window_cost(run_times.us.get(job.type))
-        session.hold(claim_of(job), cost)
         if batch and size + len(job.payload) > FRAME_BYTES:
-            session.send(Assign(batch))
-            batch, size = [], 0
+            session.send(Assign(batch, frame))
+            batch, size, frame = [], 0, frame + 1
+        session.hold(claim_of(job), cost, frame)
         batch.append(assignment(job))
         size += len(job.payload) + 200
-    session.send(Assign(batch))
+    session.send(Assign(batch, frame))
+    session.frames_sent = frame
 
 
 def assignment(job: Job) -> Assignment:

@@ -53,7 +53,7 @@ class Mailbox:
                 self.jobs += jobs
                 self.arrived.set()
             case frames.Cancel(claims):
-                self.cancel += claims
+                self.cancel += [claim for claim in claims if claim not in self.cancel]
             case frames.Drop(claims):
                 self.revoked += claims
             case frames.Drain():
@@ -196,7 +196,7 @@ class HttpWorkers:
     async def _session(self, worker_id: str) -> tuple[WorkerSession, Mailbox]:
         connected = self._connected(worker_id)
         if connected is not None:
-            return connected
+            return await self._caught_up(*connected)
         rows = [row for row in await self._store.sessions() if row.id == worker_id]
         if not rows or rows[0].status not in ("live", "draining"):
             raise NotFound(f"there is no live worker {worker_id}; register again with POST /workers")
@@ -213,6 +213,16 @@ class HttpWorkers:
             session.hold(claim)
             if claim.cancel_requested:
                 mail.cancel.append(ClaimRef(claim.id, claim.claim_id))
+        return session, mail
+
+    async def _caught_up(self, session: WorkerSession, mail: Mailbox) -> tuple[WorkerSession, Mailbox]:
+        """Each request of such a worker may reach another coordinator, so what it holds is asked of the store they share."""
+        if self._store.shared and session.pull:
+            held = await self._store.held(session.id)
+            session.release_all()
+            for claim in held:
+                session.hold(claim)
+            mail.cancel = [ClaimRef(claim.id, claim.claim_id) for claim in held if claim.cancel_requested]
         return session, mail
 
     def _connected(self, worker_id: str) -> tuple[WorkerSession, Mailbox] | None:
@@ -250,8 +260,8 @@ class HttpWorkers:
         return self._push
 
     async def _renew(self, session: WorkerSession) -> None:
-        (alive,) = await self._store.renew([Renewal(session.id, session.threads_used)])
-        if not alive:
+        (status,) = await self._store.renew([Renewal(session.id, session.threads_used)])
+        if status is None:
             self._sessions.remove(session, self._store.now_us())
             self.forget(session.id)
             raise NotFound(

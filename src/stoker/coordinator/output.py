@@ -10,12 +10,14 @@ Output lives as long as its job: the keeper walks through what is stored and del
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
 import structlog
 
+from stoker.bus.base import ProgressOf
 from stoker.bus.local import JobWaiters, Watch
 from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain.errors import StoreUnavailable
@@ -28,6 +30,7 @@ from stoker.wire.frames import OutputChunk, ProgressNote
 
 MAX_OFFSET: Final = 2**53
 MAX_MESSAGE_CHARS: Final = 500
+ELSEWHERE_MAX: Final = 10_000
 KEEP_BATCH: Final = 200
 KEEP_EVERY_SECONDS: Final = 30.0
 
@@ -46,11 +49,21 @@ class Progress(msgspec.Struct, frozen=True):
 class OutputDesk:
     """Takes what workers say about the jobs they run, and answers those who want to know."""
 
-    def __init__(self, store: Store, logs: Logs, sessions: Sessions) -> None:
+    def __init__(
+        self,
+        store: Store,
+        logs: Logs,
+        sessions: Sessions,
+        *,
+        publish: Callable[[ProgressOf], None] | None = None,
+    ) -> None:
+        """`publish` carries progress to other coordinators."""
         self._store = store
         self._logs = logs
         self._sessions = sessions
+        self._publish = publish
         self._progress: dict[str, tuple[int, Progress]] = {}
+        self._elsewhere: OrderedDict[str, tuple[int, Progress]] = OrderedDict()
         self._followers = JobWaiters()
 
     # ── from workers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -67,10 +80,26 @@ class OutputDesk:
         self._logs.append(pieces)
         self._followers.finished({piece.job_id for piece in pieces})
 
+    async def settled(self, ids: Iterable[str]) -> None:
+        """Before these jobs end: others must find all of their output once they see the end."""
+        if self._store.shared:
+            await self._logs.settled(ids)
+
     def note(self, session: WorkerSession, notes: Sequence[ProgressNote]) -> None:
         for note in notes:
             if math.isfinite(note.done) and self._held(session, note.id, note.claim_id) is not None:
-                self._progress[note.id] = (note.claim_id, _progress(note))
+                progress = _progress(note)
+                self._progress[note.id] = (note.claim_id, progress)
+                if self._publish is not None:
+                    self._publish(ProgressOf(note.id, note.claim_id, *msgspec.structs.astuple(progress)))
+
+    def note_elsewhere(self, news: ProgressOf) -> None:
+        """Progress of a job that runs at another coordinator's worker; only the latest of so many are kept."""
+        progress = Progress(news.done, news.total, news.message, news.percent)
+        self._elsewhere[news.id] = (news.claim_id, progress)
+        self._elsewhere.move_to_end(news.id)
+        if len(self._elsewhere) > ELSEWHERE_MAX:
+            self._elsewhere.popitem(last=False)
 
     def _held(self, session: WorkerSession, id: str, claim_id: int) -> Claim | None:
         if self._sessions.get(session.id) is not session:  # given up, or replaced by a newer connection
@@ -89,6 +118,10 @@ class OutputDesk:
             self._progress.pop(id, None)
         self._followers.finished(ids)
 
+    def news(self, ids: Iterable[str]) -> None:
+        """Another coordinator says that something happened to these jobs."""
+        self._followers.finished(ids)
+
     def ended_all(self) -> None:
         self._followers.finished_all()
 
@@ -98,8 +131,11 @@ class OutputDesk:
         """The latest word of the attempt that runs now."""
         if job.status != "running":
             return None
-        claim_id, progress = self._progress.get(job.id, (0, None))
-        return progress if claim_id == job.claim_id else None
+        for known in (self._progress, self._elsewhere):
+            claim_id, progress = known.get(job.id, (0, None))
+            if claim_id == job.claim_id:
+                return progress
+        return None
 
     def watch(self, id: str) -> Watch:
         """`with desk.watch(id) as news:` is set when there may be something new to read, or an end."""

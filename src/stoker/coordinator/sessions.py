@@ -6,14 +6,21 @@ heartbeat is compared with it.
 
 Two things can be lost on the way. A claim that was committed but never reached its worker (the coordinator or the
 connection died in between) is missing from the worker's heartbeat; `GRACE_US` after the claim it goes back,
-uncharged. A claim that the worker still runs although it was given to somebody else is answered with `Drop`.
+uncharged. One that is only late is not lost: a heartbeat says which frame of assignments came last, and what was sent
+after that is still on its way to a worker that will run it. A claim that the worker still runs although it was given
+to somebody else is answered with `Drop`.
+
+Where several coordinators share a store, a worker may be connected to another one, or have just moved there while its
+old connection still looks alive here. The first are known by `elsewhere`, for they count when a job looks for a large
+worker; the second are given nothing new once they have been quiet for a while.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView
 from stoker.domain.retry import Claim
+from stoker.store.base import Session
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef, Frame
 
@@ -25,13 +32,15 @@ Send = Callable[[Frame], None]
 
 
 class Holding:
-    """A claim that a session holds here, and what it takes of the session's window."""
+    """A claim that a session holds here, what it takes of the session's window, and the frame in which it was sent; 0 for
+    one that was not sent on this connection."""
 
-    __slots__ = ("claim", "cost")
+    __slots__ = ("claim", "cost", "frame")
 
-    def __init__(self, claim: Claim, cost: int) -> None:
+    def __init__(self, claim: Claim, cost: int, frame: int) -> None:
         self.claim = claim
         self.cost = cost
+        self.frame = frame
 
 
 class WorkerSession:
@@ -51,7 +60,13 @@ class WorkerSession:
         self.wanted = 0
         """For a worker that asks over HTTP: how many jobs it asked for and has not got yet."""
         self.held: dict[str, Holding] = {}
+        self.ending: dict[int, Sequence[frames.Report]] = {}
+        """Reports that are being stored at this moment, by the number of their frame."""
+        self.heard_at: int | None = None
+        """When the last frame came; None for those whose silence means nothing."""
         self.last_assigned = 0
+        self.frames_sent = 0
+        """`Assign` frames on this connection so far."""
         self._send = send
         self._used = 0
         self._backlog_us = 0
@@ -87,18 +102,18 @@ class WorkerSession:
             not self.draining,
         )
 
-    def hold(self, claim: Claim, cost_us: int = WINDOW_US) -> None:
+    def hold(self, claim: Claim, cost_us: int = WINDOW_US, frame: int = 0) -> None:
         """Hold a claim that takes `cost_us` of the window per thread."""
         earlier = self.held.get(claim.id)
         if earlier is not None:
             self.release(claim.id, earlier.claim.claim_id)
         self.wanted = max(0, self.wanted - 1)
         if claim.type in self.async_types:
-            self.held[claim.id] = Holding(claim, 0)
+            self.held[claim.id] = Holding(claim, 0, frame)
             self._async_used += 1
             return
         cost = cost_us * claim.threads
-        self.held[claim.id] = Holding(claim, cost)
+        self.held[claim.id] = Holding(claim, cost, frame)
         self._used += claim.threads
         self._backlog_us += cost
 
@@ -120,13 +135,17 @@ class WorkerSession:
         self._used = self._backlog_us = self._async_used = 0
 
 
-def compare(session: WorkerSession, held: Sequence[ClaimRef], now: int) -> tuple[list[Claim], list[ClaimRef]]:
-    """What a heartbeat reveals: claims that never reached the worker, and claims that it should not have any more."""
+def compare(
+    session: WorkerSession, held: Sequence[ClaimRef], now: int, received: int | None = None
+) -> tuple[list[Claim], list[ClaimRef]]:
+    """What a heartbeat reveals: claims that never reached the worker, and claims that it should not have any more.
+    `received` is the last frame of assignments that the worker has seen, if it says so."""
     reported = {(ref.id, ref.claim_id) for ref in held}
     missing = [
         holding.claim
         for holding in session.held.values()
         if holding.claim.claimed_at < now - GRACE_US
+        and (received is None or holding.frame <= received)
         and (holding.claim.id, holding.claim.claim_id) not in reported
     ]
     foreign = [ref for ref in held if not _holds(session, ref)]
@@ -138,12 +157,31 @@ def _holds(session: WorkerSession, ref: ClaimRef) -> bool:
     return holding is not None and holding.claim.claim_id == ref.claim_id
 
 
-class Sessions:
-    """All sessions connected here, and the sizes of those that left lately."""
+def forgotten(
+    session: WorkerSession, stored: Sequence[Claim], held: Sequence[ClaimRef], now: int
+) -> list[Claim]:
+    """Claims that the store keeps for this session and that nobody knows of: neither the worker, nor anybody here. They were
+    made by a commit whose answer was lost, or on a connection that was dead already."""
+    reported = {(ref.id, ref.claim_id) for ref in held}
+    reported |= {(report.id, report.claim_id) for reports in session.ending.values() for report in reports}
+    return [
+        claim
+        for claim in stored
+        if claim.claimed_at < now - GRACE_US
+        and (claim.id, claim.claim_id) not in reported
+        and claim.id not in session.held
+    ]
 
-    def __init__(self) -> None:
+
+class Sessions:
+    """All sessions connected here, the sizes of those that left lately, and what is known of those elsewhere."""
+
+    def __init__(self, quiet_us: int = 60_000_000) -> None:
+        self._quiet_us = quiet_us
+        """Who has not been heard for so long is given nothing new: the connection may be dead."""
         self._sessions: dict[str, WorkerSession] = {}
         self._departed: dict[str, tuple[int, WorkerView]] = {}
+        self._elsewhere: list[WorkerView] = []
         self._types: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[WorkerSession]:
@@ -176,23 +214,46 @@ class Sessions:
             return
         del self._sessions[session.id]
         self._count_types()
-        ghost = session.view()
-        ghost.free = ghost.window_us = ghost.room = 0
-        ghost.present = False
-        self._departed[session.id] = (now, ghost)
+        self._departed[session.id] = (now, _ghost(session))
 
     def views(self, now: int) -> list[WorkerView]:
-        """Everybody who could take work, and those who left within the last minute, who cannot."""
+        """Everybody who could take work, and those who cannot: who left within the last minute, and who is elsewhere."""
         for id in [id for id, (left, _) in self._departed.items() if left < now - SEEN_LATELY_US]:
             del self._departed[id]
-        return [session.view() for session in self._sessions.values()] + [
-            ghost for _, ghost in self._departed.values()
+        here = [
+            _ghost(session) if self._is_quiet(session, now) else session.view()
+            for session in self._sessions.values()
         ]
+        return here + [ghost for _, ghost in self._departed.values()] + self._elsewhere
+
+    def _is_quiet(self, session: WorkerSession, now: int) -> bool:
+        return session.heard_at is not None and session.heard_at < now - self._quiet_us
+
+    def note_elsewhere(self, rows: Iterable[Session]) -> None:
+        """The live sessions of the store: those that are not connected here are kept in mind, one of each kind."""
+        kinds: dict[tuple[object, ...], WorkerView] = {}
+        for row in rows:
+            if row.status == "live" and row.id not in self._sessions:
+                queues = None if row.queues is None else frozenset(row.queues)
+                view = WorkerView(row.id, row.threads, 0, 0, frozenset(row.types), queues, row.labels)
+                view.room, view.present = 0, False
+                kinds[row.threads, view.types, queues, tuple(sorted(row.labels.items()))] = view
+        self._elsewhere = list(kinds.values())
+        self._count_types()
 
     @property
     def types(self) -> frozenset[str]:
-        """Every type that somebody connected here can run."""
+        """Every type that somebody can run."""
         return self._types
 
     def _count_types(self) -> None:
-        self._types = frozenset(type for session in self._sessions.values() for type in session.types)
+        known: list[WorkerSession | WorkerView] = [*self._sessions.values(), *self._elsewhere]
+        self._types = frozenset(type for worker in known for type in worker.types)
+
+
+def _ghost(session: WorkerSession) -> WorkerView:
+    """A worker that takes nothing, but whose size is known."""
+    ghost = session.view()
+    ghost.free = ghost.window_us = ghost.room = 0
+    ghost.present = False
+    return ghost

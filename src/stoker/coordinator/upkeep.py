@@ -22,6 +22,7 @@ TICK_SECONDS: Final = 0.5
 ASLEEP_SECONDS: Final = 3.0
 PROMOTE_BATCH: Final = 1_000
 PURGE_BATCH: Final = 500
+PURGE_BATCHES: Final = 20
 PURGE_EVERY_SECONDS: Final = 30.0
 
 log = structlog.get_logger()
@@ -59,12 +60,17 @@ class Upkeep:
     async def run(self) -> None:
         while True:
             try:
+                # Heartbeats are writes, so a write that does nothing tells whether they are possible.
+                await self._store.renew([])
                 await self.tick()
             except Exception as error:
                 log.error(
                     "upkeep_failed", detail=str(error), exc_info=not isinstance(error, StoreUnavailable)
                 )
                 self._judging_since = self._clock.monotonic()
+                self._nudge.clear()
+                await self._rest(TICK_SECONDS)  # whatever is due: it cannot be queued now
+                continue
             await self._pause()
 
     async def tick(self) -> None:
@@ -93,15 +99,23 @@ class Upkeep:
             due = await self._store.next_due_at()
 
     async def _expire(self) -> None:
-        expired = await self._store.expire(int(self._timeout_sec * SECOND), self._policy)
+        # Who is silent is decided here, as a point in time: if this process stands still before the transaction, that must
+        # not make everybody look silent.
+        self._notice_sleep()
+        if self._clock.monotonic() - self._judging_since < self._timeout_sec:
+            return
+        since = self._store.now_us() - int(self._timeout_sec * SECOND)
+        expired = await self._store.expire(since, self._policy)
         if expired.sessions or expired.losses:
             self._expired(expired)
             self._wake_dispatch()
 
     async def _purge(self) -> None:
-        purged = await self._store.purge(self._retention, PURGE_BATCH)
-        # A full batch means that more is waiting; come back soon, but let others write in between.
-        self._next_purge = self._clock.monotonic() + (0.0 if purged >= PURGE_BATCH else PURGE_EVERY_SECONDS)
+        # A full batch means that more is waiting. Others write in between; and after so many, other upkeep has its turn.
+        for _ in range(PURGE_BATCHES):
+            if await self._store.purge(self._retention, PURGE_BATCH) < PURGE_BATCH:
+                self._next_purge = self._clock.monotonic() + PURGE_EVERY_SECONDS
+                return
 
     async def _pause(self) -> None:
         self._nudge.clear()
@@ -109,6 +123,9 @@ class Upkeep:
         due = await self._next_due()
         if due is not None:
             seconds = min(seconds, max(0.0, (due - self._store.now_us()) / SECOND))
+        await self._rest(seconds)
+
+    async def _rest(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
                 await self._nudge.wait()

@@ -7,6 +7,7 @@ StokerDomainError
 ├── IdempotencyMismatch  the key was used before with another body
 ├── EndpointNotListed    a worker wants to be dialled at an address that the operator has not listed
 ├── StoreUnavailable     the store did not commit; nothing was changed, try again
+│   └── StoreUnreachable the store does not answer; whether it committed is not known
 └── Overloaded           too much is waiting to be committed; try again later
 """
 
@@ -44,6 +45,10 @@ class EndpointNotListed(StokerDomainError):
 
 
 class StoreUnavailable(StokerDomainError):
+    pass
+
+
+class StoreUnreachable(StoreUnavailable):
     pass
 
 

@@ -112,6 +112,9 @@ class Child(ABC):
     warm = True
     """Whether it takes another job after the first."""
 
+    knows_types = False
+    """Whether what it says when it is ready includes all types that the worker's Python can run."""
+
     _count = 0
 
     def __init__(self, mark: str, callbacks: Callbacks) -> None:
@@ -319,6 +322,8 @@ class Child(ABC):
 
 class PythonChild(Child):
     """A warm Python process that runs tasks of the user's app and the built-in types."""
+
+    knows_types = True
 
     def __init__(
         self,

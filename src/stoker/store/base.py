@@ -5,7 +5,7 @@ only after it is durable. A verb that raises has changed nothing. Every write af
 and the status it leaves, so of all the attempts at a job exactly one writes its outcome.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -168,8 +168,30 @@ class Retention(msgspec.Struct, frozen=True):
 class Store(Protocol):
     """A durable store of jobs."""
 
+    @property
+    def shared(self) -> bool:
+        """Whether other coordinators may write to it as well."""
+        ...
+
     def now_us(self) -> int:
         """The store's clock."""
+        ...
+
+    def look_again(self) -> None:
+        """Others may have queued jobs: the next claim looks at every lane."""
+        ...
+
+    def on_left_over(self, call: Callable[[], None]) -> None:
+        """Whom to tell, after a commit, that it left jobs in the queue which somebody else might run."""
+        ...
+
+    def on_transaction(self, call: Callable[[float, int], None]) -> None:
+        """Whom to tell of every transaction: the seconds until it was durable, and the jobs that it wrote."""
+        ...
+
+    @property
+    def pending(self) -> int:
+        """Jobs received that wait for their transaction."""
         ...
 
     async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
@@ -201,23 +223,28 @@ class Store(Protocol):
         """All claims that the store believes this session holds."""
         ...
 
+    async def cancels(self, session_ids: Sequence[str]) -> list[Claim]:
+        """Those claims of these sessions whose jobs somebody wants to cancel."""
+        ...
+
     async def open_session(self, session: Session) -> str | None:
         """Register or resume a session; its heartbeat is fresh from now. The status that it has (one that was told to
         drain still drains). None when it was already given up for lost:
         the worker must start a new one."""
         ...
 
-    async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
-        """Heartbeats: one row each. False for a session that is unknown or was given up for lost."""
+    async def renew(self, renewals: Sequence[Renewal]) -> list[str | None]:
+        """Heartbeats: one row each. The status of each session; None for one that is unknown or was given up for lost."""
         ...
 
     async def set_session_status(self, session_id: str, status: str) -> bool:
         """Mark a session as draining or gone. False when there is no such live session."""
         ...
 
-    async def expire(self, silent_us: int, policy: RetryPolicy) -> Expired:
-        """Give up sessions that were silent for longer than `silent_us` by the store's clock: their jobs are queued
-        again at once, charged, or fail when out of attempts."""
+    async def expire(self, since: int, policy: RetryPolicy) -> Expired:
+        """Give up sessions that were not heard of since that time of the store's clock: their jobs are queued again at
+        once, charged, or fail when out of attempts. A point in time, because whoever decides may stand still before this
+        is done, and nobody falls silent by that."""
         ...
 
     async def promote(self, limit: int) -> int:
@@ -262,6 +289,11 @@ class Store(Protocol):
 
     async def counts(self) -> list[Count]:
         """Jobs by queue, type and status, from counters kept in the same transactions as the jobs; never a scan."""
+        ...
+
+    async def oldest_due(self) -> dict[str, int]:
+        """For each queue in which jobs wait, when the first in line became due. Reads one job per lane and rank, never
+        the backlog."""
         ...
 
     async def sessions(self) -> list[Session]:

@@ -3,20 +3,21 @@
 A caller adds a command and waits. A single task takes all that are waiting, hands them to the store as one round and
 answers each caller when the round is durable, never before. While one round is being written the next one gathers, so
 the busier the store, the larger its rounds. If a round fails, its commands are tried again one by one: a command that
-cannot be stored takes down nobody but its own caller.
+cannot be stored takes down nobody but its own caller. A store that does not answer is not asked again for each of them.
 
 Rounds are bounded by weight (jobs), and so is what may wait for one: beyond that callers are refused at once, and
 what was accepted is unharmed.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from stoker.domain.errors import Overloaded, StoreUnavailable
+from stoker.domain.errors import Overloaded, StoreUnavailable, StoreUnreachable
 
 ROUND_WEIGHT: Final = 4_000
 FEW: Final = 4
@@ -44,6 +45,8 @@ class GroupCommit:
         self._pending = 0
         self._wake = asyncio.Event()
         self._closing = False
+        self.observe: Callable[[float, int], None] = lambda seconds, jobs: None
+        """Told of every transaction that became durable: how long it took, and how many jobs it wrote."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="stoker-group-commit")
 
     @property
@@ -94,15 +97,19 @@ class GroupCommit:
         return commands
 
     async def _round(self, commands: list[Command]) -> None:
+        weight = _weight(commands)
+        started = time.monotonic()
         try:
-            results = await self._transact(commands, not self._waiting and _weight(commands) <= FEW)
+            results = await self._transact(commands, not self._waiting and weight <= FEW)
         except Exception as error:  # noqa: BLE001 - whatever failed, each caller gets its own answer
-            if len(commands) == 1:
-                _answer(commands[0], error)
+            if len(commands) == 1 or isinstance(error, StoreUnreachable):
+                for command in commands:
+                    _answer(command, error)
                 return
             for command in commands:
                 await self._round([command])
             return
+        self.observe(time.monotonic() - started, weight)
         for command, result in zip(commands, results, strict=True):
             _answer(command, result)
 

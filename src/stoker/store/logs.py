@@ -10,7 +10,7 @@ position. At most `MAX_OUTPUT_BYTES` of an attempt are kept; there the output is
 after is counted only. Marks are entries of the stream `stoker`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -83,6 +83,14 @@ class Logs(Protocol):
 
     def append(self, pieces: Sequence[Piece]) -> None:
         """Keep these soon. Never waits and never fails: what finds no room is dropped, and marked as lost."""
+        ...
+
+    def on_written(self, call: Callable[[Iterable[str]], None]) -> None:
+        """Whom to tell that output of these jobs can now be read by others too."""
+        ...
+
+    async def settled(self, job_ids: Iterable[str]) -> None:
+        """Wait until others can read all that was appended for these jobs before this call, or until that has failed."""
         ...
 
     async def read(self, which: Selection, after: int = 0, limit_bytes: int = PAGE_BYTES) -> LogPage:

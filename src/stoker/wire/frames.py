@@ -59,12 +59,14 @@ class Hello(Frame, frozen=True):
 
 
 class Heartbeat(Frame, frozen=True):
-    """`held` names everything assigned and not yet reported: what is not in it was lost on the way."""
+    """`held` names everything assigned and not yet reported: what is not in it was lost on the way. `assigned` is the number
+    of the last `Assign` that arrived on this connection: what comes later is not lost, but under way."""
 
     number: int
     threads_used: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
     held: list[ClaimRef]
     draining: bool = False
+    assigned: int | None = None
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -163,7 +165,10 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Assign(Frame, frozen=True):
+    """`number` counts these frames on one connection, from 1."""
+
     jobs: list[Assignment]
+    number: int = 0
 
 
 class Renewed(Frame, frozen=True):

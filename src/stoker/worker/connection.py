@@ -6,8 +6,8 @@ away comes back, and the lease decides what the worker may still run meanwhile.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import structlog
@@ -55,11 +55,28 @@ class Link:
     async def close(self) -> None:
         await self._socket.close()
 
+    def drop(self) -> None:
+        """Let go at once: nobody answers, so there is nobody to say goodbye to."""
+        self._socket.transport.abort()
+
+
+Connect = Callable[..., Awaitable[Any]]
+"""`websockets.asyncio.client.connect`, or what stands in for it."""
+
 
 class Dialer:
-    def __init__(self, urls: tuple[str, ...], token: str | None) -> None:
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        token: str | None,
+        *,
+        connect: Connect = connect,
+        spread: Callable[[], float] = lambda: random.uniform(0.7, 1.3),
+    ) -> None:
         self._urls = [socket_url(url) for url in urls]
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._connect = connect
+        self._spread = spread
 
     async def dial(self, hello: Callable[[], Hello]) -> tuple[Link, Welcome]:
         """Connect to whichever coordinator answers first. Raises `NotAllowed` or `SessionLost`."""
@@ -69,12 +86,12 @@ class Dialer:
                 opened = await self._try(url, hello())
                 if opened is not None:
                     return opened
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            await asyncio.sleep(pause * self._spread())
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
 
     async def _try(self, url: str, hello: Hello) -> tuple[Link, Welcome] | None:
         try:
-            socket = await connect(
+            socket: ClientConnection = await self._connect(
                 url,
                 additional_headers=self._headers,
                 max_size=MAX_ASSIGN_FRAME_BYTES,

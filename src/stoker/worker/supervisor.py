@@ -11,25 +11,31 @@ grace period, hand back the rest, wait until all of that is acknowledged, say go
 
 import asyncio
 import contextlib
-import os
-import socket
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Final
 
 import structlog
 
 from stoker.clock import SECOND
 from stoker.executors.builtin import BUILTINS
-from stoker.executors.command import OneShot, command_argv, runner_argv
-from stoker.executors.native import NativeChild
-from stoker.executors.orphans import adopt_orphans, reap_orphans
 from stoker.executors.pipe import ChildResult, Printed, Progressed, Ready
-from stoker.executors.process import Callbacks, Child, Guardian, PythonChild
+from stoker.executors.process import Callbacks, Child
 from stoker.settings import Settings
 from stoker.wire import frames
-from stoker.wire.frames import ClaimRef, Frame, Heartbeat, Hello, Report, Reports, Started, StartNote, Welcome
+from stoker.wire.frames import (
+    Assignment,
+    ClaimRef,
+    Frame,
+    Heartbeat,
+    Hello,
+    Report,
+    Reports,
+    Started,
+    StartNote,
+    Welcome,
+)
 from stoker.worker.connection import Dialer, Link, SessionLost
+from stoker.worker.machine import Machine
 from stoker.worker.output import OutputBuffer
 from stoker.worker.routes import Executor, Routes, routes
 from stoker.worker.threads import Ended, Threads
@@ -55,15 +61,15 @@ class Supervisor:
         self,
         settings: Settings,
         dialer: Dialer,
+        machine: Machine,
         *,
         new_id: Callable[[], str],
         version: str,
-        native: Path | None = None,
         native_types: Collection[str] = (),
         runner_types: Collection[str] = (),
     ) -> None:
         self._settings = settings
-        self._native = native
+        self._machine = machine
         self._native_types = native_types
         self._runner_types = runner_types
         self._routes = Routes({}, {})
@@ -75,13 +81,15 @@ class Supervisor:
         self.session_id = new_id()
         # The mark outlives sessions: whatever this process ever started carries the one that its guardian knows.
         self._mark = self.session_id
-        adopt_orphans()
-        self._guardian = Guardian(self._mark)
+        machine.adopt_orphans()
+        self._guardian = machine.guardian(self._mark)
         self._threads = self._new_threads()
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._link: Link | None = None
         self._lease_seconds = settings.worker_heartbeat_timeout_sec
         self._lease_ends = float("inf")
+        self._heard = self._hello_at = 0.0
+        self._assigned = 0
         self._beats: dict[int, float] = {}
         self._beat_number = 0
         self._unsent: list[Ended] = []
@@ -136,7 +144,8 @@ class Supervisor:
             executor_of=lambda type: self._routes.executor(type),
             ended=self._on_ended,
             now=self._loop.time,
-            cpus=sorted(os.sched_getaffinity(0)),
+            memory_kb=self._machine.memory_kb,
+            cpus=self._machine.cpus,
         )
 
     def _make_routes(self, ready: Ready) -> Routes:
@@ -155,13 +164,11 @@ class Supervisor:
 
     def _renew_guardian(self) -> None:
         if not self._guardian.alive:
-            self._guardian = Guardian(self._mark)
+            self._guardian = self._machine.guardian(self._mark)
             for child in self._threads.children:
                 self._guardian.watch(child.pid)
 
     def _child(self, executor: Executor, type: str) -> Child:
-        settings = self._settings
-        limit = settings.max_result_bytes
         callbacks = Callbacks(
             ready=self._on_ready,
             results=self._on_results,
@@ -170,18 +177,7 @@ class Supervisor:
             exited=self._on_exit,
             started=lambda child: self._guardian.watch(child.pid),
         )
-        if executor == "native" and self._native is not None:
-            return NativeChild(self._mark, callbacks, binary=self._native, max_result_bytes=limit)
-        if executor == "runner" and settings.execution_binary is not None:
-            argv = runner_argv(settings.execution_binary)
-            return OneShot(self._mark, callbacks, argv=argv, strict=True, max_result_bytes=limit)
-        if executor == "command":
-            argv = command_argv(self._routes.commands[type])
-            return OneShot(self._mark, callbacks, argv=argv, strict=False, max_result_bytes=limit)
-        concurrency = settings.async_concurrency if executor == "async" else 0
-        return PythonChild(
-            self._mark, callbacks, app=settings.app, max_result_bytes=limit, concurrency=concurrency
-        )
+        return self._machine.child(executor, self._mark, callbacks, self._routes.commands.get(type))
 
     def _on_ready(self, child: Child, ready: Ready) -> None:
         if ready.error is not None:
@@ -189,7 +185,7 @@ class Supervisor:
             if not self._ready.done():
                 self._ready.set_exception(StartFailed(ready.error.splitlines()[0]))
             return
-        if isinstance(child, PythonChild) and not self._ready.done():
+        if child.knows_types and not self._ready.done():
             self._ready.set_result(ready)
         self._threads.on_ready(child, ready)
 
@@ -224,11 +220,12 @@ class Supervisor:
             now = self._loop.time()
             if now > self._lease_ends and self._threads.works:
                 log.error("lease_over", detail="no heartbeat was confirmed in time; what ran was killed")
-                self._threads.kill_all()
+                self._threads.lose_all()
+            self._drop_dead_link(now)
             starts = self._threads.tick()
             if now >= self._next_reaping:
                 self._next_reaping = now + REAP_EVERY_SECONDS
-                reap_orphans(self._known_pids())
+                self._machine.reap_orphans(self._known_pids())
             if starts and self._link is not None:
                 notes = [
                     StartNote(work.assignment.id, work.assignment.claim_id, _us(now - started))
@@ -236,6 +233,14 @@ class Supervisor:
                 ]
                 self._outbox.put_nowait(Started(notes))
             self._send_output()
+
+    def _drop_dead_link(self, now: float) -> None:
+        """A connection that something on the way forgot looks open for ever: one on which no heartbeat was answered for as
+        long as a lease is given up, and another one is made."""
+        if self._link is not None and now > self._heard + self._lease_seconds:
+            log.warning("coordinator_silent", url=self._link.url, seconds=round(now - self._heard, 3))
+            self._heard = now
+            self._link.drop()
 
     def _known_pids(self) -> set[int]:
         return {self._guardian.pid, *(child.pid for child in self._threads.children)}
@@ -254,20 +259,27 @@ class Supervisor:
     def _beat(self) -> None:
         if self._link is None:
             return
+        # What ended is reported first: a claim that is neither held nor reported passes for one that never came.
+        self._flush()
         self._beat_number += 1
         self._beats[self._beat_number] = self._loop.time()
         held = [
             ClaimRef(work.assignment.id, work.assignment.claim_id) for work in self._threads.works.values()
         ]
         self._outbox.put_nowait(
-            Heartbeat(self._beat_number, self._threads.used, held, self._draining.is_set())
+            Heartbeat(self._beat_number, self._threads.used, held, self._draining.is_set(), self._assigned)
         )
 
     def _renewed(self, number: int) -> None:
+        self._heard = self._loop.time()
         sent = self._beats.pop(number, None)
         if sent is not None:
-            self._lease_ends = sent + self._lease_seconds * (1 - LEASE_MARGIN)
+            self._extend_lease(sent)
             self._beats = {n: at for n, at in self._beats.items() if n > number}
+
+    def _extend_lease(self, confirmed: float) -> None:
+        """The lease counts from the sending of what was confirmed, for that is before the store heard of it."""
+        self._lease_ends = confirmed + self._lease_seconds * (1 - LEASE_MARGIN)
 
     # ── the connection ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -283,17 +295,18 @@ class Supervisor:
                 return
 
     def _hello(self) -> Hello:
-        settings = self._settings
+        self._hello_at = self._loop.time()
+        settings, machine = self._settings, self._machine
         return Hello(
             frames.PROTOCOL,
             self.session_id,
-            settings.worker_name or f"{socket.gethostname()}-{os.getpid()}",
+            settings.worker_name or f"{machine.host}-{machine.pid}",
             settings.worker_threads,
             self._routes.types,
             list(settings.worker_queues) or None,
             dict(settings.worker_labels),
-            socket.gethostname(),
-            os.getpid(),
+            machine.host,
+            machine.pid,
             self._version,
             self._draining.is_set(),
             self._routes.async_types,
@@ -312,9 +325,12 @@ class Supervisor:
     async def _serve(self, link: Link, welcome: Welcome) -> None:
         log.info("connected", url=link.url, session=self.session_id)
         self._lease_seconds = welcome.lease_seconds
+        self._extend_lease(self._hello_at)  # a welcome confirms the hello as a renewal confirms a heartbeat
         self._outbox = asyncio.Queue()
         self._link = link
+        self._heard = self._loop.time()
         self._beats.clear()
+        self._assigned = 0
         self._send_again()
         tasks = [
             asyncio.create_task(self._send_all(link, self._outbox)),
@@ -343,10 +359,9 @@ class Supervisor:
 
     def _handle(self, frame: frames.ToWorker) -> None:
         match frame:
-            case frames.Assign(jobs):
-                self._threads.take(jobs)
-                if self._draining.is_set():
-                    self._threads.hand_back_waiting("the worker is leaving")
+            case frames.Assign(jobs, number):
+                self._assigned = number
+                self._take(jobs)
             case frames.Renewed(number):
                 self._renewed(number)
             case frames.Ack(number):
@@ -359,6 +374,15 @@ class Supervisor:
                     self._threads.drop(ref.id, ref.claim_id)
             case frames.Drain():
                 self.drain()
+
+    def _take(self, jobs: list[Assignment]) -> None:
+        if self._draining.is_set():
+            self._threads.decline(jobs, "the worker is leaving")
+        elif self._loop.time() > self._lease_ends:
+            # It may have waited in the line while this process stood still, and be somebody else's by now.
+            self._threads.decline(jobs, "the lease of its worker was over when it came")
+        else:
+            self._threads.take(jobs)
 
     # ── reports ────────────────────────────────────────────────────────────────────────────────────────────────────
 

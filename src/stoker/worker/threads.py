@@ -134,6 +134,7 @@ class Threads:
         executor_of: Callable[[str], Executor],
         ended: Callable[[list[Ended]], None],
         now: Callable[[], float],
+        memory_kb: Callable[[int], int] = group_rss_kb,
         cpus: list[int] | None = None,
     ) -> None:
         self._limits = limits
@@ -142,6 +143,7 @@ class Threads:
         self._executor_of = executor_of
         self._ended = ended
         self._now = now
+        self._memory_kb = memory_kb
         self._slots: dict[Child, Slot] = {}
         self._waiting: deque[Work] = deque()
         self._failed_starts = 0
@@ -206,6 +208,11 @@ class Threads:
             self.works[assignment.id] = work
             self._waiting.append(work)
         self.pump()
+
+    def decline(self, assignments: list[Assignment], why: str) -> None:
+        """Hand work back without ever having held it."""
+        now = self._now()
+        self._ended([self._given_up(Work(assignment, now), "handed_back", why) for assignment in assignments])
 
     def pump(self) -> None:
         """Give waiting work to children, in the order it came: first to idle ones, then behind short jobs.
@@ -374,7 +381,11 @@ class Threads:
             victims = [work for work, _ in running.values()]
         self._idle(slot)
         begun = self._begun(slot)
-        self._put_back([w for w in slot.sent.values() if w not in victims and w not in begun])
+        others = [w for w in slot.sent.values() if w not in victims and w not in begun]
+        if slot.executor == "async":
+            self._hand_back_started(others)
+        else:
+            self._put_back(others)
         for work in begun:
             if work not in victims and self._is_current(work):
                 self._lose_result(work)
@@ -400,6 +411,20 @@ class Threads:
         del self.works[work.assignment.id]
         error = problem("lost", "the job had run, but its process crashed before the result was sent")
         self._ended([Ended(work, "lost", error=error, finished=self._now())])
+
+    def _hand_back_started(self, works: list[Work]) -> None:
+        """Tasks that ran beside one whose process had to be killed. They had started, so another start needs another
+        claim: the coordinator gives it, and charges nobody."""
+        neighbours = [work for work in works if self._is_current(work)]
+        if not neighbours:
+            return
+        ended: list[Ended] = []
+        for work in neighbours:
+            del self.works[work.assignment.id]
+            kind: Kind = "cancelled" if work.cancelled else "handed_back"
+            error = problem(kind, "the process that it shared with another job was killed")
+            ended.append(Ended(work, kind, error=error, started=work.started, finished=self._now()))
+        self._ended(ended)
 
     def _end_victim(self, slot: Slot, work: Work, started: float | None) -> None:
         del self.works[work.assignment.id]
@@ -475,7 +500,7 @@ class Threads:
 
     def _watch_memory(self, slot: Slot, work: Work, memory_mb: int) -> None:
         """The job's own limit stops most; this stops what its grandchildren take, or a library that ignores it."""
-        if group_rss_kb(slot.child.pid) > memory_mb * 1024 + self._baseline_kb(slot):
+        if self._memory_kb(slot.child.pid) > memory_mb * 1024 + self._baseline_kb(slot):
             message = f"the job needed more memory than its limit of {memory_mb} MB and was killed"
             self._end(slot, work, "error", problem("memory_limit", message, memory_mb=memory_mb), 0.0)
 
@@ -513,7 +538,7 @@ class Threads:
             if not slot.child.warm or not slot.child.ready or slot.doom is not None:
                 continue
             old = slot.child.jobs_taken >= self._limits.child_max_jobs
-            large = group_rss_kb(slot.child.pid) > self._limits.child_max_memory_mb * 1024
+            large = self._memory_kb(slot.child.pid) > self._limits.child_max_memory_mb * 1024
             slot.retiring = slot.retiring or old or large
             if slot.retiring and not slot.sent:
                 slot.child.end()
@@ -571,13 +596,30 @@ class Threads:
         self._begin_to_take_back(slot, slot.child.board.running()[0])
 
     def kill_all(self) -> None:
-        """The lease is over: whatever runs here may be running elsewhere already."""
+        """The session is lost: whatever runs here belongs to somebody else, and nobody asks how it ended."""
         self.works.clear()
         self._waiting.clear()
         for slot in self._slots.values():
             if slot.sent:
                 slot.doom = slot.doom or "lost"
                 slot.child.kill()
+
+    def lose_all(self) -> None:
+        """The lease is over: whatever runs here may be running elsewhere already. Should the session still stand, what had
+        started is charged as lost; silence would pass for an assignment that never came, which costs nothing."""
+        started = {id(work) for slot in self._slots.values() for work in self._started(slot)}
+        works = list(self.works.values())
+        self.kill_all()
+        why = "no heartbeat was confirmed before the lease of its worker ended"
+        self._ended(
+            [self._given_up(work, "lost" if id(work) in started else "handed_back", why) for work in works]
+        )
+
+    def _started(self, slot: Slot) -> list[Work]:
+        return list(slot.sent.values()) if slot.executor == "async" else self._begun(slot)
+
+    def _given_up(self, work: Work, kind: Kind, why: str) -> Ended:
+        return Ended(work, kind, error=problem(kind, why), finished=self._now())
 
     def end_running(self, why: str) -> None:
         """Hand back what still runs: the grace period is over."""

@@ -1,16 +1,13 @@
 """Output in a SQLite file of its own, next to that of the jobs: `stoker.store.logs.Logs`.
 
-One thread owns the file, and whatever is to be done there stands in one line: what waits is written before a read that
-was asked for later, so a read sees all that was appended before it. Pieces gather for a moment and are written in one
-transaction; meanwhile the next ones gather. What gathers is bounded: beyond that, pieces are dropped and only their end is
-remembered, from which the gap is marked.
+One thread owns the file. Pieces gather for a moment and are written in one transaction (`stoker.store.gather`); a read first
+waits for what was appended before it.
 
 `synchronous=NORMAL`: a commit does not wait for the disk. A killed process loses nothing that was committed, a power cut
 may lose the last moments, and neither harms the file. For outcomes that would be too little; output is not worth a sync.
 """
 
 import asyncio
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,42 +17,21 @@ from typing import Any, Final, TypeVar
 
 import apsw
 import msgspec
-import structlog
 
 from stoker.domain.errors import StoreUnavailable
-from stoker.store.logs import (
-    PAGE_BYTES,
-    Entry,
-    Extent,
-    LogPage,
-    Piece,
-    Segment,
-    Selection,
-    Written,
-    fit,
-    whole_characters,
-)
+from stoker.store.gather import MAX_WAITING_BYTES, Gather, Key, by_attempt
+from stoker.store.logs import PAGE_BYTES, Entry, Extent, LogPage, Piece, Selection, Written, fit
+from stoker.store.packing import entries, packed
 from stoker.store.queries import load
 
 Q: Final = load("stoker.store.sqlite", "logs.sql")
 
 SCHEMA: Final = 1
-ROW_BYTES: Final = 64 * 1024
-LINGER_SECONDS: Final = 0.05
-MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
-PIECE_BYTES: Final = 200
-"""What a piece takes in memory besides its data, about."""
 KNOWN_ATTEMPTS: Final = 10_000
-
 ROWS_AT_ONCE: Final = 200
 
-Key = tuple[str, int]
 Row = tuple[Any, ...]
 T = TypeVar("T")
-
-_pack: Final = msgspec.msgpack.Encoder().encode
-_unpack: Final = msgspec.msgpack.Decoder(list[Segment]).decode
-log = structlog.get_logger()
 
 
 def logs_path(database: Path) -> Path:
@@ -69,15 +45,8 @@ class SqliteLogs:
     def __init__(self, book: "Book", *, threads: bool, max_waiting_bytes: int) -> None:
         self._book = book
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stoker-logs") if threads else None
-        self._max_waiting_bytes = max_waiting_bytes
-        self._waiting: list[Piece] = []
-        self._dropped: dict[Key, Piece] = {}
-        self._waiting_bytes = 0
-        self._writing_bytes = 0
-        self._writes: set[asyncio.Future[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._gather = Gather(self._write, max_waiting_bytes=max_waiting_bytes)
         self._closed = False
-        self.dropped_bytes = 0
 
     @classmethod
     def open(
@@ -89,76 +58,43 @@ class SqliteLogs:
         except apsw.Error as error:
             raise StoreUnavailable(f"cannot open {path}: {error}") from error
 
-    # ── writing ────────────────────────────────────────────────────────────────────────────────────────────────────
+    @property
+    def dropped_bytes(self) -> int:
+        return self._gather.dropped_bytes
 
     def append(self, pieces: Sequence[Piece]) -> None:
-        if self._closed:
-            return
-        for piece in pieces:
-            cost = PIECE_BYTES + len(piece.data)
-            if self._waiting_bytes + self._writing_bytes + cost > self._max_waiting_bytes:
-                self._drop(piece)
-            else:
-                self._waiting.append(piece)
-                self._waiting_bytes += cost
-        if self._timer is None and not self._writes:
-            self._timer = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._write_waiting)
+        self._gather.append(pieces)
 
-    def _drop(self, piece: Piece) -> None:
-        self.dropped_bytes += len(piece.data)
-        self._dropped[piece.job_id, piece.claim_id] = msgspec.structs.replace(
-            piece, offset=piece.end, data=b""
-        )
+    def on_written(self, call: Callable[[Iterable[str]], None]) -> None:
+        """Nobody is told: the file has no other readers."""
 
-    def _write_waiting(self) -> None:
-        """Hand over what waits. Of what was dropped, the ends go last: what came after a gap has marked it already."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        pieces = self._waiting + list(self._dropped.values())
-        if not pieces:
-            return
-        size = self._waiting_bytes
-        self._waiting, self._dropped, self._waiting_bytes = [], {}, 0
-        self._writing_bytes += size
-        write = self._call(self._book.write, pieces)
-        self._writes.add(write)
-        write.add_done_callback(lambda done: self._written(done, size, len(pieces)))
+    async def settled(self, job_ids: Iterable[str]) -> None:
+        await self._gather.settle_jobs(job_ids)
 
-    def _written(self, write: asyncio.Future[None], size: int, count: int) -> None:
-        self._writes.discard(write)
-        self._writing_bytes -= size
-        if not write.cancelled() and (error := write.exception()) is not None:
-            # Nobody can be asked for it again, and the next piece of each attempt will show the gap.
-            log.error("output_not_stored", pieces=count, detail=str(error))
-        if not self._writes:
-            self._write_waiting()
-
-    # ── reading and upkeep ─────────────────────────────────────────────────────────────────────────────────────────
+    def _write(self, pieces: list[Piece]) -> "asyncio.Future[None]":
+        return self._call(self._book.write, pieces)
 
     async def read(self, which: Selection, after: int = 0, limit_bytes: int = PAGE_BYTES) -> LogPage:
-        self._write_waiting()
+        await self._gather.settle()
         return await self._call(self._book.read, which, after, limit_bytes)
 
     async def written(self, after_key: int, before: int, limit: int) -> list[Written]:
-        self._write_waiting()
+        await self._gather.settle()
         return await self._call(self._book.written, after_key, before, limit)
 
     async def delete(self, job_ids: Sequence[str]) -> None:
-        self._write_waiting()
+        await self._gather.settle()
         await self._call(self._book.delete, job_ids)
 
     async def close(self) -> None:
-        self._write_waiting()
+        await self._gather.close()
         self._closed = True
-        while self._writes:
-            await asyncio.wait(self._writes)
         if self._thread is not None:
             self._thread.shutdown(wait=True)
         self._book.close()
 
     def _call(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
-        """Put something into the line of the thread that owns the file, now: not when somebody awaits it."""
+        """Put something into the line of the thread that owns the file."""
         loop = asyncio.get_running_loop()
         if self._closed:
             return _failed(loop, StoreUnavailable("the store of output is closed"))
@@ -188,12 +124,10 @@ class Book:
 
     def write(self, pieces: Iterable[Piece]) -> None:
         """Store these in one transaction, all or none."""
-        by_attempt: dict[Key, list[Piece]] = {}
-        for piece in pieces:
-            by_attempt.setdefault((piece.job_id, piece.claim_id), []).append(piece)
+        attempts = by_attempt(pieces)
         with _refusals(), self._db:
-            self._recall(by_attempt)
-            after = self._write_attempts(by_attempt)
+            self._recall(attempts)
+            after = self._write_attempts(attempts)
         self._known |= after
 
     def _recall(self, keys: Iterable[Key]) -> None:
@@ -208,12 +142,12 @@ class Book:
             for job_id, claim_id, output, stored, written, cut, open_line in rows:
                 self._known[job_id, claim_id] = (output, Extent(stored, written, bool(cut), bool(open_line)))
 
-    def _write_attempts(self, by_attempt: dict[Key, list[Piece]]) -> dict[Key, tuple[int, Extent]]:
+    def _write_attempts(self, attempts: dict[Key, list[Piece]]) -> dict[Key, tuple[int, Extent]]:
         after: dict[Key, tuple[int, Extent]] = {}
         new: list[Row] = []
         changed: list[Row] = []
         chunks: list[Row] = []
-        for key, pieces in by_attempt.items():
+        for key, pieces in attempts.items():
             output, before = self._known.get(key, (None, Extent()))
             extent, segments = fit(before, pieces)
             if output is None:
@@ -221,7 +155,7 @@ class Book:
                 new.append((output, *key, pieces[0].attempt, pieces[0].at, *extent))
             elif extent != before:
                 changed.append((*extent, output))
-            chunks += [(output, *_row(row)) for row in _rows(segments)]
+            chunks += [(output, *row) for row in packed(segments)]
             after[key] = (output, extent)
         self._insert("insert_outputs", new)
         self._db.executemany(Q["update_output"], changed)
@@ -237,7 +171,7 @@ class Book:
             self._db.execute(sql, list(chain.from_iterable(some)))
 
     def read(self, which: Selection, after: int, limit_bytes: int) -> LogPage:
-        entries: list[Entry] = []
+        found: list[Entry] = []
         position, size, more = after, 0, False
         values = {"job_id": which.job_id, "claim_id": which.claim_id, "attempt": which.attempt}
         with _refusals():
@@ -248,13 +182,10 @@ class Book:
                 if size >= limit_bytes:
                     more = True
                     break
-                entries += [
-                    Entry(claim_id, attempt, segment.stream, segment.at, bytes(segment.data))
-                    for segment in _segments(raw_bytes, data)
-                ]
+                found += entries(claim_id, attempt, raw_bytes, data)
                 position = seq
                 size += raw_bytes
-        return LogPage(entries, position, more, bool(cut), written)
+        return LogPage(found, position, more, bool(cut), written)
 
     def written(self, after_key: int, before: int, limit: int) -> list[Written]:
         with _refusals():
@@ -303,39 +234,3 @@ def _open(path: Path) -> apsw.Connection:
             db.execute(Q["schema"]).fetchall()
             db.execute(f"PRAGMA user_version = {SCHEMA}")
     return db
-
-
-def _rows(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Segments in rows of about `ROW_BYTES`, so that a page can be read without decoding all of an attempt."""
-    row: list[Segment] = []
-    size = 0
-    for part in (part for segment in segments for part in _split(segment)):
-        if row and size + len(part.data) > ROW_BYTES:
-            yield row
-            row, size = [], 0
-        row.append(part)
-        size += len(part.data)
-    if row:
-        yield row
-
-
-def _split(segment: Segment) -> Iterator[Segment]:
-    """A long segment in parts that end with a line where possible, and with a character anyway."""
-    data = bytes(segment.data)
-    while len(data) > ROW_BYTES:
-        end = data.rfind(b"\n", 0, ROW_BYTES) + 1 or whole_characters(data, ROW_BYTES)
-        yield Segment(segment.stream, segment.at, bytearray(data[:end]))
-        data = data[end:]
-    if data:
-        yield Segment(segment.stream, segment.at, bytearray(data))
-
-
-def _row(segments: list[Segment]) -> tuple[int, bytes]:
-    """The size and the bytes of a row: compressed where that makes it smaller, which its length then tells."""
-    raw = _pack(segments)
-    packed = zlib.compress(raw, 6) if len(raw) > PIECE_BYTES else raw
-    return len(raw), min(packed, raw, key=len)
-
-
-def _segments(raw_bytes: int, data: bytes) -> list[Segment]:
-    return _unpack(zlib.decompress(data) if len(data) < raw_bytes else data)

@@ -109,6 +109,9 @@ SELECT coalesce(max(seq), 0) FROM jobs
 -- name: claims_of_session
 SELECT {columns} FROM jobs WHERE worker_id = ? AND status = 'running'
 
+-- name: cancels_of_session
+SELECT {columns} FROM jobs WHERE worker_id = ? AND status = 'running' AND cancel_requested_at IS NOT NULL
+
 -- name: running_sessions
 -- The sessions that hold jobs, by a skip scan of the index of running jobs.
 WITH RECURSIVE holder (id) AS (
@@ -135,6 +138,7 @@ SELECT status FROM sessions WHERE id = ?
 -- name: renew_session
 UPDATE sessions SET last_heartbeat_at = max(last_heartbeat_at, ?2), threads_used = ?3
 WHERE id = ?1 AND status IN ('live', 'draining')
+RETURNING status
 
 -- name: set_session_status
 UPDATE sessions SET status = ?2 WHERE id = ?1 AND status IN ('live', 'draining')
@@ -169,6 +173,23 @@ ON CONFLICT (queue, type, status) DO UPDATE SET count = count + excluded.count
 
 -- name: all_counts
 SELECT queue, type, status, count FROM counts WHERE count <> 0
+
+-- name: oldest_due
+-- When the first in line became due, by queue. Within a lane and rank jobs stand in the order of their arrival, so only the
+-- head of each is read, and each head is found from the one before it.
+WITH RECURSIVE heads AS (
+    SELECT * FROM (
+        SELECT lane_id, rank, seq, run_at FROM jobs INDEXED BY jobs_ready WHERE status = 'queued'
+        ORDER BY lane_id, rank, seq LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT next.lane_id, next.rank, next.seq, next.run_at
+    FROM heads JOIN jobs AS next ON next.seq = (
+        SELECT seq FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND (lane_id, rank) > (heads.lane_id, heads.rank)
+        ORDER BY lane_id, rank, seq LIMIT 1
+    )
+)
+SELECT queue, min(run_at) FROM heads JOIN lanes ON lanes.id = heads.lane_id GROUP BY queue
 
 -- name: expired_jobs
 SELECT seq, queue, type, status FROM jobs WHERE status = ? AND completed_at IS NOT NULL AND completed_at < ?

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import apsw
-import msgspec
 from msgspec.structs import astuple, replace
 
 from stoker.domain import lifecycle
 from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.lifecycle import Status
-from stoker.domain.placement import Lane, WorkerView, capacity, plan, serves
-from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of, decide, problem
+from stoker.domain.placement import Lane, WorkerView
+from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.store import queries
 from stoker.store.base import (
     Accepted,
@@ -38,11 +37,20 @@ from stoker.store.base import (
     Start,
     Submission,
 )
+from stoker.store.common import (
+    attempt_row,
+    claimed,
+    completion_row,
+    heads_wanted,
+    lost_outcome,
+    plan_for,
+    serving,
+    session_texts,
+)
 
 Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
 ROWS_PER_STATEMENT: Final = 100
-HEADS_MAX: Final = 2_000
 
 _HEADS = Q["claim_heads"].format(columns=COLUMN_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
@@ -205,8 +213,8 @@ class Round:
     def _write_fresh(self) -> None:
         if not self._fresh:
             return
-        claimed = self._fresh_claimed
-        jobs = [claimed.get(job.seq, job) for job in self._fresh]
+        taken = self._fresh_claimed
+        jobs = [taken.get(job.seq, job) for job in self._fresh]
         self._db.executemany(_INSERT, map(astuple, jobs))
         self._deltas.update([(job.queue, job.type, job.status) for job in jobs])
         self._woken.update([job.lane_id for job in jobs if job.status == "queued"])
@@ -218,31 +226,14 @@ class Round:
 
     def _claim(self, request: ClaimRequest) -> Granted:
         # The planner spends its own copy: a round that fails is tried again with the same request.
-        serving = self._eligible_lanes([replace(worker) for worker in request.workers])
-        if not serving:
+        able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
+        if not able:
             return Granted([], request.cursor)
-        candidates = self._candidates(serving, request)
-        chosen = plan(
-            candidates,
-            serving,
-            now=self._now,
-            policy=request.policy,
-            cursor=request.cursor,
-            run_us=request.run_us,
-        )
+        chosen = plan_for(self._candidates(able, request), able, request, self._now)
         stored: list[tuple[int, str, int, int]] = []
         grants: list[Grant] = []
         for placed in chosen.placed:
-            job = replace(
-                placed.job,
-                status="running",
-                claim_id=placed.job.claim_id + 1,
-                attempt=placed.job.attempt + 1,
-                worker_id=placed.session_id,
-                threads_granted=placed.threads,
-                claimed_at=self._now,
-                started_at=None,
-            )
+            job = claimed(placed, self._now)
             grants.append(Grant(job, placed.session_id))
             if job.seq >= self._memory.next_seq:
                 self._fresh_claimed[job.seq] = job
@@ -258,37 +249,27 @@ class Round:
             raise RuntimeError(f"claimed {changed} of {len(stored)} planned jobs")
         return Granted(grants, chosen.cursor)
 
-    def _eligible_lanes(self, workers: list[WorkerView]) -> dict[int, list[WorkerView]]:
-        lanes = self._memory.active | self._woken
-        lanes |= {job.lane_id for job in self._unclaimed()}
-        eligible: dict[int, list[WorkerView]] = {}
-        for id in lanes:
-            lane = self._memory.lane_of.get(id) or self._lane_named(id)
-            serving = [worker for worker in workers if serves(worker, lane)]
-            if any(worker.present for worker in serving):
-                eligible[id] = serving
-        return eligible
+    def _waiting_lanes(self) -> list[tuple[int, Lane]]:
+        ids = self._memory.active | self._woken | {job.lane_id for job in self._unclaimed()}
+        return [(id, self._lane_named(id)) for id in ids]
 
     def _unclaimed(self) -> list[Job]:
         """The jobs of this round that are due and that nobody has claimed yet."""
-        claimed = self._fresh_claimed
-        return [job for job in self._fresh if job.status == "queued" and job.seq not in claimed]
+        taken = self._fresh_claimed
+        return [job for job in self._fresh if job.status == "queued" and job.seq not in taken]
 
     def _lane_named(self, id: int) -> Lane:
-        return next(lane for lane, number in self._lanes.items() if number == id)
+        lane = self._memory.lane_of.get(id)
+        return lane or next(lane for lane, number in self._lanes.items() if number == id)
 
-    def _candidates(self, serving: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Job]:
-        """The heads of the lanes, those in the file and those of this round, in running order."""
+    def _candidates(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Job]:
+        """The heads of the lanes, those in the file and those of this round."""
         found: list[Job] = []
-        for id, workers in serving.items():
-            lane = self._memory.lane_of.get(id) or self._lane_named(id)
-            room = min(capacity(workers, request.run_us.get(lane.type)), HEADS_MAX)
-            # A large job is read even when nothing is free: it may have earned a reservation.
-            room = max(room, 1 if lane.thread_demand > 1 else 0)
+        for id, workers in able.items():
+            room = heads_wanted(self._lane_named(id), workers, request.run_us)
             if room:
                 found += self._heads(id, room)
-        found += [job for job in self._unclaimed() if job.lane_id in serving]
-        found.sort(key=_running_order)
+        found += [job for job in self._unclaimed() if job.lane_id in able]
         return found
 
     def _heads(self, lane_id: int, room: int) -> list[Job]:
@@ -328,7 +309,7 @@ class Round:
 
     def _complete(self, items: list[Finish]) -> set[tuple[int, int]]:
         """Write many completions; the (seq, claim) pairs that were refused."""
-        rows = [_completion(item.claim, item.outcome, self._now) for item in items]
+        rows = [completion_row(item.claim, item.outcome, self._now) for item in items]
         refused: set[tuple[int, int]] = set()
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[first : first + ROWS_PER_STATEMENT]
@@ -382,7 +363,7 @@ class Round:
         )
         if not written:
             return None
-        self._record_attempt(job, outcome, ended.status)
+        self._db.execute(Q["insert_attempt"], attempt_row(job, outcome, ended.status, self._now))
         self._count(job, "running", ended.status)
         if ended.status == "queued":
             self._woken.add(job.lane_id)
@@ -397,28 +378,6 @@ class Round:
             return None
         status: Status = ends[0][1]
         return status
-
-    def _record_attempt(self, job: Job, outcome: Outcome, status: Status) -> None:
-        delay = outcome.delay_us if status == "scheduled" else None
-        self._db.execute(
-            Q["insert_attempt"],
-            (
-                job.seq,
-                job.claim_id,
-                job.attempt,
-                job.worker_id,
-                job.claimed_at,
-                outcome.started_at or job.started_at,
-                outcome.finished_at or self._now,
-                outcome.kind,
-                outcome.kind != "handed_back",
-                outcome.error,
-                delay,
-                outcome.cpu_us,
-                outcome.peak_memory_kb,
-                status,
-            ),
-        )
 
     # ── sessions and leases ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -435,9 +394,7 @@ class Round:
                 session.id,
                 session.name,
                 session.threads,
-                _json(session.types),
-                None if session.queues is None else _json(session.queues),
-                _json(session.labels),
+                *session_texts(session),
                 session.status,
                 self._now,
                 self._now,
@@ -449,14 +406,12 @@ class Round:
         )
         return str(self._rows(Q["session_status"], session.id)[0][0])
 
-    def renew(self, calls: list[Sequence[Renewal]]) -> list[list[bool]]:
-        return [
-            [
-                self._changed(Q["renew_session"], item.session_id, self._now, item.threads_used)
-                for item in call
-            ]
-            for call in calls
-        ]
+    def renew(self, calls: list[Sequence[Renewal]]) -> list[list[str | None]]:
+        return [[self._renew(item) for item in call] for call in calls]
+
+    def _renew(self, item: Renewal) -> str | None:
+        rows = self._rows(Q["renew_session"], item.session_id, self._now, item.threads_used)
+        return str(rows[0][0]) if rows else None
 
     def set_session_status(self, calls: list[tuple[str, str]]) -> list[bool]:
         return [self._changed(Q["set_session_status"], *call) for call in calls]
@@ -464,8 +419,8 @@ class Round:
     def expire(self, calls: list[tuple[int, RetryPolicy]]) -> list[Expired]:
         return [self._expire(*call) for call in calls]
 
-    def _expire(self, silent_us: int, policy: RetryPolicy) -> Expired:
-        silent = [str(row[0]) for row in self._db.execute(Q["silent_sessions"], (self._now - silent_us,))]
+    def _expire(self, since: int, policy: RetryPolicy) -> Expired:
+        silent = [str(row[0]) for row in self._db.execute(Q["silent_sessions"], (since,))]
         for id in silent:
             self._db.execute(Q["set_session_status"], (id, "lost"))
         live = {row[0] for row in self._db.execute(Q["live_sessions"])}
@@ -477,9 +432,7 @@ class Round:
         losses: list[Lost] = []
         for row in self._rows(_OF_SESSION, session_id):
             claim = claim_of(Job(*row))
-            event, _ = decide("lost", claim, policy, 0.0)
-            error = problem("lost", f"worker session {session_id} fell silent while it ran this job")
-            status = self._end_attempt(claim, Outcome(event, "lost", error=error, finished_at=self._now))
+            status = self._end_attempt(claim, lost_outcome(claim, policy, self._now))
             if status is not None:
                 losses.append(Lost(claim, status))
         return losses
@@ -604,26 +557,6 @@ def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
             clauses.append(f"{column} = ?")
             values.append(value)
     return " AND ".join(clauses) or "1", values
-
-
-def _completion(claim: Claim, outcome: Outcome, now: int) -> tuple[Any, ...]:
-    return (
-        claim.seq,
-        claim.claim_id,
-        outcome.started_at,
-        outcome.finished_at or now,
-        outcome.cpu_us,
-        outcome.peak_memory_kb,
-        outcome.result,
-    )
-
-
-def _running_order(job: Job) -> tuple[int, int]:
-    return job.rank, job.seq
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _placeholders(rows: int, columns: int) -> str:

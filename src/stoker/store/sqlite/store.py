@@ -1,7 +1,7 @@
 """The embedded store: `stoker.store.base.Store` over one SQLite file."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -90,8 +90,18 @@ class SqliteStore:
             lock.release()
             raise
 
+    @property
+    def shared(self) -> bool:
+        return False
+
     def now_us(self) -> int:
         return self._clock.now_us()
+
+    def look_again(self) -> None:
+        """Nobody else writes to this file, so there is never more than is known already."""
+
+    def on_left_over(self, call: Callable[[], None]) -> None:
+        """There is nobody else to run what is left."""
 
     async def _transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         calls = [(command.verb, command.argument) for command in commands]
@@ -99,6 +109,13 @@ class SqliteStore:
         results = await self._writer.transact(lambda: round.run(calls), alone=alone)
         round.commit_to_memory()
         return results
+
+    def on_transaction(self, call: Callable[[float, int], None]) -> None:
+        self._group.observe = call
+
+    @property
+    def pending(self) -> int:
+        return self._group.pending
 
     async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
         result: list[Accepted] = await self._group.call(
@@ -121,15 +138,15 @@ class SqliteStore:
         status: str | None = await self._group.call("open_session", session)
         return status
 
-    async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
-        result: list[bool] = await self._group.call("renew", renewals, weight=len(renewals))
+    async def renew(self, renewals: Sequence[Renewal]) -> list[str | None]:
+        result: list[str | None] = await self._group.call("renew", renewals, weight=len(renewals))
         return result
 
     async def set_session_status(self, session_id: str, status: str) -> bool:
         return bool(await self._group.call("set_session_status", (session_id, status)))
 
-    async def expire(self, silent_us: int, policy: RetryPolicy) -> Expired:
-        result: Expired = await self._group.call("expire", (silent_us, policy))
+    async def expire(self, since: int, policy: RetryPolicy) -> Expired:
+        result: Expired = await self._group.call("expire", (since, policy))
         return result
 
     async def promote(self, limit: int) -> int:
@@ -161,6 +178,9 @@ class SqliteStore:
     async def held(self, session_id: str) -> list[Claim]:
         return self._reader.held(session_id)
 
+    async def cancels(self, session_ids: Sequence[str]) -> list[Claim]:
+        return [claim for id in session_ids for claim in self._reader.cancels(id)]
+
     async def next_due_at(self) -> int | None:
         return self._reader.next_due_at()
 
@@ -172,6 +192,9 @@ class SqliteStore:
 
     async def counts(self) -> list[Count]:
         return self._reader.counts()
+
+    async def oldest_due(self) -> dict[str, int]:
+        return self._reader.oldest_due()
 
     async def sessions(self) -> list[Session]:
         return self._reader.sessions()

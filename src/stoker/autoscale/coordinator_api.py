@@ -1,0 +1,68 @@
+"""The coordinator as the autoscaler sees it: three calls of its REST API, and one to tell it what was decided."""
+
+import msgspec
+
+from stoker.client.errors import StokerError
+from stoker.client.requests import get, post, worker_path
+from stoker.client.transport import Transport
+from stoker.domain.scaling import ScalingState
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """What of `GET /stats` matters here."""
+
+    queue_depth: int
+    pending_thread_seconds: float | None = None
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """What of one worker in `GET /workers` matters here."""
+
+    id: str
+    name: str
+    status: str
+    threads: int = 1
+    threads_used: int = 0
+    host: str | None = None
+    pid: int | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return self.status == "live" and self.threads_used == 0
+
+
+class _Workers(msgspec.Struct, frozen=True):
+    workers: list[WorkerRow]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One look at the system."""
+
+    stats: Stats
+    workers: list[WorkerRow]
+
+
+class CoordinatorApi:
+    """Raises `StokerError` when nobody answers, or not as expected."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def look(self) -> Seen:
+        stats: Stats = await self._transport.send_async(get("/stats", Stats))
+        answer: _Workers = await self._transport.send_async(get("/workers", _Workers))
+        return Seen(stats, answer.workers)
+
+    async def drain(self, worker_id: str) -> None:
+        await self._transport.send_async(post(worker_path(worker_id, "drain"), repeatable=True))
+
+    async def tell(self, state: ScalingState) -> bool:
+        """Show the decision in `/stats` and `/metrics`. It is news, not a need: whether it was taken."""
+        try:
+            await self._transport.send_async(post("/autoscaler", state, repeatable=True))
+        except StokerError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        await self._transport.aclose()

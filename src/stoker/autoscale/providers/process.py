@@ -1,0 +1,124 @@
+"""Workers as processes of this machine, children of this one: they leave, gracefully, when it dies."""
+
+import asyncio
+import contextlib
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from stoker.autoscale.coordinator_api import WorkerRow
+from stoker.autoscale.providers.base import Own, ProviderError
+from stoker.settings import Settings
+
+KILL_AFTER_ASKED: Final = 10
+"""Asked to end so many times, about once a second, a process that is still there is killed."""
+
+log = structlog.get_logger()
+
+Argv = Callable[[str], Sequence[str]]
+"""The command line of a worker of this name."""
+
+
+def worker_argv(settings: Settings, urls: Sequence[str]) -> Argv:
+    """Workers for these coordinators, with the settings of this process; the rest is in the environment."""
+
+    def argv(name: str) -> list[str]:
+        words = [sys.executable, "-m", "stoker", "worker", "--name", name]
+        for url in urls:
+            words += ["--url", url]
+        words += ["--threads", str(settings.worker_threads)]
+        words += ["--log-level", settings.log_level, "--log-format", settings.log_format]
+        if settings.app is not None:
+            words += ["--app", settings.app]
+        return words
+
+    return argv
+
+
+class ProcessProvider:
+    """Starts `PREFIX-1`, `PREFIX-2` and so on; the number of one that ended is used again."""
+
+    mode = "process"
+
+    def __init__(self, argv: Argv, environ: Mapping[str, str], *, prefix: str, leave_seconds: float) -> None:
+        self._argv = argv
+        self._environ = dict(environ)
+        self._prefix = prefix
+        self._leave_seconds = leave_seconds
+        self._pattern = re.compile(rf"{re.escape(prefix)}-[0-9]+")
+        self._host = socket.gethostname()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._asked: dict[str, int] = {}
+
+    def owns(self, row: WorkerRow) -> bool:
+        return row.host == self._host and self._pattern.fullmatch(row.name) is not None
+
+    async def running(self) -> list[Own]:
+        self._reap()
+        return [Own(name, process.pid) for name, process in self._processes.items()]
+
+    def _reap(self) -> None:
+        for name, process in list(self._processes.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self._processes[name]
+            self._asked.pop(name, None)
+            if code != 0:
+                log.error("worker_died", worker=name, exit_code=code)
+
+    async def start(self, count: int) -> list[str]:
+        names = []
+        for _ in range(count):
+            name = self._free_name()
+            self._processes[name] = self._spawn(name)
+            names.append(name)
+        return names
+
+    def _free_name(self) -> str:
+        number = 1
+        while f"{self._prefix}-{number}" in self._processes:
+            number += 1
+        return f"{self._prefix}-{number}"
+
+    def _spawn(self, name: str) -> subprocess.Popen[bytes]:
+        try:
+            # A group of its own, so that Ctrl-C reaches the parent alone and the workers are told in order.
+            return subprocess.Popen(
+                self._argv(name), stdin=subprocess.DEVNULL, env=self._environ, process_group=0
+            )
+        except OSError as error:
+            raise ProviderError(f"cannot start a worker process: {error}") from error
+
+    async def end(self, name: str) -> None:
+        process = self._processes.get(name)
+        if process is None:
+            return
+        times = self._asked[name] = self._asked.get(name, 0) + 1
+        with contextlib.suppress(OSError):
+            if times > KILL_AFTER_ASKED:
+                process.kill()
+            else:
+                process.terminate()
+
+    async def close(self) -> None:
+        """Ask all to drain, and wait for them; after `leave_seconds` they are killed."""
+        for process in self._processes.values():
+            with contextlib.suppress(OSError):
+                process.terminate()
+        waiting = [asyncio.to_thread(process.wait) for process in self._processes.values()]
+        try:
+            async with asyncio.timeout(self._leave_seconds):
+                await asyncio.gather(*waiting)
+        except TimeoutError:
+            self.kill()
+
+    def kill(self) -> None:
+        for process in self._processes.values():
+            with contextlib.suppress(OSError):
+                process.kill()

@@ -1,0 +1,80 @@
+"""News between coordinators: the messages, and what a bus promises.
+
+The store is the truth; news only save waiting for the next look at it. So anything may be lost, come twice or come
+late, and whoever acts on news looks at the store, or at what it holds itself, before believing them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+WATCH_SECONDS: Final = 60.0
+"""For how long a `Watch` counts; who still waits by then says so again."""
+
+
+class Work(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Jobs stand in the queue that the sender could not place itself: look again."""
+
+
+class Watch(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Somebody at the sender waits for these jobs, for the next `WATCH_SECONDS`."""
+
+    ids: list[str]
+
+
+class Changed(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Something happened to these jobs (an end, output): those who wait for them look again."""
+
+    ids: list[str]
+
+
+class CancelClaim(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The cancel of a running job was recorded: whoever holds this session tells its worker."""
+
+    session_id: str
+    id: str
+    claim_id: int
+
+
+class DrainSession(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A worker was told to drain: whoever holds its session passes it on."""
+
+    session_id: str
+
+
+class ProgressOf(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """How far a running job says it is, for those who look at it elsewhere."""
+
+    id: str
+    claim_id: int
+    done: float
+    total: float | None
+    message: str | None
+    percent: float | None
+
+
+News = Work | Watch | Changed | CancelClaim | DrainSession | ProgressOf
+Receive = Callable[[Sequence[News]], None]
+
+
+class Bus(Protocol):
+    """Carries news to the other coordinators and brings theirs."""
+
+    def start(self, receive: Receive) -> None:
+        """Begin, inside a running loop. `receive` is called on that loop, never with one's own news; after each
+        connect it is called with `[Work()]`, since news may have been missed."""
+        ...
+
+    def publish(self, news: News) -> None:
+        """Pass on; never waits and never raises."""
+        ...
+
+    @property
+    def connected(self) -> bool:
+        """Whether news go out and come in at this moment."""
+        ...
+
+    async def close(self) -> None:
+        """Send what still waits, if that is quick, and let go of the connections."""
+        ...

@@ -1,0 +1,211 @@
+"""A bus over some line to a server: what PostgreSQL and Redis have in common.
+
+One task lives as long as the bus. It opens a line, and when that line is lost, for whatever reason, it opens another,
+with growing pauses. While there is a line, news go out: the first after a silence at once, later ones at most every
+few milliseconds, all that gathered meanwhile in one message.
+
+A line can be dead without anybody saying so: a peer that vanished, a pooler between that does not pass notifications
+on. Both servers send one's own messages back, so the bus sends itself an empty message on connecting and every few
+seconds after, and a line on which it does not hear itself counts as lost.
+"""
+
+import asyncio
+import contextlib
+import random
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from stoker.bus.base import News, Receive, Work
+from stoker.bus.outbox import Outbox, pack, unpack
+
+GATHER_SECONDS: Final = 0.005
+CHECK_SECONDS: Final = 5.0
+FIRST_PAUSE_SECONDS: Final = 0.05
+MAX_PAUSE_SECONDS: Final = 1.0
+CLOSE_SECONDS: Final = 0.5
+
+Hear = Callable[[bytes | str], None]
+
+log = structlog.get_logger()
+
+
+class Line(Protocol):
+    """One connection, or what belongs together like one. It is used by one task for sending and one for listening."""
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """Hand over; raises when that failed."""
+        ...
+
+    async def listen(self) -> None:
+        """Hear until the line is lost, then raise."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class LineBus(ABC):
+    """A `Bus`; those below say how a line is opened and what it takes."""
+
+    name: str
+    max_bytes: int
+    answer_seconds: float
+    """How long opening, sending and hearing oneself may take before the line counts as lost."""
+    check_seconds: float = CHECK_SECONDS
+
+    def __init__(self) -> None:
+        self._sender = uuid.uuid4().hex
+        self._outbox = Outbox()
+        self._wanted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._heard_oneself = asyncio.Event()
+        self._receive: Receive = _nobody
+        self._task: asyncio.Task[None] | None = None
+        self._connected = False
+
+    @abstractmethod
+    async def _open(self, hear: Hear) -> Line:
+        """A line that listens from now on; it may be cancelled at any point."""
+
+    @property
+    def connected(self) -> bool:
+        return self._connected
+
+    @property
+    def dropped(self) -> int:
+        """How many news were given up because they could not be sent for too long."""
+        return self._outbox.dropped
+
+    def start(self, receive: Receive) -> None:
+        if self._task is not None:
+            raise RuntimeError("this bus was started before")
+        self._receive = receive
+        self._task = asyncio.create_task(self._run(), name=f"news over {self.name}")
+
+    def publish(self, news: News) -> None:
+        self._outbox.add(news)
+        self._idle.clear()
+        self._wanted.set()
+
+    async def close(self) -> None:
+        if self._task is None or self._task.done():
+            return
+        if self._connected:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._idle.wait()
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self._connected = False
+
+    # ── one line after another ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        told = False
+        while True:
+            reason = await self._until_lost()
+            if self._connected or not told:
+                log.warning("news_line_lost", over=self.name, detail=reason)
+                told = True
+            if self._connected:
+                pause = FIRST_PAUSE_SECONDS
+            self._connected = False
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+    async def _until_lost(self) -> str:
+        """Open a line and use it for as long as it lasts; why it ended."""
+        try:
+            async with asyncio.timeout(self.answer_seconds):
+                line = await self._open(self._hear)
+        except Exception as error:  # noqa: BLE001 - whatever it was, a coordinator must not stay deaf
+            return _reason(error)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(line.listen())
+                tasks.create_task(self._talk(line))
+        except Exception as error:  # noqa: BLE001 - as above
+            return _reason(error)
+        finally:
+            with contextlib.suppress(Exception):
+                await line.close()
+        return "closed"
+
+    async def _talk(self, line: Line) -> None:
+        await self._hear_oneself(line)
+        self._connected = True
+        log.info("news_line_connected", over=self.name)
+        self._deliver([Work()])
+        self._idle_if_empty()
+        loop = asyncio.get_running_loop()
+        next_check = loop.time() + self.check_seconds
+        while True:
+            if loop.time() >= next_check:
+                await self._hear_oneself(line)
+                next_check = loop.time() + self.check_seconds
+            if await self._news_before(next_check):
+                await self._send(line)
+                await asyncio.sleep(GATHER_SECONDS)
+
+    async def _news_before(self, moment: float) -> bool:
+        try:
+            async with asyncio.timeout_at(moment):
+                await self._wanted.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _send(self, line: Line) -> None:
+        self._wanted.clear()
+        messages = self._outbox.take_messages(self._sender, self.max_bytes)
+        async with asyncio.timeout(self.answer_seconds):
+            await line.send(messages)
+        self._idle_if_empty()
+
+    def _idle_if_empty(self) -> None:
+        if not self._outbox:
+            self._idle.set()
+
+    async def _hear_oneself(self, line: Line) -> None:
+        self._heard_oneself.clear()
+        nothing, _ = pack(self._sender, [], self.max_bytes)
+        try:
+            async with asyncio.timeout(self.answer_seconds):
+                await line.send(nothing)
+                await self._heard_oneself.wait()
+        except TimeoutError as error:
+            raise TimeoutError(f"no echo within {self.answer_seconds} s") from error
+
+    # ── what comes in ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _hear(self, message: bytes | str) -> None:
+        packet = unpack(message)
+        if packet is None or packet.unreadable:
+            log.warning("news_unreadable", over=self.name, bytes=len(message))
+        if packet is None:
+            return
+        if packet.sender == self._sender:
+            self._heard_oneself.set()
+        elif packet.news:
+            self._deliver(packet.news)
+
+    def _deliver(self, news: Sequence[News]) -> None:
+        try:
+            self._receive(news)
+        except Exception:
+            log.exception("news_not_taken", over=self.name)
+
+
+def _nobody(_: Sequence[News]) -> None:
+    """Takes the news of a bus that was not started."""
+
+
+def _reason(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

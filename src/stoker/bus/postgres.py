@@ -1,0 +1,70 @@
+"""News over PostgreSQL: LISTEN and NOTIFY on one connection of their own.
+
+That connection has nothing to do with anybody's transaction: a NOTIFY takes a lock that all notifying commits of a
+database share, so the store's own transactions never notify. It must be a session of its own, so a pooler in
+transaction mode does not carry it; the bus then hears no echo, says so, and the polls behind it do the work.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import asyncpg
+
+from stoker.bus.line import Hear, LineBus
+
+CHANNEL: Final = "stoker_news"
+MAX_BYTES: Final = 7_900
+"""PostgreSQL refuses a payload of 8000 bytes."""
+ANSWER_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 1.0
+
+_NOTIFY: Final = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
+
+
+class PostgresBus(LineBus):
+    name = "postgresql"
+    max_bytes = MAX_BYTES
+    answer_seconds = ANSWER_SECONDS
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    async def _open(self, hear: Hear) -> "PostgresLine":
+        connection = await asyncpg.connect(
+            self._url,
+            timeout=self.answer_seconds,
+            command_timeout=self.answer_seconds,
+            server_settings={"application_name": "stoker news"},
+        )
+        try:
+            # A hint is not worth a wait for the disk.
+            await connection.execute("SET synchronous_commit = off")
+            return await PostgresLine.over(connection, hear)
+        except BaseException:
+            connection.terminate()
+            raise
+
+
+class PostgresLine:
+    def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
+        self._connection = connection
+        self._lost = asyncio.Event()
+
+    @classmethod
+    async def over(cls, connection: "asyncpg.Connection[Any]", hear: Hear) -> "PostgresLine":
+        line = cls(connection)
+        connection.add_termination_listener(lambda _: line._lost.set())
+        await connection.add_listener(CHANNEL, lambda _, __, ___, payload: hear(str(payload)))
+        return line
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        await self._connection.execute(_NOTIFY, CHANNEL, [message.decode() for message in messages])
+
+    async def listen(self) -> None:
+        await self._lost.wait()
+        raise ConnectionError("the server closed the connection")
+
+    async def close(self) -> None:
+        await self._connection.close(timeout=CLOSE_SECONDS)

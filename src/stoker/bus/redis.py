@@ -1,0 +1,77 @@
+"""News over Redis: publish and subscribe.
+
+Channels are shared by all databases of a server, so the number of the database is part of the channel's name: two
+installations that keep apart by number do not hear each other. If they do, nothing worse happens than a look for
+nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from redis.asyncio.client import PubSub, Redis
+
+from stoker.bus.line import Hear, LineBus
+from stoker.bus.redis_link import client_of
+
+MAX_BYTES: Final = 256 * 1024
+ANSWER_SECONDS: Final = 2.0
+"""Nobody waits for a bus, so it is more patient than those whom a request waits for."""
+
+
+class RedisBus(LineBus):
+    name = "redis"
+    max_bytes = MAX_BYTES
+    answer_seconds = ANSWER_SECONDS
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+
+    async def _open(self, hear: Hear) -> "RedisLine":
+        client = client_of(self._url)
+        try:
+            return await RedisLine.over(client, hear)
+        except BaseException:
+            await client.aclose()
+            raise
+
+
+class RedisLine:
+    def __init__(self, client: Redis, pubsub: PubSub, hear: Hear) -> None:
+        self._client = client
+        self._pubsub = pubsub
+        self._hear = hear
+        self._channel = channel_of(client)
+
+    @classmethod
+    async def over(cls, client: Redis, hear: Hear) -> "RedisLine":
+        line = cls(client, client.pubsub(ignore_subscribe_messages=True), hear)
+        try:
+            await line._pubsub.subscribe(line._channel)
+        except BaseException:
+            await line._pubsub.aclose()  # type: ignore[no-untyped-call]
+            raise
+        return line
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        if len(messages) == 1:
+            await self._client.publish(self._channel, messages[0])
+            return
+        async with self._client.pipeline(transaction=False) as pipeline:
+            for message in messages:
+                pipeline.publish(self._channel, message)
+            await pipeline.execute()
+
+    async def listen(self) -> None:
+        while True:
+            message = await self._pubsub.get_message(timeout=None)
+            if message is not None:
+                self._hear(message["data"])
+
+    async def close(self) -> None:
+        await self._pubsub.aclose()  # type: ignore[no-untyped-call]
+        await self._client.aclose()
+
+
+def channel_of(client: Redis) -> str:
+    return f"stoker:{client.connection_pool.connection_kwargs.get('db') or 0}:news"

@@ -1,0 +1,139 @@
+"""A connection to Redis that nobody ever waits for: short timeouts and a breaker.
+
+Redis only makes things faster, so a Redis that does not answer must not make them slower. The first question that it
+leaves open for `ANSWER_SECONDS` opens the breaker: from then on questions fail at once, and a task of the link's own,
+not somebody's request, asks every second whether Redis is back. A refusal is an answer: it fails that one question
+only.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+import structlog
+from redis.asyncio.client import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+T = TypeVar("T")
+
+ANSWER_SECONDS: Final = 0.5
+CLIENT_SECONDS: Final = 2.0
+"""After this the client ends by itself what nobody waits for any more."""
+PROBE_SECONDS: Final = 1.0
+SLOTS: Final = 4
+"""So many questions are under way at once, each on a connection of its own. More would not be faster, since one loop does
+all the work, and to connect them all at once would take long enough to look like an outage."""
+
+log = structlog.get_logger()
+
+
+class RedisDown(Exception):
+    """Redis did not answer, or refused: do without it."""
+
+
+def client_of(url: str) -> Redis:
+    """A client that gives up soon and never tries a second time by itself."""
+    options: dict[str, Any] = {
+        "protocol": 2,
+        "socket_connect_timeout": CLIENT_SECONDS,
+        "socket_timeout": CLIENT_SECONDS,
+        "retry": Retry(NoBackoff(), 0),
+        "driver_info": None,  # nobody asked for our name, and it is two commands for each connection
+    }
+    client: Redis = Redis.from_url(url, **options)
+    return client
+
+
+class RedisLink:
+    """A client with a breaker."""
+
+    def __init__(self, url: str, *, used_for: str) -> None:
+        self.client = client_of(url)
+        self._used_for = used_for
+        self._slots = asyncio.Semaphore(SLOTS)
+        self._asking: set[asyncio.Future[Any]] = set()
+        self._probe: asyncio.Task[None] | None = None
+        self._refusal = ""
+        self._closed = False
+
+    @property
+    def up(self) -> bool:
+        """False while it is not worth asking."""
+        return self._probe is None and not self._closed
+
+    async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
+        """The answer, or `RedisDown` within `ANSWER_SECONDS`, and at once while the breaker is open."""
+        self._require_up()
+        async with self._slots:
+            self._require_up()  # it may have fallen while this one waited
+            asking = asyncio.ensure_future(question())
+            self._asking.add(asking)
+            asking.add_done_callback(self._over)
+            await _patience(asking)
+            return self._result(asking)
+
+    def _require_up(self) -> None:
+        if not self.up:
+            raise RedisDown
+
+    def _over(self, asking: "asyncio.Future[Any]") -> None:
+        self._asking.discard(asking)
+        if not asking.cancelled():
+            asking.exception()  # it was looked at, or nobody is left who would
+
+    def _result(self, asking: "asyncio.Future[T]") -> T:
+        try:
+            if not asking.done():
+                raise TimeoutError(f"no answer within {ANSWER_SECONDS} s")
+            if asking.cancelled():
+                raise RedisDown("the link was closed")
+            return asking.result()
+        except ResponseError as error:
+            self._refused(error)
+            raise RedisDown from error
+        except (RedisError, OSError, TimeoutError) as error:
+            self._fell(error)
+            raise RedisDown from error
+
+    async def close(self) -> None:
+        self._closed = True
+        tasks = [*self._asking, *([] if self._probe is None else [self._probe])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self.client.aclose()
+
+    def _refused(self, error: ResponseError) -> None:
+        if str(error) != self._refusal:  # the same refusal once, not a thousand times a second
+            self._refusal = str(error)
+            log.warning("redis_refused", used_for=self._used_for, detail=self._refusal)
+
+    def _fell(self, error: Exception) -> None:
+        if self.up:
+            log.warning("redis_lost", used_for=self._used_for, detail=f"{type(error).__name__}: {error}")
+            self._probe = asyncio.create_task(self._until_back(), name="redis probe")
+
+    async def _until_back(self) -> None:
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            try:
+                await self.client.ping()
+                break
+            except (RedisError, OSError, TimeoutError):
+                continue
+        self._probe = None
+        log.info("redis_back", used_for=self._used_for)
+
+
+async def _patience(asking: "asyncio.Future[Any]") -> None:
+    """Wait for an answer, for `ANSWER_SECONDS` at most.
+
+    In two parts: if it was this process that slept, not Redis, then the answer is here, and the second part is for reading
+    it. Whoever loses patience leaves, and so may whoever is cancelled, but the client comes to its own end: cut short it
+    could leave a connection on which the next question gets the answer to this one.
+    """
+    for _ in range(2):
+        await asyncio.wait([asking], timeout=ANSWER_SECONDS / 2)

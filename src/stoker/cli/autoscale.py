@@ -1,0 +1,224 @@
+"""`stoker autoscale`: an autoscaler in a process of its own, beside any coordinator."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.options import Token, Url
+from stoker.cli.run_commands import App, LogFormat, LogLevel, Threads
+from stoker.settings import Settings, SettingsError, load
+
+if TYPE_CHECKING:
+    from stoker.autoscale.loop import Autoscaler
+    from stoker.autoscale.providers.base import Provider
+    from stoker.autoscale.providers.process import ProcessProvider
+
+PREFIX = "auto"
+"""Names of the workers it starts as processes: `auto-1` and so on."""
+
+Mode = Annotated[
+    str | None,
+    typer.Option(
+        "--mode",
+        help="recommend, process or docker. [env: STOKER_AUTOSCALE; docker with WORKER_IMAGE, else recommend]",
+    ),
+]
+
+
+def autoscale(
+    mode: Mode = None,
+    url: Url = None,
+    min_workers: Annotated[
+        int | None, typer.Option("--min", help="Never fewer workers. [env: MIN_WORKERS; 1]")
+    ] = None,
+    max_workers: Annotated[
+        int | None, typer.Option("--max", help="Never more workers. [env: MAX_WORKERS; 4]")
+    ] = None,
+    scale_by: Annotated[
+        str | None, typer.Option("--by", help="depth or demand. [env: STOKER_SCALE_BY; depth]")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Docker: leave the workers running at the end, for a successor.")
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print what it would do now, and leave; nothing is changed.")
+    ] = False,
+    threads: Threads = None,
+    app: App = None,
+    token: Token = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> None:
+    """Add workers when the queue grows and drain them when it stays short, or only say so.
+
+    \b
+    Examples:
+      stoker autoscale --once
+      stoker autoscale --mode process --min 1 --max 8 --app tasks:app
+      WORKER_IMAGE=stoker-worker:latest stoker autoscale --mode docker
+    """
+    settings = load(
+        os.environ,
+        {
+            "autoscale": mode,
+            "api_url": url,
+            "min_workers": min_workers,
+            "max_workers": max_workers,
+            "scale_by": scale_by,
+            "worker_threads": threads,
+            "app": app,
+            "token": token,
+            "log_level": log_level,
+            "log_format": log_format,
+        },
+    )
+    for warning in settings.warnings:
+        output.note(f"warning: {warning}")
+    _check(settings)
+    raise typer.Exit(_print_once(settings) if once else run(settings, keep=keep))
+
+
+def mode_of(settings: Settings) -> str:
+    """What `auto` means here."""
+    if settings.autoscale != "auto":
+        return settings.autoscale
+    return "recommend" if settings.worker_image is None else "docker"
+
+
+def _check(settings: Settings) -> None:
+    mode = mode_of(settings)
+    if mode == "off":
+        raise SettingsError(["STOKER_AUTOSCALE=off: there is nothing to do for `stoker autoscale`"])
+    if mode == "docker" and settings.worker_image is None:
+        raise SettingsError(["WORKER_IMAGE is not set: it names the image that workers are started from"])
+
+
+def run(settings: Settings, *, keep: bool) -> int:
+    """Until it is told to stop; the exit code."""
+    import asyncio
+
+    from stoker import log as logs
+    from stoker.autoscale.providers.base import ProviderError
+
+    logs.configure(settings.log_level, settings.log_format)
+    try:
+        asyncio.run(_run(settings, keep=keep))
+    except ProviderError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _run(settings: Settings, *, keep: bool) -> None:
+    import asyncio
+
+    from stoker.cli.signals import on_signals
+
+    provider = _provider(settings, keep=keep)
+    scaler = make(settings, settings.api_url, provider)
+    leaving = asyncio.Event()
+    on_signals(leaving.set)
+    loop = asyncio.create_task(scaler.run())
+    left = asyncio.create_task(leaving.wait())
+    try:
+        done, _ = await asyncio.wait({loop, left}, return_when=asyncio.FIRST_COMPLETED)
+        if loop in done:
+            loop.result()
+    finally:
+        for task in (loop, left):
+            task.cancel()
+        await asyncio.gather(loop, left, return_exceptions=True)
+        if provider is not None:
+            await provider.close()
+
+
+def make(settings: Settings, url: str, provider: Provider | None, *, acts: bool = True) -> Autoscaler:
+    """An autoscaler for the coordinator at `url`."""
+    from stoker.autoscale.coordinator_api import CoordinatorApi
+    from stoker.autoscale.loop import Autoscaler, rules_of
+    from stoker.client.transport import Transport
+    from stoker.clock import SystemClock
+
+    api = CoordinatorApi(Transport(url, settings.token, pauses=()))
+    return Autoscaler(
+        rules_of(settings),
+        api,
+        provider,
+        SystemClock(),
+        worker_threads=settings.worker_threads,
+        acts=acts,
+    )
+
+
+def _provider(settings: Settings, *, keep: bool) -> Provider | None:
+    match mode_of(settings):
+        case "process":
+            return processes(settings, settings.coordinator_urls, PREFIX)
+        case "docker":
+            return _docker(settings, keep=keep)
+    return None
+
+
+def processes(settings: Settings, urls: tuple[str, ...], prefix: str) -> ProcessProvider:
+    """Workers as children of this process, which leave when it dies."""
+    from stoker.autoscale.providers.process import ProcessProvider, worker_argv
+    from stoker.cli.worker import PARENT
+
+    environ = {**os.environ, PARENT: str(os.getpid())}
+    if settings.token is not None:
+        environ["STOKER_TOKEN"] = settings.token
+    leave_seconds = settings.shutdown_grace_sec + settings.cancel_grace_sec + 10
+    return ProcessProvider(worker_argv(settings, urls), environ, prefix=prefix, leave_seconds=leave_seconds)
+
+
+def _docker(settings: Settings, *, keep: bool) -> Provider:
+    from stoker.autoscale.providers.base import ProviderError
+
+    try:
+        import aiodocker
+
+        from stoker.autoscale.providers.docker import DockerProvider
+    except ImportError as error:
+        raise ProviderError(
+            f"the Docker provider is not installed ({error}): pip install 'stoker[docker]'"
+        ) from error
+    try:
+        return DockerProvider(settings, aiodocker.Docker(), keep=keep)
+    except ValueError as error:
+        raise ProviderError(f"no Docker engine: {error}; set DOCKER_HOST, or mount its socket") from error
+
+
+def _print_once(settings: Settings) -> int:
+    """One look without hands."""
+    import asyncio
+
+    from stoker.autoscale.coordinator_api import CoordinatorApi
+    from stoker.autoscale.fleet import everybody
+    from stoker.autoscale.loop import rules_of
+    from stoker.client.transport import Transport
+    from stoker.domain.scaling import History, decide
+
+    async def look() -> None:
+        api = CoordinatorApi(Transport(settings.api_url, settings.token, pauses=()))
+        try:
+            load = everybody(await api.look(), settings.worker_threads).load
+        finally:
+            await api.close()
+        # As if it had been so all the time: whoever asks once cannot wait for a stable queue.
+        decision, _ = decide(load, History(low_since=float("-inf")), rules_of(settings), 0.0)
+        output.print_facts(
+            {
+                "action": decision.action,
+                "workers": decision.workers,
+                "wanted": decision.wanted,
+                "reason": decision.reason,
+            }
+        )
+
+    asyncio.run(look())
+    return 0

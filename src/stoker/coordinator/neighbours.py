@@ -1,0 +1,164 @@
+"""The other coordinators on the same store: what they are told, and what is done with what they tell.
+
+News are hints (`stoker.bus.base`): they save waiting and decide nothing. Behind each stands a look at the store: queued work
+and cancels within `LOOK_SECONDS`, an order to drain with the next heartbeat, the end of a job when whoever waits for it asks
+again. So with the bus cut off everything still happens, later.
+
+News about jobs would be as many as the jobs themselves, and almost nobody is waiting. So whoever waits says for which job
+(`Watch`), and only what is watched is told (`Changed`).
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from stoker.bus.base import (
+    WATCH_SECONDS,
+    Bus,
+    CancelClaim,
+    Changed,
+    DrainSession,
+    News,
+    ProgressOf,
+    Watch,
+    Work,
+)
+from stoker.coordinator.output import OutputDesk
+from stoker.coordinator.sessions import Sessions
+from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import Job
+from stoker.store.base import Store
+from stoker.wire import frames
+from stoker.wire.frames import ClaimRef
+
+LOOK_SECONDS: Final = 1.0
+WORKERS_SECONDS: Final = 0.2
+WATCHED_MAX: Final = 100_000
+
+log = structlog.get_logger()
+
+
+class Neighbours:
+    def __init__(
+        self,
+        bus: Bus,
+        store: Store,
+        sessions: Sessions,
+        output: OutputDesk,
+        *,
+        wake: Callable[[], None],
+        changed: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._bus = bus
+        self._store = store
+        self._sessions = sessions
+        self._output = output
+        self._wake = wake
+        self._changed = changed
+        self._watched: dict[str, float] = {}
+        self._told: set[tuple[str, int]] = set()
+        self._workers_seen_at = 0.0
+
+    def start(self) -> None:
+        self._bus.start(self._receive)
+        self._store.on_left_over(lambda: self._bus.publish(Work()))
+
+    # ── what is told ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def watch(self, id: str) -> None:
+        """Somebody here waits for this job."""
+        self._bus.publish(Watch([id]))
+
+    def tell_changed(self, ids: Iterable[str]) -> None:
+        """Something happened to these jobs; those that somebody elsewhere waits for are told."""
+        if self._watched:
+            wanted = [id for id in ids if id in self._watched]
+            if wanted:
+                self._bus.publish(Changed(wanted))
+
+    def cancel(self, job: Job) -> None:
+        """The cancel of a running job is recorded: its worker should know, wherever it is connected."""
+        session_id = job.worker_id or ""
+        if not self._tell_to_cancel(session_id, ClaimRef(job.id, job.claim_id)):
+            self._bus.publish(CancelClaim(session_id, job.id, job.claim_id))
+
+    def drain(self, session_id: str) -> None:
+        if not self._tell_to_drain(session_id):
+            self._bus.publish(DrainSession(session_id))
+
+    def _tell_to_cancel(self, session_id: str, claim: ClaimRef) -> bool:
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.send(frames.Cancel([claim]))
+        return session is not None
+
+    def _tell_to_drain(self, session_id: str) -> bool:
+        session = self._sessions.get(session_id)
+        if session is not None:
+            session.draining = True
+            session.send(frames.Drain())
+        return session is not None
+
+    # ── what is heard ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _receive(self, news: Sequence[News]) -> None:
+        for item in news:
+            match item:
+                case Work():
+                    self._store.look_again()
+                    self._wake()
+                case Watch(ids):
+                    self._note_watched(ids)
+                case Changed(ids):
+                    self._changed(ids)
+                case CancelClaim(session_id, id, claim_id):
+                    self._tell_to_cancel(session_id, ClaimRef(id, claim_id))
+                case DrainSession(session_id):
+                    self._tell_to_drain(session_id)
+                case ProgressOf():
+                    self._output.note_elsewhere(item)
+
+    def _note_watched(self, ids: Sequence[str]) -> None:
+        now = asyncio.get_running_loop().time()
+        if len(self._watched) + len(ids) > WATCHED_MAX:
+            self._watched = {id: until for id, until in self._watched.items() if until > now}
+        if len(self._watched) + len(ids) <= WATCHED_MAX:
+            self._watched |= dict.fromkeys(ids, now + WATCH_SECONDS)
+
+    # ── the look behind the news ───────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except StoreUnavailable as error:
+                log.warning("look_failed", detail=str(error))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Who else is there, and which of our workers should end what somebody cancelled elsewhere."""
+        await self._look_for_workers()
+        claims = await self._store.cancels([session.id for session in self._sessions])
+        wanted = {(claim.id, claim.claim_id) for claim in claims}
+        for claim in claims:
+            if (claim.id, claim.claim_id) not in self._told:
+                self._tell_to_cancel(claim.session_id, ClaimRef(claim.id, claim.claim_id))
+        self._told = wanted
+        now = asyncio.get_running_loop().time()
+        for id in [id for id, until in self._watched.items() if until <= now]:
+            del self._watched[id]
+
+    async def types(self) -> frozenset[str]:
+        """Every type that some worker of any coordinator can run, as of a moment ago."""
+        try:
+            if asyncio.get_running_loop().time() > self._workers_seen_at + WORKERS_SECONDS:
+                await self._look_for_workers()
+        except StoreUnavailable:
+            pass  # what is known will do: the answer only makes a warning
+        return self._sessions.types
+
+    async def _look_for_workers(self) -> None:
+        self._sessions.note_elsewhere(await self._store.sessions())
+        self._workers_seen_at = asyncio.get_running_loop().time()

@@ -1,0 +1,55 @@
+"""The `type` of an error that a job can have, declared once: `docs/reference/errors.md` has a row for each, and a test finds
+those that have none. Whatever else a job's own code raises goes by the name of the exception, as in `ValueError`.
+
+Programs match on them, so a name that is here does not change its meaning.
+"""
+
+from typing import Final, NamedTuple
+
+
+class ErrorType(NamedTuple):
+    name: str
+    retried: str
+    """Whether the job is tried again while it has attempts left."""
+    text: str
+
+
+TABLE: Final = [
+    ErrorType("timeout", "yes", "The attempt took longer than `timeout_sec`; its process was killed."),
+    ErrorType("memory_limit", "yes", "The attempt used more than `memory_mb`; its process was killed."),
+    ErrorType(
+        "crash",
+        "yes, at most 3 crashes",
+        "The job's process ended by itself; `signal` or `exit_code` says how.",
+    ),
+    ErrorType("lost", "yes", "The worker fell silent, or lost the result, while it ran the job."),
+    ErrorType("error", "yes", "The attempt failed, and nobody said more."),
+    ErrorType("invalid", "no", "The attempt failed in a way that no retry can mend, and nobody said more."),
+    ErrorType(
+        "handed_back", "yes, uncharged", "The worker gave the job back: it drained, or had no time for it."
+    ),
+    ErrorType("cancelled", "no", "Somebody cancelled the job while it ran."),
+    ErrorType("invalid_payload", "no", "The payload does not fit the type; the message says where."),
+    ErrorType("invalid_result", "yes", "What came as the result is not JSON."),
+    ErrorType("result_not_json", "no", "The function returned something that JSON cannot express."),
+    ErrorType("result_too_large", "no", "Store it elsewhere and return a reference."),
+    ErrorType("unknown_type", "yes", "The worker that got the job does not have its type."),
+    ErrorType(
+        "exit_code", "by the code", "The command ended with an [exit code](exit-codes.md) other than 0."
+    ),
+    ErrorType("cannot_start", "yes", "The command cannot be started."),
+    ErrorType(
+        "bad_answer",
+        "yes",
+        "The endpoint of a worker that is dialled answered unusably; `body` is its beginning.",
+    ),
+    ErrorType(
+        "dispatch_failed", "yes", "A worker that is dialled could not be reached, or takes no jobs now."
+    ),
+    ErrorType(
+        "connection_lost", "yes", "The connection to a worker that is dialled broke before it had answered."
+    ),
+    ErrorType("failed_on_purpose", "yes", "The type `fail` did what it is for."),
+    ErrorType("io_error", "yes", "A load type could not write or read its files."),
+    ErrorType("network_error", "yes", "A load type could not make its calls."),
+]

@@ -1,0 +1,393 @@
+"""Every event that a log line can tell of, declared once: `docs/reference/events.md` (`python -m stoker.log_events`) is made
+from here, and a test holds the code to it: no event without a row, no row without an event, and the fields as told.
+
+Those who read logs by program match on `event`. A name that is here does not change its meaning.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+Level = Literal["debug", "info", "warning", "error", "critical"]
+Where = Literal["coordinator", "worker", "autoscaler", "any"]
+
+
+class Event(NamedTuple):
+    name: str
+    level: Level
+    where: Where
+    """Which kind of process says it."""
+    text: str
+    fields: tuple[str, ...] = ()
+    """What it says besides `timestamp`, `level`, `event`, and `request_id` where a request was its cause."""
+
+
+TABLE: Final[list[Event]] = []
+
+
+def _event(name: str, level: Level, where: Where, text: str, *fields: str) -> None:
+    TABLE.append(Event(name, level, where, text, fields))
+
+
+# ── jobs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_event("job_submitted", "info", "coordinator", "A job was accepted; it is durable.", "job_id", "type")
+_event(
+    "job_dispatched",
+    "info",
+    "coordinator",
+    "A job was claimed for a worker and sent to it.",
+    *("job_id", "type", "worker_id", "claim"),
+)
+_event(
+    "job_completed",
+    "info",
+    "coordinator",
+    "A job was done.",
+    *("job_id", "type", "worker_id", "claim"),
+)
+_ENDED: Final = ("job_id", "type", "worker_id", "reason", "attempt", "claim")
+_event(
+    "job_retried",
+    "info",
+    "coordinator",
+    "An attempt ended without success, and the job will be tried again later; `reason` says how: error, timeout, crash.",
+    *_ENDED,
+)
+_event(
+    "job_requeued",
+    "info",
+    "coordinator",
+    "An attempt was given back without charge (a drain, a job that was too slow for its place), and the job waits again.",
+    *_ENDED,
+)
+_event("job_failed", "info", "coordinator", "A job is out of attempts: it is a dead letter now.", *_ENDED)
+_event(
+    "job_cancelled",
+    "info",
+    "coordinator",
+    "A job was cancelled: at once, or when the attempt under way had ended (then with the fields of that end).",
+    *_ENDED,
+)
+_event(
+    "job_cancel_requested",
+    "info",
+    "coordinator",
+    "Somebody cancelled a job that runs; its worker was told.",
+    "job_id",
+)
+_event(
+    "report_refused",
+    "info",
+    "coordinator",
+    "A worker reported an end of a claim that is no longer its own; nothing was changed.",
+    *_ENDED,
+)
+_event(
+    "job_lease_expired",
+    "warning",
+    "coordinator",
+    "The worker of a job fell silent; `status` is what the job is now.",
+    *("job_id", "worker_id", "claim", "status"),
+)
+_event("job_replayed", "info", "coordinator", "Somebody had a finished job run again.", "job_id")
+_event("dead_letters_replayed", "info", "coordinator", "Somebody had dead letters run again.", "count")
+_event("dead_letters_discarded", "info", "coordinator", "Somebody took dead letters off the list.", "count")
+
+# ── workers, as the coordinator sees them ────────────────────────────────────────────────────────────────────────────
+
+_event(
+    "worker_registered",
+    "info",
+    "coordinator",
+    "A worker connected; `held` is the number of claims it brought along.",
+    *("worker_id", "worker", "threads", "types", "held"),
+)
+_event("worker_heartbeat", "debug", "coordinator", "A worker is alive.", "worker_id", "held")
+_event(
+    "worker_stale",
+    "warning",
+    "coordinator",
+    "A worker was silent for too long and was given up; its jobs go to others.",
+    "worker_id",
+)
+_event("worker_draining", "info", "coordinator", "Somebody asked a worker to leave.", "worker_id", "worker")
+_event("worker_gone", "info", "coordinator", "A worker said goodbye.", "worker_id", "worker")
+_event(
+    "worker_resting",
+    "warning",
+    "coordinator",
+    "A worker that is dialled does not answer as it should, and gets nothing for a while.",
+    *("worker_id", "reason", "seconds"),
+)
+_event(
+    "worker_bad_frame",
+    "warning",
+    "coordinator",
+    "A worker sent what cannot be read, and was disconnected; most often its version does not fit.",
+    *("worker", "detail"),
+)
+_event(
+    "worker_connection_dropped",
+    "error",
+    "coordinator",
+    "A worker was disconnected because the store does not answer; it keeps its reports and comes back.",
+    "detail",
+)
+_event(
+    "worker_frame_failed",
+    "error",
+    "coordinator",
+    "What a worker sent could not be dealt with; it was disconnected and will send it again.",
+    "detail",
+)
+_event("worker_connection_failed", "error", "coordinator", "A defect ended a worker's connection.")
+_event("push_failed", "error", "coordinator", "A defect while dialling a worker.", "worker_id", "detail")
+_event(
+    "push_report_waits",
+    "warning",
+    "coordinator",
+    "The answer of a worker that was dialled cannot be stored yet; it is tried again.",
+    *("job_id", "detail"),
+)
+
+# ── the coordinator itself ───────────────────────────────────────────────────────────────────────────────────────────
+
+_event(
+    "coordinator_started",
+    "info",
+    "coordinator",
+    "The API answers. Passwords in addresses are masked.",
+    *("url", "database", "database_from", "redis"),
+)
+_event("shutting_down", "info", "coordinator", "It was told to stop: no new requests.")
+_event("coordinator_stopped", "info", "coordinator", "Everything is stored and closed.")
+_event("migration_applied", "info", "coordinator", "The database was brought up to date.", "version")
+_event(
+    "dispatch_failed",
+    "error",
+    "coordinator",
+    "Jobs could not be handed out; it is tried again in a second. Without a stack it is the store that does not answer.",
+    "detail",
+)
+_event(
+    "upkeep_failed",
+    "error",
+    "coordinator",
+    "Leases, due jobs or retention could not be looked after; it is tried again.",
+    "detail",
+)
+_event(
+    "upkeep_asleep",
+    "warning",
+    "coordinator",
+    "This process, or its machine, stood still, or its clock was set: no lease ends before workers could renew theirs.",
+    *("seconds", "clock_jump_seconds"),
+)
+_event(
+    "loop_died", "critical", "coordinator", "A defect ended a loop: restart this process.", "loop", "error"
+)
+_event(
+    "request_failed", "error", "coordinator", "A defect: a request was answered with 500.", "method", "path"
+)
+_event(
+    "stream_interrupted",
+    "info",
+    "coordinator",
+    "A stream ended early because the store does not answer; the client may follow again.",
+    "detail",
+)
+_event("stream_failed", "error", "coordinator", "A defect ended a stream.")
+_event(
+    "output_not_stored",
+    "error",
+    "coordinator",
+    "What jobs write cannot be stored now and is lost; the gap is marked.",
+    "detail",
+)
+_event("output_stored_again", "warning", "coordinator", "What jobs write is stored again.", "lost_pieces")
+_event("output_not_purged", "error", "coordinator", "Old output could not be deleted; later.", "detail")
+_event(
+    "prepared_statements_off",
+    "warning",
+    "coordinator",
+    "A pooler before PostgreSQL does not keep prepared statements; they are not used from now on, which costs some speed.",
+    "detail",
+)
+
+_event(
+    "tracing_unavailable",
+    "warning",
+    "coordinator",
+    "Traces were asked for (`OTEL_…`) but cannot be made; it runs without them.",
+    "detail",
+)
+
+# ── other coordinators ───────────────────────────────────────────────────────────────────────────────────────────────
+
+_event("news_line_connected", "info", "coordinator", "News from other coordinators arrive.", "over")
+_event(
+    "news_line_lost",
+    "warning",
+    "coordinator",
+    "News from other coordinators do not arrive; the store is looked at every second instead.",
+    *("over", "detail"),
+)
+_event(
+    "news_unreadable", "warning", "coordinator", "News in an unknown shape were left out.", "over", "bytes"
+)
+_event("news_not_taken", "error", "coordinator", "A defect while taking news.", "over")
+_event("look_failed", "warning", "coordinator", "Other coordinators' workers could not be seen.", "detail")
+_event(
+    "redis_lost",
+    "warning",
+    "coordinator",
+    "Redis does not answer; everything works without it, slower, and limits are per coordinator.",
+    *("used_for", "detail"),
+)
+_event("redis_refused", "warning", "coordinator", "Redis refuses what it is asked.", "used_for", "detail")
+_event("redis_back", "info", "coordinator", "Redis answers again.", "used_for")
+_event("cache_not_told", "debug", "coordinator", "Redis was not told of jobs that changed.", "jobs")
+
+# ── workers themselves ───────────────────────────────────────────────────────────────────────────────────────────────
+
+_event("connected", "info", "worker", "A coordinator took this worker in.", "url", "session")
+_event("coordinator_unreachable", "warning", "worker", "No connection; it goes on trying.", "url", "detail")
+_event(
+    "coordinator_connection_lost",
+    "warning",
+    "worker",
+    "The connection broke; what runs goes on, and it connects again.",
+    *("url", "detail"),
+)
+_event(
+    "coordinator_silent",
+    "warning",
+    "worker",
+    "Connected, but heartbeats are not answered; it connects again.",
+    *("url", "seconds"),
+)
+_event(
+    "session_lost",
+    "warning",
+    "worker",
+    "The coordinator gave this worker up; what ran was ended, and it registers as a new one.",
+    "detail",
+)
+_event(
+    "lease_over",
+    "error",
+    "worker",
+    "No heartbeat was confirmed in time: what ran was ended before others get it.",
+    "detail",
+)
+_event("draining", "info", "worker", "It takes nothing new and leaves when what runs has ended.", "running")
+_event("app_import_failed", "error", "worker", "The app of this worker cannot be imported.", "app", "detail")
+_event(
+    "child_cannot_start",
+    "error",
+    "worker",
+    "The system refuses another process; its jobs are handed back, and it is tried again.",
+    *("executor", "detail"),
+)
+_event(
+    "runner_types_unknown",
+    "warning",
+    "worker",
+    "The runner did not say which job types it knows; those of the built-in one are assumed.",
+    *("runner", "detail"),
+)
+
+# ── the autoscaler ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+_event(
+    "autoscaler_started",
+    "info",
+    "autoscaler",
+    "It looks once a second from now on.",
+    *("mode", "min_workers", "max_workers"),
+)
+_DECIDED: Final = ("mode", "workers", "wanted", "queue_depth", "reason")
+_event(
+    "scale_up",
+    "info",
+    "autoscaler",
+    "More workers are wanted. `started` names them; when it only recommends, nobody was started.",
+    *(*_DECIDED, "started"),
+)
+_event(
+    "scale_down",
+    "info",
+    "autoscaler",
+    "One worker fewer is wanted. `draining` names the idle one that was asked to leave.",
+    *(*_DECIDED, "draining"),
+)
+_event(
+    "scale_failed",
+    "error",
+    "autoscaler",
+    "What was decided could not be done.",
+    *("action", "reason", "detail"),
+)
+_event(
+    "autoscaler_blind",
+    "warning",
+    "autoscaler",
+    "The coordinator or the engine does not answer; nothing is changed meanwhile.",
+    *("detail", "effect"),
+)
+_event("autoscaler_failed", "error", "autoscaler", "A defect in a turn of its loop; the next one follows.")
+_event(
+    "worker_unknown",
+    "warning",
+    "autoscaler",
+    "A worker that was started here is known to no coordinator for a minute, and is ended.",
+    *("worker", "seconds", "effect"),
+)
+_event("worker_end_failed", "error", "autoscaler", "Such a worker could not be ended.", "worker", "detail")
+_event("worker_died", "error", "autoscaler", "A worker process ended by itself.", "worker", "exit_code")
+_event("worker_start_failed", "error", "autoscaler", "`stoker up` could not start its workers.", "detail")
+_event(
+    "container_removed",
+    "info",
+    "autoscaler",
+    "A worker's container that had ended was removed.",
+    *("worker", "state", "detail"),
+)
+
+# ── everybody ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_event(
+    "library",
+    "warning",
+    "any",
+    "What a library had to say, at its own level; `logger` is the part of it that spoke.",
+    *("logger", "detail"),
+)
+
+
+_INTRO = """\
+# Log events
+
+<!-- Generated by `python -m stoker.log_events`; edit src/stoker/log_events.py instead. -->
+
+One event a line on stderr: JSON where that is not a terminal, readable on one (`STOKER_LOG_FORMAT`), from
+`STOKER_LOG_LEVEL` on. Every line has `timestamp`, `level` and `event`; one that a request caused has its `request_id`. An
+`error` may come with the stack as `exception`. Control characters in values are escaped, and no line holds a token, a
+password, a payload or a result.
+
+| Event | Level | Of | Meaning | Fields |
+|---|---|---|---|---|
+"""
+
+
+def reference() -> str:
+    """The page."""
+    return _INTRO + "".join(_row(event) for event in TABLE)
+
+
+def _row(event: Event) -> str:
+    fields = ", ".join(f"`{field}`" for field in event.fields)
+    return f"| `{event.name}` | {event.level} | {event.where} | {event.text} | {fields} |\n"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")  # noqa: T201

@@ -1,0 +1,369 @@
+"""Moving jobs between stores: a source that is read in one snapshot, a target that is filled in batches.
+
+Both work on the database itself, without a coordinator. A source can be in use while it is read; what happens to it after
+the snapshot is not in the file. A target is filled a batch at a time, each in one transaction, and a job that is already
+there (by its id) is left as it is. So an import that was interrupted, or a file that was cut off, is mended by running it
+again.
+
+Order is kept: jobs get new sequence numbers in the order of the file, and their rank follows from their priority.
+
+A running job's worker belongs to the system that was left. It arrives as if that worker had handed it back: queued, with its
+attempt given back and recorded, and its claim number kept, so that numbers go on growing and a report from the old system
+fits nothing. If somebody wanted it cancelled, it arrives cancelled.
+
+What jobs wrote moves with them, unless that is not wanted. Left behind are sessions, which belong to workers of the old
+system, and idempotency keys that have expired.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from stoker.domain.errors import StokerDomainError
+from stoker.domain.job import Job, PriorityOrder
+from stoker.domain.lifecycle import Status
+from stoker.domain.retry import Outcome, after_attempt, problem
+from stoker.store.common import attempt_row
+from stoker.store.move_format import (
+    FORMAT,
+    BadFile,
+    End,
+    Header,
+    JobLine,
+    KeyLine,
+    MovingJob,
+    MovingKey,
+    OutputLine,
+    RecordedAttempt,
+    check_output,
+    decode_line,
+    encode_line,
+    format_of,
+    job_line,
+    key_line,
+    moving_job,
+    moving_key,
+)
+
+BATCH: Final = 1_000
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""A batch is full at so many records or so many bytes, whatever comes first: memory does not grow with payloads."""
+
+LEFT_BEHIND: Final = "its worker stayed behind when the job was moved to another database"
+
+Told = Callable[[int], None]
+"""Is told how many jobs there were since the last time."""
+
+
+class MoveRefused(StokerDomainError):
+    """The file and the target do not fit; nothing was stored."""
+
+
+class Source(Protocol):
+    """A database that is read in one snapshot, from the first call to the last."""
+
+    name: str
+
+    async def now_us(self) -> int:
+        """The store's clock."""
+        ...
+
+    async def priority_order(self) -> PriorityOrder | None: ...
+
+    async def counts(self) -> Counter[tuple[str, Status]]:
+        """Jobs by queue and status."""
+        ...
+
+    def jobs(self) -> AsyncIterator[MovingJob]:
+        """Every job, in the order of sequence numbers; never more than a batch of them in memory."""
+        ...
+
+    def keys(self, now: int) -> AsyncIterator[tuple[MovingKey, str]]:
+        """Every idempotency key that is alive and has its job, with the queue of that job."""
+        ...
+
+    def outputs(self) -> AsyncIterator[tuple[OutputLine, str]]:
+        """What each attempt wrote, claim by claim for each job that is there, with the queue of that job. Where output is
+        kept in a file of its own, that has a snapshot of its own."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Target(Protocol):
+    """A database that is filled. Each `put_` is one transaction."""
+
+    async def priority_order(self) -> PriorityOrder | None:
+        """The order it was made for, None as long as nobody has said."""
+        ...
+
+    async def set_priority_order(self, order: PriorityOrder) -> None: ...
+
+    async def put_jobs(self, jobs: Sequence[MovingJob]) -> int:
+        """Store those that are not there yet, in this order and after all that are there; how many these were."""
+        ...
+
+    async def put_keys(self, keys: Sequence[MovingKey]) -> int:
+        """Store those that are alive, whose job is there and whose name is free; how many these were."""
+        ...
+
+    async def put_outputs(self, outputs: Sequence[OutputLine]) -> int:
+        """Store those whose job is there and has written nothing under this or a later claim; how many these were."""
+        ...
+
+    async def finish(self) -> None:
+        """Everything is stored: tidy up."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+# ── export ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def export_to(
+    source: Source,
+    write: Callable[[bytes], object],
+    *,
+    version: str,
+    queues: frozenset[str] | None = None,
+    logs: bool = True,
+    begin: Callable[[Header], Told],
+) -> End:
+    """Write the whole database, or some queues of it. `begin` is given the header and says whom to tell of the jobs."""
+    header = await _header_of(source, version, queues)
+    write(encode_line(header))
+    tell = begin(header)
+    jobs = attempts = keys = outputs = 0
+    async for moving in source.jobs():
+        if queues is None or moving.job.queue in queues:
+            write(job_line(moving))
+            jobs += 1
+            attempts += len(moving.attempts)
+            tell(1)
+            if jobs % BATCH == 0:
+                await asyncio.sleep(0)  # see `_Filling.flush`
+    async for key, queue in source.keys(header.exported_at):
+        if queues is None or queue in queues:
+            write(key_line(key))
+            keys += 1
+    if logs:
+        async for output, queue in source.outputs():
+            if queues is None or queue in queues:
+                write(encode_line(output))
+                outputs += 1
+    end = End(jobs=jobs, attempts=attempts, keys=keys, outputs=outputs)
+    write(encode_line(end))
+    return end
+
+
+async def _header_of(source: Source, version: str, queues: frozenset[str] | None) -> Header:
+    counts: Counter[Status] = Counter()
+    for (queue, status), number in (await source.counts()).items():
+        if queues is None or queue in queues:
+            counts[status] += number
+    return Header(
+        format=FORMAT,
+        stoker=version,
+        priority_order=await source.priority_order() or "lowest_first",
+        store=source.name,
+        exported_at=await source.now_us(),
+        jobs=dict(sorted(counts.items())),
+    )
+
+
+# ── import ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Imported(msgspec.Struct):
+    """What an import did, so far."""
+
+    jobs: int = 0
+    jobs_there: int = 0
+    """Jobs that the target had already."""
+    handed_back: int = 0
+    """Jobs that ran when they were exported, among those that were stored or there."""
+    keys: int = 0
+    keys_left: int = 0
+    """Keys that have expired since, or that the target has already."""
+    outputs: int = 0
+    """Attempts whose output was stored."""
+
+
+async def import_from(
+    lines: Iterable[bytes],
+    target: Target,
+    *,
+    order: PriorityOrder | None = None,
+    begin: Callable[[Header], Told],
+    done: Imported | None = None,
+) -> Imported:
+    """Store what is in a file. `order` asks for ranks by that order, where the file was made with another.
+
+    Raises `BadFile` for a line that is not right and for a file without its end, `MoveRefused` when nothing of it fits.
+    `done` is kept up to date, also when this raises: it counts what is stored for good.
+    """
+    numbered = enumerate(lines, 1)
+    header = _header(numbered)
+    filling = _Filling(
+        target, header, await _agreed(target, header, order), done or Imported(), begin(header)
+    )
+    ended_at = 0
+    for number, text in numbered:
+        if ended_at:
+            raise BadFile(
+                number, f"the export ended on line {ended_at:,}, and here is more; import one file at a time"
+            )
+        match line := decode_line(text, number):
+            case JobLine():
+                await filling.add_job(line, number, len(text))
+            case KeyLine():
+                await filling.add_key(line, number)
+            case OutputLine():
+                await filling.add_output(line, number, len(text))
+            case End():
+                filling.check_end(line, number)
+                ended_at = number
+            case Header():
+                raise BadFile(number, "a second header; import one file at a time")
+    if not ended_at:
+        raise BadFile(filling.last, "the file is cut off after this line: it has no end")
+    await filling.flush()
+    await target.finish()
+    return filling.done
+
+
+def _header(numbered: Iterator[tuple[int, bytes]]) -> Header:
+    number, text = next(numbered, (1, b""))
+    if not text.strip():
+        raise BadFile(number, "the file is empty")
+    format = format_of(text)
+    if format is None:
+        raise BadFile(number, "this is not the header of an export; is it the beginning of the file?")
+    if format != FORMAT:
+        raise MoveRefused(
+            f"this file has format {format}, and this Stoker reads format {FORMAT}; use the version that wrote it"
+        )
+    header = decode_line(text, number)
+    if not isinstance(header, Header):
+        raise BadFile(number, "this is not the header of an export; is it the beginning of the file?")
+    return header
+
+
+async def _agreed(target: Target, header: Header, asked: PriorityOrder | None) -> PriorityOrder:
+    """The order that ranks are made by. A target without any takes the one asked for, or the file's."""
+    kept = await target.priority_order()
+    if asked is not None and kept not in (None, asked):
+        raise MoveRefused(
+            f"the target was made with PRIORITY_ORDER={kept}, which cannot change while it has jobs; "
+            f"leave out --priority-order, or give it {kept}"
+        )
+    if asked is None and kept not in (None, header.priority_order):
+        raise MoveRefused(
+            f"the file was made with PRIORITY_ORDER={header.priority_order} and the target with {kept}, so what ran first "
+            f"there would run last here; give --priority-order {kept} if that is what you want: priorities keep their "
+            "numbers, and jobs are ranked by the order of the target"
+        )
+    order = asked or kept or header.priority_order
+    if kept is None:
+        await target.set_priority_order(order)
+    return order
+
+
+class _Filling:
+    """A file on its way into a target: what is gathered for the next transaction, and what was seen so far."""
+
+    def __init__(
+        self, target: Target, header: Header, order: PriorityOrder, done: Imported, tell: Told
+    ) -> None:
+        self._target = target
+        self._header = header
+        self._order: PriorityOrder = order
+        self._tell = tell
+        self._jobs: list[MovingJob] = []
+        self._keys: list[MovingKey] = []
+        self._outputs: list[OutputLine] = []
+        self._bytes = 0
+        self._left_behind = 0
+        self._seen = Counter[str]()
+        self.done = done
+        self.last = 1
+
+    async def add_job(self, line: JobLine, number: int, size: int) -> None:
+        self.last = number
+        if self._seen["keys"] or self._seen["outputs"]:
+            raise BadFile(number, "a job after keys or output; lines were moved")
+        moving = moving_job(line, number, self._order)
+        self._seen["jobs"] += 1
+        self._seen["attempts"] += len(moving.attempts)
+        if moving.job.status == "running":
+            moving = handed_back(moving, self._header.exported_at)
+            self._left_behind += 1
+        self._jobs.append(moving)
+        self._bytes += size
+        if len(self._jobs) >= BATCH or self._bytes >= BATCH_BYTES:
+            await self.flush()
+
+    async def add_key(self, line: KeyLine, number: int) -> None:
+        self.last = number
+        if self._jobs:
+            await self.flush()
+        self._keys.append(moving_key(line))
+        self._seen["keys"] += 1
+        if len(self._keys) >= BATCH:
+            await self.flush()
+
+    async def add_output(self, line: OutputLine, number: int, size: int) -> None:
+        self.last = number
+        if self._jobs or self._keys:
+            await self.flush()
+        check_output(line, number)
+        self._outputs.append(line)
+        self._seen["outputs"] += 1
+        self._bytes += size
+        if len(self._outputs) >= BATCH or self._bytes >= BATCH_BYTES:
+            await self.flush()
+
+    def check_end(self, end: End, number: int) -> None:
+        seen = End(**self._seen)
+        if seen != end:
+            raise BadFile(
+                number,
+                f"lines are missing or were added: the end says {_in_words(end)}, here are {_in_words(seen)}",
+            )
+
+    async def flush(self) -> None:
+        jobs, self._jobs = self._jobs, []
+        keys, self._keys = self._keys, []
+        outputs, self._outputs = self._outputs, []
+        self._bytes = 0
+        if jobs:
+            stored = await self._target.put_jobs(jobs)
+            self.done.jobs += stored
+            self.done.jobs_there += len(jobs) - stored
+            self.done.handed_back += self._left_behind
+            self._left_behind = 0
+            self._tell(len(jobs))
+        if keys:
+            stored = await self._target.put_keys(keys)
+            self.done.keys += stored
+            self.done.keys_left += len(keys) - stored
+        if outputs:
+            self.done.outputs += await self._target.put_outputs(outputs)
+        await asyncio.sleep(0)  # a store that never waits would not notice that somebody wants to stop
+
+
+def _in_words(end: End) -> str:
+    return f"{end.jobs:,} jobs, {end.attempts:,} attempts, {end.keys:,} keys and {end.outputs:,} outputs"
+
+
+def handed_back(moving: MovingJob, at: int) -> MovingJob:
+    """A running job as it arrives elsewhere; `at` is when its system was left."""
+    job = moving.job
+    outcome = Outcome("handed_back", "handed_back", error=problem("handed_back", LEFT_BEHIND), finished_at=at)
+    after: Job = after_attempt(job, outcome, at)
+    _, *row = attempt_row(job, outcome, after.status, at)
+    return MovingJob(after, [*moving.attempts, RecordedAttempt(*row)])

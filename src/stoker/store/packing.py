@@ -1,0 +1,64 @@
+"""How output is laid out in rows: what one write stores of one attempt, together and compressed.
+
+A row holds up to about 64 KiB, so that a job that prints a line at a time does not cost a row a line, and a page can be read
+without unpacking all of an attempt.
+"""
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from stoker.store.logs import Entry, Segment, whole_characters
+
+ROW_BYTES: Final = 64 * 1024
+WORTH_COMPRESSING: Final = 200
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(list[Segment]).decode
+
+
+class Packed(NamedTuple):
+    """A row. Its data is compressed where that makes it smaller than `raw_bytes`, and only there."""
+
+    raw_bytes: int
+    data: bytes
+
+
+def packed(segments: Iterable[Segment]) -> Iterator[Packed]:
+    """The rows for these segments, in order."""
+    for row in _rows(segments):
+        raw = _pack(row)
+        smaller = zlib.compress(raw, 6) if len(raw) > WORTH_COMPRESSING else raw
+        yield Packed(len(raw), min(smaller, raw, key=len))
+
+
+def entries(claim_id: int, attempt: int, raw_bytes: int, data: bytes) -> list[Entry]:
+    """What a row of an attempt says."""
+    segments = _unpack(zlib.decompress(data) if len(data) < raw_bytes else data)
+    return [Entry(claim_id, attempt, segment.stream, segment.at, bytes(segment.data)) for segment in segments]
+
+
+def _rows(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    row: list[Segment] = []
+    size = 0
+    for part in (part for segment in segments for part in _split(segment)):
+        if row and size + len(part.data) > ROW_BYTES:
+            yield row
+            row, size = [], 0
+        row.append(part)
+        size += len(part.data)
+    if row:
+        yield row
+
+
+def _split(segment: Segment) -> Iterator[Segment]:
+    """A long segment in parts that end with a line where possible, and with a character anyway."""
+    data = bytes(segment.data)
+    while len(data) > ROW_BYTES:
+        end = data.rfind(b"\n", 0, ROW_BYTES) + 1 or whole_characters(data, ROW_BYTES)
+        yield Segment(segment.stream, segment.at, bytearray(data[:end]))
+        data = data[end:]
+    if data:
+        yield Segment(segment.stream, segment.at, bytearray(data))

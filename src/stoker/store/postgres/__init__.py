@@ -1,0 +1,1 @@
+"""The shared store: one PostgreSQL database, any number of coordinators."""

@@ -1,0 +1,342 @@
+-- Every statement that the shared store runs, by name. `{hot}`, `{final}` and `{where}` are filled in from lists in the code;
+-- nothing that a user sent is ever part of a statement's text.
+--
+-- `jobs` holds what is not over, `history` what is; a job is in one of them, and moves in one statement. Times that judge
+-- (leases, due times) are taken from the server's clock: the parameter for it is null in production and set only in tests.
+--
+-- `status || ''` and `expires_at + 0`: the planner must not recognise what an index on these columns could serve. Such a
+-- statement is given the keys of its rows, and then the only good plan is to look them up one by one; the other one reads
+-- an index from end to end and searches the given keys for each of its rows (measured: 500 µs a job instead of 15).
+
+-- name: now
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+
+-- name: next_block
+SELECT nextval('stoker.seq_blocks')
+
+-- ── lanes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: lock_lanes
+-- Held until the commit, so that lanes become visible in the order of their ids.
+SELECT pg_advisory_xact_lock(6010243127)
+
+-- name: lanes_after
+SELECT id, queue, type, labels, thread_demand, group_key, concurrency_key FROM stoker.lanes WHERE id > $1 ORDER BY id
+
+-- name: insert_lanes
+INSERT INTO stoker.lanes (id, queue, type, labels, thread_demand, group_key, concurrency_key)
+SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[])
+
+-- name: active_lanes
+-- A skip scan: one probe of the index per lane, however many jobs stand in it.
+WITH RECURSIVE lane (id) AS (
+    (SELECT lane_id FROM stoker.jobs WHERE status = 'queued' ORDER BY lane_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT lane_id FROM stoker.jobs WHERE status = 'queued' AND lane_id > lane.id ORDER BY lane_id LIMIT 1)
+    FROM lane WHERE lane.id IS NOT NULL
+)
+SELECT id FROM lane WHERE id IS NOT NULL
+
+-- ── claim ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: claim_heads
+-- The heads of some lanes, straight off the partial index; what another coordinator is claiming right now is stepped over.
+SELECT head.* FROM unnest($1::int[], $2::int[]) AS wanted (lane_id, room)
+CROSS JOIN LATERAL (
+    SELECT {hot} FROM stoker.jobs
+    WHERE lane_id = wanted.lane_id AND status = 'queued'
+    ORDER BY rank, seq LIMIT wanted.room
+    FOR UPDATE SKIP LOCKED
+) AS head
+
+-- name: claim_jobs
+UPDATE stoker.jobs
+SET status = 'running', claim_id = claim_id + 1, attempt = attempt + 1, worker_id = v.session_id,
+    threads_granted = v.threads, claimed_at = $4, started_at = NULL
+FROM unnest($1::bigint[], $2::text[], $3::smallint[]) AS v (seq, session_id, threads)
+WHERE jobs.seq = v.seq AND jobs.status || '' = 'queued'
+
+-- ── the end of an attempt ───────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: complete_jobs
+-- The fence: the claim number and the status that the write may leave. What was completed moves to the history.
+WITH done AS (
+    DELETE FROM stoker.jobs
+    USING unnest($1::bigint[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[])
+        AS v (seq, claim_id, started_at, completed_at, cpu_us, peak_memory_kb, result)
+    WHERE jobs.seq = v.seq AND jobs.claim_id = v.claim_id AND jobs.status || '' = 'running'
+    RETURNING jobs.seq, jobs.created_at, jobs.run_at, jobs.claimed_at,
+        coalesce(v.started_at, jobs.started_at, jobs.claimed_at) AS started_at, v.completed_at, jobs.cancel_requested_at,
+        jobs.timeout_sec, v.cpu_us, v.peak_memory_kb, jobs.lane_id, jobs.claim_id, jobs.memory_mb, jobs.pending_deps,
+        jobs.priority, jobs.rank, jobs.attempt, jobs.max_attempts, jobs.crashes, jobs.threads_granted, jobs.id,
+        jobs.on_oversize, jobs.worker_id, jobs.name, jobs.metadata, jobs.payload, v.result
+), kept AS (
+    INSERT INTO stoker.history (seq, created_at, run_at, claimed_at, started_at, completed_at, cancel_requested_at,
+        timeout_sec, cpu_us, peak_memory_kb, lane_id, claim_id, memory_mb, pending_deps, priority, rank, attempt, max_attempts,
+        crashes, threads_granted, id, on_oversize, worker_id, name, metadata, payload, result, status)
+    SELECT done.*, 'completed' FROM done
+)
+SELECT array_agg(seq), array_agg(claim_id) FROM done
+
+-- name: jobs_by_seq
+-- In the order of their numbers, so that two coordinators that want the same rows wait and do not block each other.
+SELECT {hot} FROM stoker.jobs WHERE seq = ANY($1::bigint[]) ORDER BY seq FOR UPDATE
+
+-- name: jobs_by_id
+SELECT {hot} FROM stoker.jobs WHERE id = ANY($1::uuid[]) ORDER BY seq FOR UPDATE
+
+-- name: history_by_seq
+SELECT {final} FROM stoker.history WHERE seq = ANY($1::bigint[]) ORDER BY seq FOR UPDATE
+
+-- name: history_by_id
+SELECT {final} FROM stoker.history WHERE id = ANY($1::uuid[]) ORDER BY seq FOR UPDATE
+
+-- name: requeue_jobs
+-- Attempts that ended without ending their job. The rows are locked and were judged by the caller; the fence stands all the same.
+UPDATE stoker.jobs
+SET status = v.status, attempt = v.attempt, crashes = v.crashes, run_at = v.run_at, error = v.error,
+    started_at = NULL, worker_id = NULL, threads_granted = NULL, claimed_at = NULL
+FROM unnest($1::bigint[], $2::int[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::bytea[])
+    AS v (seq, claim_id, status, attempt, crashes, run_at, error)
+WHERE jobs.seq = v.seq AND jobs.claim_id = v.claim_id AND jobs.status || '' = 'running'
+
+-- name: delete_jobs
+DELETE FROM stoker.jobs USING unnest($1::bigint[], $2::int[]) AS v (seq, claim_id)
+WHERE jobs.seq = v.seq AND jobs.claim_id = v.claim_id
+
+-- name: delete_history
+DELETE FROM stoker.history USING unnest($1::bigint[]) AS v (seq) WHERE history.seq = v.seq
+
+-- name: insert_attempts
+INSERT INTO stoker.attempts
+    (seq, claim_id, attempt, worker_id, claimed_at, started_at, finished_at, kind, charged, error, retry_delay_us,
+     cpu_us, peak_memory_kb, status)
+SELECT * FROM unnest($1::bigint[], $2::int[], $3::smallint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
+                     $8::text[], $9::bool[], $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[])
+ON CONFLICT (seq, claim_id) DO NOTHING
+
+-- name: attempt_ends
+-- How attempts ended and the status that their jobs got by it, for reports that are sent twice.
+SELECT attempts.seq, attempts.claim_id, attempts.kind, attempts.status
+FROM unnest($1::bigint[], $2::int[]) AS v (seq, claim_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM stoker.attempts WHERE attempts.seq = v.seq AND attempts.claim_id = v.claim_id
+) AS attempts
+
+-- name: attempts_of
+SELECT claim_id, attempt, worker_id, claimed_at, started_at, finished_at, kind, charged, error, retry_delay_us,
+       cpu_us, peak_memory_kb
+FROM stoker.attempts WHERE seq = $1 ORDER BY claim_id
+
+-- name: start_jobs
+UPDATE stoker.jobs SET started_at = v.started_at
+FROM unnest($1::bigint[], $2::int[], $3::bigint[]) AS v (seq, claim_id, started_at)
+WHERE jobs.seq = v.seq AND jobs.claim_id = v.claim_id AND jobs.status || '' = 'running' AND jobs.started_at IS NULL
+
+-- ── waiting jobs ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: request_cancels
+UPDATE stoker.jobs SET cancel_requested_at = $2
+FROM unnest($1::bigint[]) AS v (seq)
+WHERE jobs.seq = v.seq AND jobs.status || '' = 'running' AND jobs.cancel_requested_at IS NULL
+
+-- name: hurry_jobs
+UPDATE stoker.jobs SET status = 'queued', run_at = $2
+FROM unnest($1::bigint[]) AS v (seq)
+WHERE jobs.seq = v.seq AND jobs.status || '' = 'scheduled'
+
+-- name: discard_jobs
+UPDATE stoker.history SET discarded_at = $2
+FROM unnest($1::bigint[]) AS v (seq)
+WHERE history.seq = v.seq AND history.status || '' = 'failed' AND history.discarded_at IS NULL
+RETURNING history.seq
+
+-- name: promote_jobs
+WITH due AS (
+    SELECT seq FROM stoker.jobs
+    WHERE status = 'scheduled' AND run_at <= coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+    ORDER BY run_at, seq LIMIT $1
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE stoker.jobs SET status = 'queued' FROM due WHERE jobs.seq = due.seq
+RETURNING jobs.lane_id
+
+-- name: next_due
+SELECT run_at FROM stoker.jobs WHERE status = 'scheduled' ORDER BY run_at LIMIT 1
+
+-- name: dead_letters
+SELECT seq FROM stoker.history
+WHERE status = 'failed' AND discarded_at IS NULL {where}
+ORDER BY seq LIMIT $1
+FOR UPDATE SKIP LOCKED
+
+-- ── sessions and leases ─────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: open_session
+-- A session that was given up or said goodbye does not come back, and an order to drain is not undone by a new connection.
+INSERT INTO stoker.sessions AS known (id, name, threads, types, queues, labels, status, threads_used, endpoint, host, pid,
+                                      registered_at, last_heartbeat_at)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now.us, now.us
+FROM (SELECT coalesce($12, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS us) AS now
+ON CONFLICT (id) DO UPDATE SET
+    name = excluded.name, threads = excluded.threads, types = excluded.types, queues = excluded.queues,
+    labels = excluded.labels, last_heartbeat_at = greatest(known.last_heartbeat_at, excluded.last_heartbeat_at),
+    endpoint = excluded.endpoint,
+    status = CASE WHEN known.status = 'draining' THEN 'draining' ELSE excluded.status END
+WHERE known.status IN ('live', 'draining')
+RETURNING status
+
+-- name: renew_sessions
+UPDATE stoker.sessions
+SET last_heartbeat_at = greatest(last_heartbeat_at, now.us), threads_used = v.threads_used
+FROM unnest($1::text[], $2::int[]) AS v (id, threads_used),
+     (SELECT coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS us) AS now
+WHERE sessions.id = v.id AND sessions.status IN ('live', 'draining')
+RETURNING sessions.id, sessions.status
+
+-- name: set_session_status
+UPDATE stoker.sessions SET status = $2 WHERE id = $1 AND status IN ('live', 'draining') RETURNING id
+
+-- name: lose_sessions
+UPDATE stoker.sessions SET status = 'lost'
+WHERE status IN ('live', 'draining') AND last_heartbeat_at < $1
+RETURNING id
+
+-- name: orphans
+-- The sessions that hold jobs and are not alive, by a skip scan of the index of running jobs.
+WITH RECURSIVE holder (id) AS (
+    (SELECT worker_id FROM stoker.jobs WHERE status = 'running' ORDER BY worker_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT worker_id FROM stoker.jobs WHERE status = 'running' AND worker_id > holder.id ORDER BY worker_id LIMIT 1)
+    FROM holder WHERE holder.id IS NOT NULL
+)
+SELECT holder.id FROM holder
+WHERE holder.id IS NOT NULL
+  AND NOT EXISTS (SELECT FROM stoker.sessions WHERE sessions.id = holder.id AND status IN ('live', 'draining'))
+
+-- name: claims_of_session
+SELECT {hot} FROM stoker.jobs WHERE worker_id = $1 AND status = 'running'
+
+-- name: lost_claims
+SELECT {hot} FROM stoker.jobs WHERE worker_id = ANY($1::text[]) AND status = 'running' ORDER BY seq FOR UPDATE
+
+-- name: cancels
+-- Running jobs of these sessions that somebody wants to end.
+SELECT {hot} FROM stoker.jobs
+WHERE worker_id = ANY($1::text[]) AND status = 'running' AND cancel_requested_at IS NOT NULL
+
+-- name: all_sessions
+SELECT id, name, threads, types, queues, labels, status, registered_at, last_heartbeat_at, threads_used, endpoint,
+       host, pid
+FROM stoker.sessions ORDER BY name, registered_at
+
+-- name: purge_sessions
+DELETE FROM stoker.sessions WHERE status IN ('lost', 'gone') AND last_heartbeat_at < $1
+
+-- ── idempotency keys ────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: get_keys
+SELECT known.client, known.key, known.digest, known.job_id::text
+FROM unnest($1::text[], $2::text[]) AS v (client, key)
+CROSS JOIN LATERAL (
+    SELECT * FROM stoker.idempotency_keys AS k WHERE k.client = v.client AND k.key = v.key AND k.expires_at + 0 > $3
+) AS known
+
+-- name: drop_keys
+-- Keys that have expired, or whose job is gone, make room for new ones.
+DELETE FROM stoker.idempotency_keys AS k USING unnest($1::text[], $2::text[]) AS v (client, key)
+WHERE k.client = v.client AND k.key = v.key
+  AND (k.expires_at + 0 <= $3
+       OR NOT EXISTS (SELECT FROM stoker.jobs WHERE jobs.id = k.job_id)
+          AND NOT EXISTS (SELECT FROM stoker.history WHERE history.id = k.job_id))
+
+-- name: put_keys
+-- One order for all coordinators; a key that somebody else put in the meantime is not returned.
+INSERT INTO stoker.idempotency_keys (client, key, digest, job_id, expires_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::uuid[], $5::bigint[]) AS v (client, key, digest, job_id, expires_at)
+ORDER BY client, key
+ON CONFLICT (client, key) DO NOTHING
+RETURNING client, key
+
+-- name: purge_keys
+DELETE FROM stoker.idempotency_keys WHERE (client, key) IN (
+    SELECT client, key FROM stoker.idempotency_keys WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
+    FOR UPDATE SKIP LOCKED)
+
+-- ── totals and retention ────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: add_counts
+INSERT INTO stoker.counts (shard, queue, type, status, count)
+SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS v (queue, type, status, count)
+ON CONFLICT (shard, queue, type, status) DO UPDATE SET count = counts.count + excluded.count
+
+-- name: all_counts
+SELECT queue, type, status, sum(count)::bigint FROM stoker.counts GROUP BY queue, type, status HAVING sum(count) <> 0
+
+-- name: oldest_due
+-- When the first in line became due, by queue. Within a lane and rank jobs stand in the order of their arrival, so only the
+-- head of each is read, and each head is found from the one before it.
+WITH RECURSIVE heads AS (
+    SELECT * FROM (
+        SELECT lane_id, rank, seq, run_at FROM stoker.jobs WHERE status = 'queued'
+        ORDER BY lane_id, rank, seq LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT next.lane_id, next.rank, next.seq, next.run_at
+    FROM heads JOIN stoker.jobs AS next ON next.seq = (
+        SELECT seq FROM stoker.jobs WHERE status = 'queued' AND (lane_id, rank) > (heads.lane_id, heads.rank)
+        ORDER BY lane_id, rank, seq LIMIT 1
+    )
+)
+SELECT queue, min(run_at) FROM heads JOIN stoker.lanes AS lanes ON lanes.id = heads.lane_id GROUP BY queue
+
+-- name: expired_jobs
+SELECT seq, lane_id, status FROM stoker.history WHERE status = $1 AND completed_at < $2
+ORDER BY completed_at LIMIT $3
+FOR UPDATE SKIP LOCKED
+
+-- name: delete_attempts
+DELETE FROM stoker.attempts USING unnest($1::bigint[]) AS v (seq) WHERE attempts.seq = v.seq
+
+-- ── reads ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: get_jobs
+-- Both tables in one statement, and so in one snapshot: a job that moves between them is seen once.
+SELECT {hot} FROM stoker.jobs WHERE id = ANY($1::uuid[])
+UNION ALL
+SELECT {final} FROM stoker.history WHERE id = ANY($1::uuid[])
+
+-- name: known_ids
+SELECT id::text FROM stoker.jobs WHERE id = ANY($1::uuid[])
+UNION ALL
+SELECT id::text FROM stoker.history WHERE id = ANY($1::uuid[])
+
+-- name: list_jobs
+SELECT * FROM (
+    (SELECT {hot} FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT {take})
+    UNION ALL
+    (SELECT {final} FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT {take})
+) AS found
+ORDER BY seq DESC LIMIT $1 OFFSET $2
+
+-- name: list_hot
+SELECT {hot} FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2
+
+-- name: list_final
+SELECT {final} FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2
+
+-- name: count_jobs
+SELECT (SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a)
+     + (SELECT count(*) FROM (SELECT FROM stoker.history WHERE {where} LIMIT $1) AS b)
+
+-- name: count_hot
+SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a
+
+-- name: count_final
+SELECT count(*) FROM (SELECT FROM stoker.history WHERE {where} LIMIT $1) AS a
+
+-- name: get_meta
+SELECT value FROM stoker.meta WHERE key = $1
+
+-- name: put_meta
+INSERT INTO stoker.meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO NOTHING

@@ -1,0 +1,114 @@
+"""Reading the shared store: every read is one statement, or one transaction, and so one snapshot."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from stoker.domain.job import Job
+from stoker.domain.lifecycle import FINAL
+from stoker.domain.retry import Claim, claim_of
+from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, Page, Session
+from stoker.store.common import counted, is_counted, session_of, with_current
+from stoker.store.postgres.database import Database, Link
+from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.round import filter_sql
+from stoker.store.postgres.rows import Q, is_id, job_of
+
+SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class Reader:
+    """The reads of the store. `memory` knows the lanes."""
+
+    def __init__(self, database: Database, memory: Memory) -> None:
+        self._database = database
+        self._memory = memory
+
+    async def _jobs(self, sql: str, *values: Any) -> list[Job]:
+        return await self._database.read(lambda link: self._jobs_over(link, sql, *values))
+
+    async def _jobs_over(self, link: Link, sql: str, *values: Any) -> list[Job]:
+        rows = await link.fetch(sql, *values)
+        lanes = await self._memory.lanes_of(link, rows)
+        return [job_of(row, lanes) for row in rows]
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        wanted = [id for id in ids if is_id(id)]
+        jobs = {job.id: job for job in await self._jobs(Q["get_jobs"], wanted)} if wanted else {}
+        return [jobs.get(id) for id in ids]
+
+    async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
+        jobs = await self.get([id for id, _ in keys])
+        return [
+            claim_of(job)
+            if job is not None and job.claim_id == claim_id and job.status == "running"
+            else None
+            for job, (_, claim_id) in zip(jobs, keys, strict=True)
+        ]
+
+    async def held(self, session_id: str) -> list[Claim]:
+        return [claim_of(job) for job in await self._jobs(Q["claims_of_session"], session_id)]
+
+    async def cancels(self, session_ids: Sequence[str]) -> list[Claim]:
+        return [claim_of(job) for job in await self._jobs(Q["cancels"], list(session_ids))]
+
+    async def attempts(self, id: str) -> list[Attempt]:
+        async def read(link: Link) -> list[Attempt]:
+            jobs = await self._jobs_over(link, Q["get_jobs"], [id])
+            if not jobs:
+                return []
+            rows = await link.fetch(Q["attempts_of"], jobs[0].seq)
+            return with_current([Attempt(*row) for row in rows], jobs[0])
+
+        return await self._database.read(read) if is_id(id) else []
+
+    async def counts(self) -> list[Count]:
+        return [Count(*row) for row in await self._database.fetch(Q["all_counts"])]
+
+    async def oldest_due(self) -> dict[str, int]:
+        return dict(await self._database.fetch(Q["oldest_due"]))
+
+    async def sessions(self) -> list[Session]:
+        return [session_of(row) for row in await self._database.fetch(Q["all_sessions"])]
+
+    async def known_key(self, client: str, key: str, now: int) -> bool:
+        return bool(await self._database.fetch(Q["get_keys"], [client], [key], now))
+
+    async def next_due_at(self) -> int | None:
+        due: int | None = await self._database.fetchval(Q["next_due"])
+        return due
+
+    async def page(self, query: JobQuery) -> Page:
+        return await self._database.read(lambda link: self._page(link, query), begin=SNAPSHOT)
+
+    async def _page(self, link: Link, query: JobQuery) -> Page:
+        if query.filter.type is not None or query.filter.queue is not None:
+            await self._memory.read_lanes(link)
+        total, capped = await self._total(link, query.filter)
+        jobs = await self._list(link, query)
+        more = len(jobs) > query.limit
+        jobs = jobs[: query.limit]
+        return Page(jobs, total, capped, jobs[-1].seq if more else None)
+
+    async def _list(self, link: Link, query: JobQuery) -> list[Job]:
+        where, values = filter_sql(query.filter, self._memory, first=3)
+        if query.before_seq is not None:
+            where += f" AND seq < ${3 + len(values)}"
+            values.append(query.before_seq)
+        take = query.offset + query.limit + 1
+        sql = Q["list_" + _tables(query.filter)].format(where=where, take=take)
+        return await self._jobs_over(link, sql, query.limit + 1, query.offset, *values)
+
+    async def _total(self, link: Link, filter: JobFilter) -> tuple[int, bool]:
+        if is_counted(filter):
+            return counted([Count(*row) for row in await link.fetch(Q["all_counts"])], filter), False
+        where, values = filter_sql(filter, self._memory, first=2)
+        sql = Q["count_" + _tables(filter)].format(where=where)
+        found = int(await link.fetchval(sql, TOTAL_CAP + 1, *values))
+        return min(found, TOTAL_CAP), found > TOTAL_CAP
+
+
+def _tables(filter: JobFilter) -> str:
+    """Where the jobs can be that match: a status is enough to know."""
+    if filter.dead_letters or filter.status in FINAL:
+        return "final"
+    return "hot" if filter.status is not None else "jobs"

@@ -1,0 +1,605 @@
+"""One transaction of the shared store: many commands, each verb in its turn.
+
+It has the shape of the embedded store's round (`stoker.store.sqlite.round`): reports before claims, jobs to insert resolved
+before the claim and written after it, so that a job which finds a free worker is written once, as already claimed. What
+differs is that others write to the same tables. So nothing is believed that was not read, or locked, in this transaction;
+rows are locked in the order of their numbers; and heads that another coordinator is claiming are stepped over.
+
+The statements take arrays, and rows are written by COPY, so a round costs a handful of exchanges with the server however
+many jobs it carries.
+"""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import structlog
+from msgspec.structs import replace
+
+from stoker.domain import lifecycle
+from stoker.domain.errors import IdempotencyMismatch
+from stoker.domain.job import Job
+from stoker.domain.lifecycle import FINAL, Status
+from stoker.domain.placement import Lane, WorkerView
+from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
+from stoker.store.base import (
+    Accepted,
+    ClaimRequest,
+    Expired,
+    Finish,
+    Grant,
+    Granted,
+    JobFilter,
+    Lost,
+    Renewal,
+    Retention,
+    Session,
+    Start,
+    Submission,
+)
+from stoker.store.common import (
+    attempt_row,
+    claimed,
+    completion_row,
+    heads_wanted,
+    lost_outcome,
+    plan_for,
+    replayed,
+    serving,
+    session_texts,
+)
+from stoker.store.postgres.database import SCHEMA, Link
+from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.rows import (
+    FINAL_COLUMNS,
+    HOT_COLUMNS,
+    Q,
+    final_row,
+    hot_row,
+    is_id,
+    job_of,
+    lane_key,
+)
+
+KeyName = tuple[str, str]
+log = structlog.get_logger()
+
+
+class Again(Exception):
+    """Another coordinator got in between: the same round, run again, will see what it did."""
+
+
+class Round:
+    """`judge` is the time that leases and due times are judged by; None means the server's own clock."""
+
+    def __init__(
+        self, link: Link, memory: Memory, now: int, *, judge: int | None, shard: int, in_doubt: bool
+    ) -> None:
+        self._link = link
+        self._memory = memory
+        self._now = now
+        self._judge = judge
+        self._shard = shard
+        self._in_doubt = in_doubt
+        self._deltas: Counter[tuple[str, str, str]] = Counter()
+        self._woken: set[int] = set()
+        self._fresh: list[Job] = []
+        self._fresh_claimed: dict[int, Job] = {}
+
+    # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
+        """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
+        results: list[Any] = [None] * len(calls)
+        for verb, method in VERBS.items():
+            places = [place for place, (name, _) in enumerate(calls) if name == verb]
+            if places:
+                answers = await method(self, [calls[place][1] for place in places])
+                for place, answer in zip(places, answers, strict=True):
+                    results[place] = answer
+        await self._write_fresh()
+        await self._write_counts()
+        return results
+
+    def commit_to_memory(self) -> bool:
+        """Called after the commit: the memory follows the database. Whether jobs were left in the queue."""
+        self._memory.active |= self._woken
+        return bool(self._woken)
+
+    async def _write_counts(self) -> None:
+        rows = [(*key, count) for key, count in sorted(self._deltas.items()) if count]
+        if rows:
+            await self._link.execute(Q["add_counts"], self._shard, *_columns(rows))
+
+    def _count(self, job: Job | Claim, leaves: Status, enters: Status) -> None:
+        self._deltas[job.queue, job.type, leaves] -= 1
+        self._deltas[job.queue, job.type, enters] += 1
+
+    def _count_all(self, jobs: Iterable[Job | Claim], leaves: Status, enters: Status) -> None:
+        for (queue, type), number in Counter((job.queue, job.type) for job in jobs).items():
+            self._deltas[queue, type, leaves] -= number
+            self._deltas[queue, type, enters] += number
+
+    async def _jobs(self, query: str, *values: Any) -> list[Job]:
+        rows = await self._link.fetch(Q[query], *values)
+        lanes = await self._memory.lanes_of(self._link, rows)
+        return [job_of(row, lanes) for row in rows]
+
+    async def _found(self, ids: Sequence[str]) -> dict[str, Job]:
+        """The jobs with these ids, locked, wherever they are. One may move while we look, so who is missing is looked for
+        once more."""
+        wanted = [id for id in dict.fromkeys(ids) if is_id(id)]
+        found: dict[str, Job] = {}
+        for query in ("jobs_by_id", "history_by_id", "jobs_by_id"):
+            missing = [id for id in wanted if id not in found]
+            if missing:
+                found |= {job.id: job for job in await self._jobs(query, missing)}
+        return found
+
+    async def _copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+        await self._link.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
+
+    async def _into_history(self, jobs: Sequence[Job]) -> None:
+        await self._copy("history", FINAL_COLUMNS, map(final_row, jobs))
+
+    # ── insert ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
+        submissions = [submission for call in calls for submission in call]
+        await self._memory.know_lanes(self._link, {lane_key(item.job) for item in submissions})
+        seqs = iter(await self._memory.numbers(self._link, len(submissions)))
+        keys = await self._known_keys(submissions)
+        stored = await self._stored_before(submissions)
+        taken: dict[KeyName, tuple[bytes, str, int]] = {}
+        answers: list[list[Accepted] | Exception] = []
+        for call in calls:
+            resolved = _resolve(call, keys)
+            if isinstance(resolved, Exception):
+                answers.append(resolved)
+                continue
+            answers.append([self._accept(item, seqs, stored, keys, taken) for item in resolved])
+        await self._put_keys(taken)
+        return answers
+
+    def _accept(
+        self,
+        item: "Resolved",
+        seqs: Iterator[int],
+        stored: dict[str, Job],
+        keys: dict[KeyName, tuple[bytes, Job]],
+        taken: dict[KeyName, tuple[bytes, str, int]],
+    ) -> Accepted:
+        submission, name = item
+        if name is not None and name in keys:
+            return Accepted(keys[name][1], True)
+        job = stored.get(submission.job.id)
+        if job is None:
+            lane_id = self._memory.lanes[lane_key(submission.job)]
+            job = replace(submission.job, seq=next(seqs), lane_id=lane_id)
+            self._fresh.append(job)
+        if name is not None and submission.key is not None:
+            keys[name] = (submission.key.digest, job)
+            taken[name] = (submission.key.digest, job.id, submission.key.expires_at)
+        return Accepted(job, False)
+
+    async def _stored_before(self, submissions: Sequence[Submission]) -> dict[str, Job]:
+        """After a commit whose answer was lost: which of these jobs it stored after all."""
+        if not self._in_doubt:
+            return {}
+        return await self._found([submission.job.id for submission in submissions])
+
+    async def _known_keys(self, submissions: Sequence[Submission]) -> dict[KeyName, tuple[bytes, Job]]:
+        names = {(item.key.client, item.key.key) for item in submissions if item.key is not None}
+        if not names:
+            return {}
+        rows = await self._link.fetch(Q["get_keys"], *_columns(sorted(names)), self._now)
+        if not rows:
+            return {}
+        jobs = await self._found([row[3] for row in rows])
+        return {(row[0], row[1]): (row[2], jobs[row[3]]) for row in rows if row[3] in jobs}
+
+    async def _put_keys(self, taken: dict[KeyName, tuple[bytes, str, int]]) -> None:
+        if not taken:
+            return
+        rest = await self._put_absent_keys(taken)
+        if not rest:
+            return
+        # Keys that expired, or whose job is gone, are still in the way; any other was put by somebody else just now. Only
+        # these are looked at: the jobs of those that were put are not written yet, and would seem to be gone.
+        await self._link.execute(Q["drop_keys"], *_columns(list(rest)), self._now)
+        if await self._put_absent_keys(rest):
+            raise Again("an idempotency key was used on another coordinator at the same time")
+
+    async def _put_absent_keys(
+        self, taken: dict[KeyName, tuple[bytes, str, int]]
+    ) -> dict[KeyName, tuple[bytes, str, int]]:
+        """Those that are there already, and so were not put."""
+        rows = [(*name, *value) for name, value in taken.items()]
+        put = {(row[0], row[1]) for row in await self._link.fetch(Q["put_keys"], *_columns(rows))}
+        return {name: value for name, value in taken.items() if name not in put}
+
+    async def _write_fresh(self) -> None:
+        if not self._fresh:
+            return
+        taken = self._fresh_claimed
+        jobs = [taken.get(job.seq, job) for job in self._fresh]
+        await self._copy("jobs", HOT_COLUMNS, map(hot_row, jobs))
+        self._deltas.update([(job.queue, job.type, job.status) for job in jobs])
+        self._woken.update([job.lane_id for job in jobs if job.status == "queued"])
+
+    # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def claim(self, calls: list[ClaimRequest]) -> list[Granted]:
+        await self._memory.look_around(self._link)
+        return [await self._claim(call) for call in calls]
+
+    async def _claim(self, request: ClaimRequest) -> Granted:
+        # The planner spends its own copy: a round that fails is tried again with the same request.
+        able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
+        if not able:
+            return Granted([], request.cursor)
+        fresh = [job for job in self._unclaimed() if job.lane_id in able]
+        fresh_seqs = {job.seq for job in fresh}
+        chosen = plan_for(await self._heads(able, request) + fresh, able, request, self._now)
+        grants = [Grant(claimed(placed, self._now), placed.session_id) for placed in chosen.placed]
+        self._fresh_claimed |= {grant.job.seq: grant.job for grant in grants if grant.job.seq in fresh_seqs}
+        await self._claim_stored([grant for grant in grants if grant.job.seq not in fresh_seqs])
+        return Granted(grants, chosen.cursor)
+
+    def _waiting_lanes(self) -> list[tuple[int, Lane]]:
+        ids = self._memory.active | self._woken | {job.lane_id for job in self._unclaimed()}
+        return [(id, self._memory.lane_of[id]) for id in ids]
+
+    def _unclaimed(self) -> list[Job]:
+        """The jobs of this round that are due and that nobody has claimed yet."""
+        taken = self._fresh_claimed
+        return [job for job in self._fresh if job.status == "queued" and job.seq not in taken]
+
+    async def _heads(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Job]:
+        stored = self._memory.active | self._woken
+        rooms = {
+            id: heads_wanted(self._memory.lane_of[id], workers, request.run_us)
+            for id, workers in able.items()
+            if id in stored
+        }
+        rooms = {id: room for id, room in rooms.items() if room}
+        if not rooms:
+            return []
+        return await self._jobs("claim_heads", list(rooms), list(rooms.values()))
+
+    async def _claim_stored(self, grants: list[Grant]) -> None:
+        if not grants:
+            return
+        rows = [(grant.job.seq, grant.session_id, grant.job.threads_granted) for grant in grants]
+        answer = await self._link.execute(Q["claim_jobs"], *_columns(rows), self._now)
+        if _changed(answer) != len(grants):  # impossible: the rows are locked; nothing may be handed out then
+            raise RuntimeError(f"claimed {_changed(answer)} of {len(grants)} planned jobs")
+        self._count_all((grant.job for grant in grants), "queued", "running")
+
+    # ── start and finish ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def started(self, calls: list[Sequence[Start]]) -> list[None]:
+        rows = [(start.claim.seq, start.claim.claim_id, start.started_at) for call in calls for start in call]
+        if rows:
+            await self._link.execute(Q["start_jobs"], *_columns(sorted(rows)))
+        return [None] * len(calls)
+
+    async def finish(self, calls: list[Sequence[Finish]]) -> list[list[Status | None]]:
+        items = [item for call in calls for item in call]
+        answers = await self._complete([item for item in items if item.outcome.event == "completed"])
+        answers |= await self._end_attempts([item for item in items if item.outcome.event != "completed"])
+        return [
+            [answers.get((item.claim.seq, item.claim.claim_id, item.outcome.kind)) for item in call]
+            for call in calls
+        ]
+
+    async def _complete(self, items: list[Finish]) -> "Answers":
+        """Write many completions; the answer to each, None for those that came too late."""
+        if not items:
+            return {}
+        rows = [completion_row(item.claim, item.outcome, self._now) for item in items]
+        (found,) = await self._link.fetch(Q["complete_jobs"], *_columns(rows))
+        seqs, claim_ids = found[0] or [], found[1] or []
+        if len(seqs) == len(items):
+            self._count_all((item.claim for item in items), "running", "completed")
+            return {(item.claim.seq, item.claim.claim_id, "completed"): "completed" for item in items}
+        done = set(zip(seqs, claim_ids, strict=True))
+        claims = {(item.claim.seq, item.claim.claim_id): item.claim for item in items}
+        self._count_all((claims[key] for key in done), "running", "completed")
+        answers: Answers = {(*key, "completed"): "completed" for key in done}
+        return answers | await self._completed_before(
+            [seq for seq, claim in claims if (seq, claim) not in done]
+        )
+
+    async def _completed_before(self, seqs: list[int]) -> "Answers":
+        """Reports that were sent twice: their claims completed these jobs already. Those not among them are stale."""
+        jobs = await self._jobs("history_by_seq", seqs) if seqs else []
+        return {
+            (job.seq, job.claim_id, "completed"): "completed" for job in jobs if job.status == "completed"
+        }
+
+    async def _end_attempts(self, items: list[Finish]) -> "Answers":
+        """End attempts that did not complete their jobs."""
+        if not items:
+            return {}
+        jobs = {job.seq: job for job in await self._jobs("jobs_by_seq", [i.claim.seq for i in items])}
+        answers: Answers = {}
+        late: list[Finish] = []
+        ended: dict[int, tuple[Job, Job, Outcome]] = {}
+        for item in items:
+            job = jobs.get(item.claim.seq)
+            if job is None or job.claim_id != item.claim.claim_id or job.status != "running":
+                late.append(item)
+            elif job.seq not in ended:
+                after = after_attempt(job, item.outcome, self._now)
+                ended[job.seq] = (job, after, item.outcome)
+                answers[job.seq, job.claim_id, item.outcome.kind] = after.status
+        await self._write_ends(list(ended.values()))
+        if late:
+            answers |= await self._ended_before(late)
+        return answers
+
+    async def _write_ends(self, ends: list[tuple[Job, Job, Outcome]]) -> None:
+        """Store (job before, job after, outcome) for attempts whose jobs are locked."""
+        if not ends:
+            return
+        again = [after for _, after, _ in ends if after.status not in FINAL]
+        over = [after for _, after, _ in ends if after.status in FINAL]
+        if again:
+            rows = [(j.seq, j.claim_id, j.status, j.attempt, j.crashes, j.run_at, j.error) for j in again]
+            await self._link.execute(Q["requeue_jobs"], *_columns(rows))
+        if over:
+            await self._link.execute(Q["delete_jobs"], *_columns([(j.seq, j.claim_id) for j in over]))
+            await self._into_history(over)
+        rows = [attempt_row(job, outcome, after.status, self._now) for job, after, outcome in ends]
+        await self._link.execute(Q["insert_attempts"], *_columns(rows))
+        for job, after, _ in ends:
+            self._count(job, "running", after.status)
+        self._woken |= {after.lane_id for after in again if after.status == "queued"}
+
+    async def _ended_before(self, items: list[Finish]) -> "Answers":
+        """The answers that were given before, where an attempt ended this way and its job was not claimed again since."""
+        rows = [(item.claim.seq, item.claim.claim_id) for item in items]
+        ends = await self._link.fetch(Q["attempt_ends"], *_columns(rows))
+        seqs = [row[0] for row in ends]
+        now = await self._jobs("jobs_by_seq", seqs) + await self._jobs("history_by_seq", seqs) if seqs else []
+        current = {(job.seq, job.claim_id) for job in now}
+        return {
+            (seq, claim_id, kind): status
+            for seq, claim_id, kind, status in ends
+            if (seq, claim_id) in current
+        }
+
+    # ── sessions and leases ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open_session(self, calls: list[Session]) -> list[str | None]:
+        return [await self._open_session(call) for call in calls]
+
+    async def _open_session(self, session: Session) -> str | None:
+        status: str | None = await self._link.fetchval(
+            Q["open_session"],
+            session.id,
+            session.name,
+            session.threads,
+            *session_texts(session),
+            session.status,
+            session.threads_used,
+            session.endpoint,
+            session.host,
+            session.pid,
+            self._judge,
+        )
+        return status
+
+    async def renew(self, calls: list[Sequence[Renewal]]) -> list[list[str | None]]:
+        used = {item.session_id: item.threads_used for call in calls for item in call}
+        if not used:
+            return [[] for _ in calls]
+        rows = await self._link.fetch(Q["renew_sessions"], *_columns(sorted(used.items())), self._judge)
+        status = {row[0]: row[1] for row in rows}
+        return [[status.get(item.session_id) for item in call] for call in calls]
+
+    async def set_session_status(self, calls: list[tuple[str, str]]) -> list[bool]:
+        return [await self._link.fetchval(Q["set_session_status"], *call) is not None for call in calls]
+
+    async def expire(self, calls: list[tuple[int, RetryPolicy]]) -> list[Expired]:
+        return [await self._expire(*call) for call in calls]
+
+    async def _expire(self, since: int, policy: RetryPolicy) -> Expired:
+        silent = [row[0] for row in await self._link.fetch(Q["lose_sessions"], since)]
+        orphans = [row[0] for row in await self._link.fetch(Q["orphans"])]
+        if not orphans:
+            return Expired(silent, [])
+        jobs = await self._jobs("lost_claims", orphans)
+        ends = []
+        losses = []
+        for job in jobs:
+            claim = claim_of(job)
+            outcome = lost_outcome(claim, policy, self._now)
+            after = after_attempt(job, outcome, self._now)
+            ends.append((job, after, outcome))
+            losses.append(Lost(claim, after.status))
+        await self._write_ends(ends)
+        return Expired(silent, losses)
+
+    # ── waiting jobs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def promote(self, calls: list[int]) -> list[int]:
+        return [await self._promote(call) for call in calls]
+
+    async def _promote(self, limit: int) -> int:
+        rows = await self._link.fetch(Q["promote_jobs"], limit, self._judge)
+        lanes = await self._memory.lanes_named(self._link, {row[0] for row in rows})
+        for lane_id, number in Counter(row[0] for row in rows).items():
+            lane = lanes[lane_id]
+            self._deltas[lane.queue, lane.type, "scheduled"] -= number
+            self._deltas[lane.queue, lane.type, "queued"] += number
+        self._woken |= {row[0] for row in rows}
+        return len(rows)
+
+    async def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
+        found = await self._found([id for call in calls for id in call])
+        running = [
+            job for job in found.values() if lifecycle.after(job.status, "cancel_requested") is not None
+        ]
+        waiting = [job for job in found.values() if job.status in ("blocked", "scheduled", "queued")]
+        if running:
+            seqs = [job.seq for job in running]
+            await self._link.execute(Q["request_cancels"], seqs, self._now)
+            found |= {
+                job.id: replace(job, cancel_requested_at=job.cancel_requested_at or self._now)
+                for job in running
+            }
+        if waiting:
+            over = [
+                replace(job, status="cancelled", cancel_requested_at=self._now, completed_at=self._now)
+                for job in waiting
+            ]
+            await self._link.execute(Q["delete_jobs"], *_columns([(j.seq, j.claim_id) for j in over]))
+            await self._into_history(over)
+            for job in waiting:
+                self._count(job, job.status, "cancelled")
+            found |= {job.id: job for job in over}
+        return [[found.get(id) for id in call] for call in calls]
+
+    async def replay(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
+        found = await self._found([id for call in calls for id in call])
+        found |= {job.id: job for job in await self._replay(found.values())}
+        return [[found.get(id) for id in call] for call in calls]
+
+    async def _replay(self, jobs: Iterable[Job]) -> list[Job]:
+        """Queue again those of these locked jobs that may be; as they are now."""
+        jobs = list(jobs)
+        ended = [job for job in jobs if lifecycle.after(job.status, "replayed") is not None]
+        early = [job for job in jobs if lifecycle.after(job.status, "hurried") is not None]
+        again = [replayed(job, self._now) for job in ended]
+        if again:
+            await self._link.execute(Q["delete_history"], [job.seq for job in ended])
+            await self._copy("jobs", HOT_COLUMNS, map(hot_row, again))
+        if early:
+            await self._link.execute(Q["hurry_jobs"], [job.seq for job in early], self._now)
+        for job in ended + early:
+            self._count(job, job.status, "queued")
+            self._woken.add(job.lane_id)
+        return again + [replace(job, status="queued", run_at=self._now) for job in early]
+
+    async def replay_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
+        counts = []
+        for call in calls:
+            seqs = await self._dead(*call)
+            counts.append(len(await self._replay(await self._jobs("history_by_seq", seqs))) if seqs else 0)
+        return counts
+
+    async def discard(self, calls: list[Sequence[str]]) -> list[int]:
+        counts = []
+        for call in calls:
+            found = await self._found(call)
+            counts.append(await self._discard([job.seq for job in found.values()]))
+        return counts
+
+    async def discard_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
+        return [await self._discard(await self._dead(*call)) for call in calls]
+
+    async def _discard(self, seqs: list[int]) -> int:
+        return len(await self._link.fetch(Q["discard_jobs"], sorted(seqs), self._now)) if seqs else 0
+
+    async def _dead(self, filter: JobFilter, limit: int) -> list[int]:
+        where, values = filter_sql(replace(filter, status=None, dead_letters=False), self._memory, first=2)
+        rows = await self._link.fetch(Q["dead_letters"].replace("{where}", f"AND {where}"), limit, *values)
+        return [row[0] for row in rows]
+
+    # ── upkeep ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def purge(self, calls: list[tuple[Retention, int]]) -> list[int]:
+        return [await self._purge(*call) for call in calls]
+
+    async def _purge(self, retention: Retention, limit: int) -> int:
+        purged = 0
+        for status, age in (
+            ("completed", retention.completed_us),
+            ("cancelled", retention.completed_us),
+            ("failed", retention.failed_us),
+        ):
+            rows = await self._link.fetch(Q["expired_jobs"], status, self._now - age, limit - purged)
+            if not rows:
+                continue
+            seqs = [row[0] for row in rows]
+            await self._link.execute(Q["delete_history"], seqs)
+            await self._link.execute(Q["delete_attempts"], seqs)
+            lanes = await self._memory.lanes_named(self._link, {row[1] for row in rows})
+            for _, lane_id, left in rows:
+                self._deltas[lanes[lane_id].queue, lanes[lane_id].type, left] -= 1
+            purged += len(rows)
+        await self._link.execute(Q["purge_keys"], self._now, limit)
+        await self._link.execute(Q["purge_sessions"], self._now - retention.sessions_us)
+        return purged
+
+
+Resolved = tuple[Submission, KeyName | None]
+Answers = dict[tuple[int, int, str], Status]
+
+VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] = {
+    "open_session": Round.open_session,
+    "renew": Round.renew,
+    "set_session_status": Round.set_session_status,
+    "started": Round.started,
+    "finish": Round.finish,
+    "expire": Round.expire,
+    "cancel": Round.cancel,
+    "replay": Round.replay,
+    "replay_where": Round.replay_where,
+    "discard": Round.discard,
+    "discard_where": Round.discard_where,
+    "promote": Round.promote,
+    "purge": Round.purge,
+    "insert": Round.insert,
+    "claim": Round.claim,
+}
+
+
+def _resolve(
+    call: Sequence[Submission], keys: dict[KeyName, tuple[bytes, Job]]
+) -> list[Resolved] | Exception:
+    """The submissions of one call with their keys' names; or, when a key was used for something else, the error."""
+    own: dict[KeyName, bytes] = {}
+    resolved: list[Resolved] = []
+    for submission in call:
+        key = submission.key
+        if key is None:
+            resolved.append((submission, None))
+            continue
+        name = (key.client, key.key)
+        digest = keys[name][0] if name in keys else own.setdefault(name, key.digest)
+        if digest != key.digest:
+            return IdempotencyMismatch(key.key)
+        resolved.append((submission, name))
+    return resolved
+
+
+def filter_sql(filter: JobFilter, memory: Memory, *, first: int) -> tuple[str, list[Any]]:
+    """A WHERE clause and its values, numbered from `first`. What belongs to a lane is asked of the lanes in memory."""
+    clauses: list[str] = []
+    values: list[Any] = []
+    if filter.dead_letters:
+        clauses.append("status = 'failed' AND discarded_at IS NULL")
+    elif filter.status is not None:
+        clauses.append(f"status = '{lifecycle.STATUSES[lifecycle.STATUSES.index(filter.status)]}'")
+    if filter.type is not None or filter.queue is not None:
+        clauses.append(f"lane_id = ANY(${first + len(values)}::int[])")
+        values.append(memory.lanes_matching(filter.queue, filter.type))
+    for column in ("priority", "name"):
+        value = getattr(filter, column)
+        if value is not None:
+            clauses.append(f"{column} = ${first + len(values)}")
+            values.append(value)
+    return " AND ".join(clauses) or "true", values
+
+
+def _columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows as arrays, one for each column."""
+    return list(zip(*rows, strict=True))
+
+
+def _changed(answer: str) -> int:
+    """The number in an answer like `UPDATE 7`."""
+    return int(answer.rsplit(" ", 1)[-1])

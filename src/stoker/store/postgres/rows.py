@@ -1,0 +1,118 @@
+"""Rows of `jobs` and `history` as jobs, and jobs as rows.
+
+A row names its lane; what all jobs of a lane share is looked up in memory. Both tables are read in one layout (`SELECTED`),
+in which an unfinished job has nothing where only a final one can have something.
+"""
+
+import uuid
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Any, Final
+
+from msgspec.structs import astuple
+
+from stoker.domain.job import COLUMNS, Job
+from stoker.domain.placement import Lane
+from stoker.store import queries
+
+OF_LANE: Final = frozenset({"type", "queue", "labels", "thread_demand", "group_key", "concurrency_key"})
+ONLY_FINAL: Final = frozenset({"completed_at", "discarded_at", "cpu_us", "peak_memory_kb", "result"})
+_TYPES: Final = {"result": "bytea"}
+
+SELECTED: Final = tuple(column for column in COLUMNS if column not in OF_LANE)
+HOT_COLUMNS: Final = tuple(column for column in SELECTED if column not in ONLY_FINAL)
+FINAL_COLUMNS: Final = SELECTED
+
+_hot_values = itemgetter(*(COLUMNS.index(column) for column in HOT_COLUMNS))
+_final_values = itemgetter(*(COLUMNS.index(column) for column in FINAL_COLUMNS))
+
+
+def _select(*, final: bool) -> str:
+    return ", ".join(
+        "id::text AS id"
+        if column == "id"
+        else column
+        if final or column not in ONLY_FINAL
+        else f"NULL::{_TYPES.get(column, 'bigint')} AS {column}"
+        for column in SELECTED
+    )
+
+
+HOT: Final = _select(final=False)
+FINAL: Final = _select(final=True)
+
+Q: Final = {
+    name: sql.replace("{hot}", HOT).replace("{final}", FINAL)
+    for name, sql in queries.load("stoker.store.postgres").items()
+}
+
+
+def hot_row(job: Job) -> tuple[Any, ...]:
+    values: tuple[Any, ...] = _hot_values(astuple(job))
+    return values
+
+
+def final_row(job: Job) -> tuple[Any, ...]:
+    values: tuple[Any, ...] = _final_values(astuple(job))
+    return values
+
+
+def lane_key(job: Job) -> tuple[Any, ...]:
+    """The fields of a job that make its lane, in the order of `Lane`."""
+    return (job.queue, job.type, job.labels, job.thread_demand, job.group_key, job.concurrency_key)
+
+
+def job_of(row: Any, lanes: Mapping[int, Lane]) -> Job:
+    (
+        seq,
+        id,
+        name,
+        lane_id,
+        priority,
+        rank,
+        status,
+        claim_id,
+        attempt,
+        max_attempts,
+        crashes,
+        threads_granted,
+        on_oversize,
+        timeout_sec,
+        memory_mb,
+        pending_deps,
+        *rest,
+    ) = row
+    lane = lanes[lane_id]
+    return Job(
+        seq,
+        id,
+        lane.type,
+        name,
+        lane.queue,
+        lane_id,
+        priority,
+        rank,
+        status,
+        claim_id,
+        attempt,
+        max_attempts,
+        crashes,
+        lane.thread_demand,
+        threads_granted,
+        on_oversize,
+        timeout_sec,
+        memory_mb,
+        lane.labels,
+        lane.group_key,
+        lane.concurrency_key,
+        pending_deps,
+        *rest,
+    )
+
+
+def is_id(text: str) -> bool:
+    """Whether this can be the id of a job at all; the server refuses what is not a UUID."""
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
