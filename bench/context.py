@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from bench.facts import facts
+
 
 class Sizes(msgspec.Struct, frozen=True):
     """How much of everything."""
@@ -51,12 +53,17 @@ QUICK = Sizes(
 """For a smoke run: everything happens, nothing can be concluded."""
 
 
-class Context:
-    def __init__(self, folder: Path, sizes: Sizes) -> None:
+class Run:
+    """One run of a suite, whatever it measures."""
+
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.sizes = sizes
         self.notes: list[str] = []
         self._started = time.monotonic()
+
+    def facts(self) -> dict[str, str]:
+        """What a reader must know to make sense of the figures."""
+        return facts(self.folder)
 
     @property
     def seconds(self) -> float:
@@ -65,3 +72,9 @@ class Context:
     def progress(self, text: str) -> None:
         """A line for whoever waits; stdout is for the result."""
         print(f"[{self.seconds:5.0f} s] {text}", file=sys.stderr, flush=True)
+
+
+class Context(Run):
+    def __init__(self, folder: Path, sizes: Sizes) -> None:
+        super().__init__(folder)
+        self.sizes = sizes

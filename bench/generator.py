@@ -27,6 +27,10 @@ class Load(msgspec.Struct, frozen=True):
     """Jobs in each request to `/jobs/batch`; 0 for one bare job."""
     type: str = "echo"
     timeout_seconds: float = 120.0
+    more_ports: tuple[int, ...] = ()
+    """Other coordinators of the same system: the connections are spread over all of them."""
+    first: int = 0
+    """The number of the first job, for a load that follows others on the same system."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -49,7 +53,7 @@ class Loaded(msgspec.Struct, frozen=True):
 def requests_of(load: Load) -> list[bytes]:
     """All requests of a load. Every job has a payload of its own, so that a mix-up of results cannot hide."""
     size = load.batch or 1
-    bodies = (_body(load, number * size) for number in range(load.requests))
+    bodies = (_body(load, load.first + number * size) for number in range(load.requests))
     return [request_bytes("POST", load.path, body) for body in bodies]
 
 
@@ -119,8 +123,10 @@ async def run(load: Load) -> Loaded:
     loop = asyncio.get_running_loop()
     state = Run(load)
     connections: list[Connection] = []
-    for _ in range(load.connections):
-        _, connection = await loop.create_connection(lambda: Connection(state), "127.0.0.1", load.port)
+    ports = (load.port, *load.more_ports)
+    for place in range(load.connections):
+        port = ports[place % len(ports)]
+        _, connection = await loop.create_connection(lambda: Connection(state), "127.0.0.1", port)
         connections.append(connection)
     started_ns = time.monotonic_ns()
     for connection in connections:

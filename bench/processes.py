@@ -75,6 +75,10 @@ class Process:
                 raise BenchFailed(f"{what} did not start:\n{self._last_output()}")
             time.sleep(0.01)
 
+    def said(self, line: str) -> bool:
+        """Whether it has written this line."""
+        return line in self._output.read_text(errors="replace").splitlines()
+
     def _last_output(self) -> str:
         return self._output.read_text(errors="replace")[-2_000:]
 
@@ -103,18 +107,24 @@ def _last_line(output: bytes) -> str:
 
 def generate(load: Load) -> Loaded:
     """Run a load in a process of its own."""
-    command = tethered(python("bench.generator"))
+    seconds = load.timeout_seconds + START_SECONDS
+    output = output_of(python("bench.generator"), "the load", seconds, msgspec.json.encode(load))
+    return msgspec.json.decode(output, type=Loaded)
+
+
+def output_of(command: Sequence[str], what: str, seconds: float, input: bytes = b"") -> bytes:
+    """Run a command to its end; what it wrote to stdout."""
     try:
         done = subprocess.run(
-            command,
-            input=msgspec.json.encode(load),
+            tethered(command),
+            input=input,
             capture_output=True,
             env=environment(),
-            timeout=load.timeout_seconds + START_SECONDS,
+            timeout=seconds,
             check=True,
         )
     except subprocess.CalledProcessError as error:
-        raise BenchFailed(f"the load broke off: {_last_line(error.stderr)}") from None
+        raise BenchFailed(f"{what} broke off: {_last_line(error.stderr)}") from None
     except subprocess.TimeoutExpired:
-        raise BenchFailed("the load did not finish in time") from None
-    return msgspec.json.decode(done.stdout, type=Loaded)
+        raise BenchFailed(f"{what} did not finish in time") from None
+    return done.stdout

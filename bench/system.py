@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -28,15 +29,15 @@ class Stats(msgspec.Struct, frozen=True):
 class System:
     """Use as a context manager: on leaving, the worker and then the coordinator are stopped in good order."""
 
-    def __init__(self, folder: Path, prefix: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, prefix: Sequence[str] = (), url: str = "") -> None:
+        """`url`: the database, if it is not to be an SQLite file in the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self.database = folder / DATABASE
         self.port = free_port()
         self._folder = folder
-        self._worker: Process | None = None
-        serve = python(
-            "stoker", "serve", "--port", str(self.port), "--database", f"sqlite:///{self.database}"
-        )
+        self._workers: list[Process] = []
+        database = url or f"sqlite:///{self.database}"
+        serve = python("stoker", "serve", "--port", str(self.port), "--database", database)
         self.coordinator = Process([*prefix, *serve], folder / "coordinator.log")
         self._client: Client | None = None
 
@@ -53,11 +54,10 @@ class System:
     ) -> None:
         if self._client is not None:
             self._client.close()
-        try:
-            if self._worker is not None:
-                self._worker.stop()
-        finally:
-            self.coordinator.stop()
+        with ExitStack() as stack:
+            stack.callback(self.coordinator.stop)
+            for worker in self._workers:
+                stack.callback(worker.stop)
 
     @property
     def client(self) -> Client:
@@ -71,19 +71,23 @@ class System:
     def _ready(self) -> bool:
         return self.client.call("GET", "/ready") == 200
 
-    def start_worker(self) -> Process:
-        """Start the worker and return at once."""
+    def start_worker(self, threads: int = WORKER_THREADS) -> Process:
+        """Start a worker and return at once."""
         url = f"http://127.0.0.1:{self.port}"
-        threads = str(WORKER_THREADS)
-        self._worker = Process(
-            python("stoker", "worker", "--url", url, "--threads", threads, "--name", "bench"),
+        worker = Process(
+            python("stoker", "worker", "--url", url, "--threads", str(threads), "--name", "bench"),
             self._folder / "worker.log",
         )
-        return self._worker
+        self._workers.append(worker)
+        return worker
 
     def add_worker(self) -> None:
-        """Start the worker and wait until it is registered."""
+        """Start the one worker and wait until it is registered."""
         self.start_worker().wait_until(self._ready, "the worker")
+
+    def workers(self) -> int:
+        """How many workers are registered, with this coordinator or another of the same database."""
+        return len(self.client.json("GET", "/workers")["workers"])
 
     def stats(self) -> Stats:
         return msgspec.convert(self.client.json("GET", "/stats"), Stats)
