@@ -1,0 +1,90 @@
+"""The load of a chaos run: jobs of all kinds at a steady rate, and people who cancel, replay and look."""
+
+import json
+import random
+import threading
+import time
+from http.client import HTTPConnection, HTTPException
+from typing import Any, Final
+
+from tests.chaos.clients import Crowd
+from tests.checkers.history import Answer, Op
+
+LONGEST_SECONDS: Final = 8.0
+
+
+def mixture(number: int) -> dict[str, Any]:
+    """Most jobs are short; some are slow, fail at first, wait, talk, or run into their time limit."""
+    dice = random.Random(number)
+    roll = dice.random()
+    job: dict[str, Any] = {"type": "mark", "payload": {}, "priority": dice.choice((0, 1, 1, 2))}
+    if roll < 0.003:
+        job["payload"]["seconds"] = dice.uniform(4, LONGEST_SECONDS)
+    elif roll < 0.03:
+        job["payload"]["seconds"] = dice.uniform(0.5, 1.5)
+    elif roll < 0.15:
+        job["payload"]["seconds"] = dice.uniform(0.02, 0.2)
+    elif roll < 0.18:
+        job["payload"]["fails"] = dice.choice((1, 2, 10))
+    elif roll < 0.20:
+        job["delay_sec"] = round(dice.uniform(0.5, 3), 2)
+    elif roll < 0.22:
+        job["payload"]["lines"] = 20
+    elif roll < 0.222:
+        job |= {"payload": {"seconds": 60}, "timeout_sec": 1.5, "max_attempts": 1}
+    return job
+
+
+class Meddler(threading.Thread):
+    """Somebody who asks for jobs that were submitted a while ago, and cancels or replays a few of them."""
+
+    def __init__(self, crowd: Crowd, name: str, seed: int, per_second: float = 6.0) -> None:
+        super().__init__(daemon=True)
+        self.ops: list[Op] = []
+        self._crowd = crowd
+        self._client = name
+        self._dice = random.Random(seed)
+        self._pause = 1 / per_second
+        self._asked_to_stop = threading.Event()
+        self.start()
+
+    def stop(self) -> None:
+        self._asked_to_stop.set()
+        self.join()
+
+    def run(self) -> None:
+        while not self._asked_to_stop.wait(self._pause):
+            ids = list(self._crowd.ids.values())[-400:]
+            if ids:
+                self._meddle(self._dice.choice(ids))
+
+    def _meddle(self, id: str) -> None:
+        roll = self._dice.random()
+        if roll < 0.25:
+            self._ask("cancel", id, "POST", f"/jobs/{id}/cancel")
+        elif roll < 0.40:
+            self._ask("replay", id, "POST", f"/jobs/{id}/retry")
+        else:
+            self._ask("get", id, "GET", f"/jobs/{id}")
+
+    def _ask(self, what: Any, id: str, method: str, path: str) -> None:
+        called = time.monotonic()
+        connection = HTTPConnection("127.0.0.1", self._dice.choice(self._crowd.ports), timeout=15)
+        answer: Answer = "unknown"
+        document: dict[str, Any] = {}
+        try:
+            connection.request(method, path)
+            response = connection.getresponse()
+            document = json.loads(response.read())
+            if response.status < 500:
+                answer = "ok" if response.status < 300 else "refused"
+        except (OSError, HTTPException, ValueError):
+            pass  # whether it was done is unknown
+        finally:
+            connection.close()
+        told = (
+            (document.get("status"), document.get("claim_id"), document.get("result"))
+            if answer == "ok"
+            else ()
+        )
+        self.ops.append(Op(what, self._client, called, time.monotonic(), answer, [], [id], *told))

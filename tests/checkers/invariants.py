@@ -1,0 +1,581 @@
+"""The invariants of PROMISES.md, one function each: a history in, what is wrong with it out.
+
+`check` runs all of them. Each function looks at one promise only and leaves to the others what is theirs, so a broken
+history is rejected by the invariant that names what is broken.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from tests.checkers.history import (
+    Change,
+    Effect,
+    Fault,
+    History,
+    Item,
+    Op,
+    StoredAttempt,
+    StoredJob,
+    Violation,
+)
+
+FINAL: Final = frozenset({"completed", "failed", "cancelled"})
+BACKED_OFF: Final = frozenset({"error", "timeout", "crash"})
+OWN_END: Final = frozenset({"completed", "error", "invalid"})
+EPSILON: Final = 1e-6
+
+
+class Run(NamedTuple):
+    """One execution: of which claim, where, from when to when."""
+
+    claim: int
+    worker: str
+    start: float
+    end: float
+    last: Effect
+
+
+class Book:
+    """A history with its records sorted by job."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+
+    @cached_property
+    def stored(self) -> dict[str, StoredJob]:
+        return {job.id: job for job in self.history.jobs}
+
+    @cached_property
+    def effects(self) -> dict[str, list[Effect]]:
+        found: dict[str, list[Effect]] = defaultdict(list)
+        for effect in self.history.effects:
+            found[effect.job].append(effect)
+        return found
+
+    @cached_property
+    def changes(self) -> dict[str, list[Change]]:
+        found: dict[str, list[Change]] = defaultdict(list)
+        for change in self.history.journal:
+            found[change.job].append(change)
+        return found
+
+    @cached_property
+    def attempts(self) -> dict[str, list[StoredAttempt]]:
+        found: dict[str, list[StoredAttempt]] = defaultdict(list)
+        for attempt in self.history.attempts:
+            found[attempt.job].append(attempt)
+        return found
+
+    @cached_property
+    def replays(self) -> dict[str, list[Op]]:
+        """Replays that were or may have been done, by job."""
+        found: dict[str, list[Op]] = defaultdict(list)
+        for op in self.history.ops:
+            if op.what == "replay" and op.answer != "refused":
+                for job in op.jobs:
+                    found[job].append(op)
+        return found
+
+    @cached_property
+    def runs(self) -> dict[str, list[Run]]:
+        return {job: list(_runs(effects, self.history.ended)) for job, effects in self.effects.items()}
+
+    def submissions(self) -> Iterator[tuple[Op, Item, str]]:
+        """Every acknowledged job: the request, what it asked, the id that it was given."""
+        for op in self.history.ops:
+            if op.what == "submit" and op.answer == "ok":
+                for item, job in zip(op.items, op.jobs, strict=True):
+                    yield op, item, job
+
+    def replayed_between(self, job: str, begins: float, ends: float) -> bool:
+        """Whether a replay may have been carried out in that time."""
+        return any(
+            op.called <= ends and (op.answered is None or op.answer == "unknown" or op.answered >= begins)
+            for op in self.replays[job]
+        )
+
+    def generations(self, job: str) -> int:
+        """How often the job was given fresh attempts, the first time included."""
+        if self.changes[job]:
+            return 1 + sum(change.old in FINAL and change.new == "queued" for change in self.changes[job])
+        return 1 + len(self.replays[job])
+
+    def faults(self, *kinds: str, who: str, begins: float, ends: float) -> list[Fault]:
+        return [
+            fault
+            for fault in self.history.faults
+            if (not kinds or fault.kind in kinds)
+            and fault.who in (who, "*")
+            and fault.begins <= ends
+            and fault.ends >= begins
+        ]
+
+
+def _runs(effects: list[Effect], ended: float) -> Iterator[Run]:
+    running: dict[tuple[int, str], Effect] = {}
+    for effect in effects:
+        key = (effect.claim, effect.run)
+        if effect.what == "start":
+            running[key] = effect
+        elif key in running:
+            yield _run(running.pop(key), effect, effect.at)
+    for effect in running.values():
+        yield _run(effect, effect, ended)
+
+
+def _run(start: Effect, last: Effect, end: float) -> Run:
+    return Run(start.claim, start.worker, start.at, end, last)
+
+
+Found = Iterator[tuple[str | None, str]]
+"""What an invariant yields: the job, if it is about one, and what is wrong."""
+Invariant = Callable[[Book], Found]
+
+
+# ── submissions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def acknowledged_jobs_are_stored(book: Book) -> Found:
+    """P1: a submission that was answered is in the store, as it was sent."""
+    for op, item, id in book.submissions():
+        job = book.stored.get(id)
+        if job is None:
+            yield id, f"{op.client} was told at {op.answered} that {item.marker} is stored as {id}; it is not"
+        elif job.marker != item.marker:
+            yield id, f"{op.client} sent {item.marker} and the store holds {job.marker}"
+
+
+def one_job_per_key(book: Book) -> Found:
+    """P2: same key and body, same job; same key and another body is refused."""
+    known: dict[tuple[str, str], tuple[str, str]] = {}
+    for op, item, id in book.submissions():
+        if item.key is None:
+            continue
+        body, first = known.setdefault((op.client, item.key), (item.body, id))
+        if first != id:
+            yield id, f"key {item.key} of {op.client} made {first} and then {id}"
+        elif body != item.body:
+            yield id, f"key {item.key} of {op.client} was accepted again with another body"
+    keyed = {item.marker: item.key for op in book.history.ops for item in op.items if item.key is not None}
+    copies = Counter(job.marker for job in book.history.jobs if job.marker in keyed)
+    for marker, count in copies.items():
+        if count > 1:
+            yield None, f"{count} jobs are stored for {marker}, which was sent under key {keyed[marker]}"
+
+
+def totals_add_up(book: Book) -> Found:
+    """Everything that was stored is completed, failed or cancelled, and the counters say the same."""
+    counts = book.history.counts
+    if counts is None:
+        return
+    told = {status: count for status, count in counts.items() if count}
+    actual = dict(Counter(job.status for job in book.history.jobs))
+    if told != actual:
+        yield None, f"the counters say {told}, the rows {actual}"
+
+
+# ── outcomes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def one_outcome_per_job(book: Book) -> Found:
+    """P3: between two replays a job gets one final status, by the claim that was current."""
+    for id, changes in book.changes.items():
+        outcome: Change | None = None
+        current = 0
+        for change in changes:
+            if change.new == "running":
+                current = change.claim
+            if change.old in FINAL and change.new not in FINAL:
+                outcome = None
+            if change.new in FINAL:
+                if outcome is not None:
+                    yield id, f"it became {outcome.new} and, without a replay, {change.new}"
+                if change.old == "running" and change.claim != current:
+                    yield id, f"claim {change.claim} ended it while claim {current} held it"
+                outcome = change
+
+
+def the_result_is_that_of_the_attempt(book: Book) -> Found:
+    """P3: the stored result is what the attempt with the stored claim returned."""
+    for job in book.history.jobs:
+        if job.status != "completed":
+            if job.value is not None:
+                yield job.id, f"it is {job.status}, and the store holds the result {job.value!r}"
+            continue
+        ends = [e for e in book.effects[job.id] if e.what == "end" and e.kind == "completed"]
+        own = [effect for effect in ends if effect.claim == job.claim]
+        if not own:
+            claims = [effect.claim for effect in ends]
+            yield job.id, f"it is completed under claim {job.claim}, but only claims {claims} completed it"
+        elif own[-1].value != job.value:
+            yield job.id, f"claim {job.claim} returned {own[-1].value!r}, the store holds {job.value!r}"
+
+
+def acknowledged_reports_are_stored(book: Book) -> Found:
+    """A worker forgets what was acknowledged, so that must be in the store: as the outcome or as an earlier attempt."""
+    completions = {(change.job, change.claim) for change in book.history.journal if change.new == "completed"}
+    ends = {(attempt.job, attempt.claim): attempt.kind for attempt in book.history.attempts}
+    for ack in book.history.acks:
+        key = (ack.job, ack.claim)
+        if ack.stale or (ack.kind == "completed" and key in completions):
+            continue
+        job = book.stored.get(ack.job)
+        if job is not None and job.claim == ack.claim and job.status == ack.kind:
+            continue
+        if ends.get(key) != ack.kind:
+            yield (
+                ack.job,
+                f"{ack.worker} was told at {ack.at:.3f} that claim {ack.claim} is stored as {ack.kind}; "
+                f"the store has {ends.get(key)}",
+            )
+
+
+def what_was_seen_final_stays(book: Book) -> Found:
+    """A client that saw a final status can rely on it: without a replay it never changes."""
+    for op in book.history.ops:
+        if op.answer != "ok" or op.status not in FINAL or not op.jobs or op.answered is None:
+            continue
+        job = book.stored.get(op.jobs[0])
+        if job is None or book.replayed_between(job.id, op.called, book.history.ended):
+            continue
+        if job.status != op.status:
+            yield (
+                job.id,
+                f"{op.client} was told at {op.answered:.3f} that it is {op.status}; it is {job.status}",
+            )
+        elif op.status == "completed" and op.value != job.value:
+            yield job.id, f"{op.client} was told the result {op.value!r}; the store holds {job.value!r}"
+
+
+def a_final_status_is_left_only_by_a_replay(book: Book) -> Found:
+    for id, changes in book.changes.items():
+        for change in changes:
+            if change.old not in FINAL or change.new in FINAL:
+                continue
+            if change.new != "queued" or not book.replayed_between(id, change.at, change.at):
+                yield id, f"it left {change.old} for {change.new} at {change.at:.3f}, and nobody replayed it"
+
+
+def claim_numbers_only_grow(book: Book) -> Found:
+    """P3: each claim gets the next number, and a number runs once."""
+    for id, changes in book.changes.items():
+        last = 0
+        for change in changes:
+            expected = last + 1 if change.new == "running" else last
+            if change.claim != expected:
+                yield id, f"claim {change.claim} at {change.at:.3f}, where {expected} was due"
+            last = max(last, change.claim)
+    for id, effects in book.effects.items():
+        starts = Counter(effect.claim for effect in effects if effect.what == "start")
+        for claim, count in starts.items():
+            if count > 1:
+                yield id, f"claim {claim} was started {count} times"
+
+
+# ── attempts ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def starts_stay_within_attempts(book: Book) -> Found:
+    """P4, P6, P13: starts minus hand-backs never exceed the attempts; a job that crashes its process gets three.
+
+    Only what did not come to its own end can be handed back: an attempt that ended well, or with an error of its own,
+    counts, whatever the store calls it.
+    """
+    for job in book.history.jobs:
+        rounds = book.generations(job.id)
+        runs = {run.claim: run.last for run in book.runs.get(job.id, [])}
+        returned = {a.claim for a in book.attempts[job.id] if a.kind == "handed_back"}
+        free = {claim for claim in returned & runs.keys() if runs[claim].kind not in OWN_END}
+        if len(runs) - len(free) > job.max_attempts * rounds:
+            yield (
+                job.id,
+                f"{len(runs)} starts, {len(free)} of them handed back, with {job.max_attempts} attempts "
+                f"({rounds} times)",
+            )
+        crashes = sum(attempt.kind == "crash" for attempt in book.attempts[job.id])
+        if crashes > book.history.rules.crash_limit * rounds:
+            yield job.id, f"{crashes} crashes"
+
+
+def failures_had_their_attempts(book: Book) -> Found:
+    """P13: a job fails only after all its attempts were charged, by three crashes, or by an error that no retry mends;
+    what was handed back is never charged."""
+    for job in book.history.jobs:
+        attempts = book.attempts[job.id]
+        for attempt in attempts:
+            if attempt.charged == (attempt.kind == "handed_back"):
+                yield job.id, f"claim {attempt.claim} ended as {attempt.kind}, charged: {attempt.charged}"
+        if job.status != "failed" or not attempts:
+            continue
+        last = max(attempts, key=lambda attempt: attempt.claim)
+        charged = sum(attempt.kind != "handed_back" for attempt in attempts)
+        if last.kind == "invalid" or job.crashes >= book.history.rules.crash_limit:
+            continue
+        if charged < job.max_attempts:
+            yield job.id, f"it failed after {charged} of {job.max_attempts} attempts"
+
+
+def overlap_only_inside_a_pause(book: Book) -> Found:
+    """P4: two attempts run at once only while the machine of the older claim stands still, or when a clock is set; it ends
+    the older one as soon as it can."""
+    rules = book.history.rules
+    for id, runs in book.runs.items():
+        for earlier, later in pairwise(sorted(runs, key=lambda run: (run.start, run.claim))):
+            if later.start >= earlier.end - EPSILON:
+                continue
+            older = min(earlier, later, key=lambda run: run.claim)
+            since = earlier.start - rules.lease - rules.rescue_slack
+            faults = book.faults("pause", who=older.worker, begins=since, ends=older.end)
+            faults += book.faults("clock", who="*", begins=since, ends=older.end)
+            spans = _merged(faults, rules.kill_slack)
+            if any(begins <= later.start and older.end <= ends for begins, ends in spans):
+                continue
+            yield (
+                id,
+                f"claim {later.claim} started at {later.start:.3f} on {later.worker} while claim "
+                f"{earlier.claim} ran on {earlier.worker} until {earlier.end:.3f}",
+            )
+
+
+def _merged(faults: list[Fault], slack: float) -> list[tuple[float, float]]:
+    """The time that these faults cover, with some more to recover from each."""
+    spans: list[tuple[float, float]] = []
+    for fault in sorted(faults, key=lambda fault: fault.begins):
+        begins, ends = fault.begins, fault.ends + slack
+        if spans and begins <= spans[-1][1]:
+            begins, ends = spans[-1][0], max(spans.pop()[1], ends)
+        spans.append((begins, ends))
+    return spans
+
+
+def charges_are_earned(book: Book) -> Found:
+    """P13: an error or a crash is charged only to an attempt that ended so by itself."""
+    ends = {(e.job, e.claim): e.kind for e in book.history.effects if e.what != "start"}
+    for attempt in book.history.attempts:
+        own = ends.get((attempt.job, attempt.claim))
+        if attempt.kind in ("error", "invalid", "crash") and own != attempt.kind:
+            yield attempt.job, f"claim {attempt.claim} is stored as {attempt.kind}, and it ended as {own}"
+
+
+def what_started_was_not_lost_on_the_way(book: Book) -> Found:
+    """P4: an assignment that never came may be handed back for nothing; one that was started only by its own worker. A
+    clock that is set makes an assignment on its way look old."""
+    if book.history.reports is None:
+        return
+    said = {(report.job, report.claim) for report in book.history.reports}
+    started = {(e.job, e.claim) for e in book.history.effects if e.what == "start"}
+    for attempt in book.history.attempts:
+        key = (attempt.job, attempt.claim)
+        if attempt.kind != "handed_back" or key not in started - said:
+            continue
+        held = [change.at for change in book.changes[attempt.job] if change.claim == attempt.claim]
+        since = min(held, default=0.0) - book.history.rules.rescue_slack
+        if not book.faults("clock", who="*", begins=since, ends=max(held, default=0.0)):
+            text = f"claim {attempt.claim} had started and was handed back without a word of its worker"
+            yield attempt.job, text
+
+
+def no_session_expires_right_after_an_outage(book: Book) -> Found:
+    """P11: nobody is given up before heartbeats were possible again for one full timeout."""
+    lease = book.history.rules.lease
+    reported = {(r.job, r.claim) for r in book.history.reports or []}
+    for attempt in book.history.attempts:
+        if attempt.kind != "lost" or (attempt.job, attempt.claim) in reported:
+            continue
+        left = _left_running(book.changes[attempt.job], attempt.claim)
+        for outage in book.history.outages:
+            if left is not None and outage.begins < left < outage.ends + lease - 0.6:
+                yield (
+                    attempt.job,
+                    f"claim {attempt.claim} was given up at {left:.3f}; the outage had ended at {outage.ends:.3f}",
+                )
+
+
+def nobody_is_given_up_without_a_fault(book: Book) -> Found:
+    """P5: a lease ends early for a reason: something was done to its worker, the network, the store or a coordinator."""
+    starts = {(e.job, e.claim): e for e in book.history.effects if e.what == "start"}
+    reach = book.history.rules.lease + book.history.rules.rescue_slack
+    for attempt in book.history.attempts:
+        start = starts.get((attempt.job, attempt.claim))
+        if attempt.kind != "lost" or start is None:
+            continue
+        left = _left_running(book.changes[attempt.job], attempt.claim)
+        if left is None:
+            continue
+        if not book.faults(who=start.worker, begins=left - reach, ends=left):
+            yield (
+                attempt.job,
+                f"claim {attempt.claim} on {start.worker} was lost at {left:.3f} without a fault",
+            )
+
+
+def the_lost_are_rescued_in_time(book: Book) -> Found:
+    """P5: when nothing hinders it, a dead worker's jobs are put back within the heartbeat timeout plus five seconds."""
+    rules, quiet = book.history.rules, book.history.quiet_from
+    died = {death.session: death.at for death in book.history.deaths}
+    if quiet is None:
+        return
+    for id, changes in book.changes.items():
+        for change in changes:
+            if change.new != "running" or change.worker not in died:
+                continue
+            limit = max(died[change.worker], quiet, change.at) + rules.lease + rules.rescue_slack
+            left = _left_running(changes, change.claim)
+            if (left is None and book.history.ended > limit) or (left is not None and left > limit):
+                yield (
+                    id,
+                    f"its worker {change.worker} died at {died[change.worker]:.3f}; claim {change.claim} "
+                    f"was {'never' if left is None else f'at {left:.3f}'} taken from it, {limit:.3f} was the limit",
+                )
+
+
+def _left_running(changes: list[Change], claim: int) -> float | None:
+    return next((c.at for c in changes if c.claim == claim and c.old == "running" != c.new), None)
+
+
+def retry_delays_are_within_bounds(book: Book) -> Found:
+    """A retry waits base^n seconds, capped, give or take the jitter; and it does wait."""
+    rules = book.history.rules
+    for attempt in book.history.attempts:
+        delay = attempt.retry_delay
+        if delay is None:
+            continue
+        plain = min(rules.backoff_base ** min(attempt.attempt, 64), rules.backoff_cap)
+        low, high = plain * (1 - rules.backoff_jitter), plain * (1 + rules.backoff_jitter)
+        if not low - 1e-3 <= delay <= high + 1e-3:
+            yield (
+                attempt.job,
+                f"attempt {attempt.attempt} waits {delay:.3f} s; {low:.3f} to {high:.3f} is allowed",
+            )
+        yield from _waited(book, attempt, delay)
+    first_called: dict[str, float] = {}
+    for op in book.history.ops:
+        for item in op.items:
+            first_called[item.marker] = min(op.called, first_called.get(item.marker, op.called))
+    for _, item, id in book.submissions():
+        yield from _not_before(book, id, first_called[item.marker], item.delay)
+
+
+def _waited(book: Book, attempt: StoredAttempt, delay: float) -> Found:
+    """From the end of one run to the beginning of the next."""
+    ends = [run.end for run in book.runs.get(attempt.job, []) if run.claim == attempt.claim]
+    following = [run.start for run in book.runs.get(attempt.job, []) if run.claim > attempt.claim]
+    if not ends or not following or _hurried(book, attempt.job, ends[0], min(following)):
+        return
+    if min(following) < ends[0] + delay - 0.01:
+        yield (
+            attempt.job,
+            f"claim {attempt.claim} had to wait {delay:.3f} s; the next began after {min(following) - ends[0]:.3f} s",
+        )
+
+
+def _not_before(book: Book, id: str, called: float, delay: float) -> Found:
+    starts = [effect.at for effect in book.effects[id] if effect.what == "start"]
+    if delay and starts and starts[0] < called + delay - 0.01 and not _hurried(book, id, called, starts[0]):
+        yield id, f"it was to wait {delay:.3f} s and began after {starts[0] - called:.3f} s"
+
+
+def _hurried(book: Book, job: str, begins: float, ends: float) -> bool:
+    """Whether somebody hurried the job, a clock was set meanwhile, or clocks did not agree."""
+    return book.replayed_between(job, begins, ends) or bool(
+        book.faults("clock", "skew", who="*", begins=begins, ends=ends)
+    )
+
+
+def timeouts_are_kept(book: Book) -> Found:
+    """A job is ended soon after its timeout, and none is ended by it before."""
+    rules = book.history.rules
+    timed_out = {(a.job, a.claim) for a in book.history.attempts if a.kind == "timeout"}
+    for job in book.history.jobs:
+        if job.timeout is None:
+            continue
+        for run in book.runs.get(job.id, []):
+            lasted = run.end - run.start
+            if (job.id, run.claim) in timed_out and lasted < job.timeout - 0.01:
+                yield job.id, f"claim {run.claim} timed out after {lasted:.3f} of {job.timeout:.3f} s"
+            paused = book.faults("pause", who=run.worker, begins=run.start, ends=run.end)
+            if lasted > job.timeout + rules.kill_slack and not paused:
+                yield (
+                    job.id,
+                    f"claim {run.claim} ran for {lasted:.3f} s with a timeout of {job.timeout:.3f} s",
+                )
+
+
+# ── cancelling, and the end ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def nothing_starts_after_a_cancel(book: Book) -> Found:
+    """P7: once a cancel is acknowledged, no further claim starts; of a job that waited, none at all."""
+    for op in book.history.ops:
+        if op.what != "cancel" or op.answer != "ok" or op.answered is None:
+            continue
+        for effect in book.effects[op.jobs[0]]:
+            if effect.what != "start" or effect.at <= op.answered:
+                continue
+            if op.status == "running" and op.claim is not None and effect.claim <= op.claim:
+                continue  # it was on its way to the worker; it is told within two seconds
+            if not book.replayed_between(effect.job, op.called, effect.at):
+                yield (
+                    effect.job,
+                    f"{op.client} was told at {op.answered:.3f} that it is cancelled ({op.status}); "
+                    f"claim {effect.claim} started at {effect.at:.3f}",
+                )
+
+
+def everything_is_final_after_quiet(book: Book) -> Found:
+    """P5: no job is stuck."""
+    if book.history.quiet_from is None:
+        return
+    for job in book.history.jobs:
+        if job.status not in FINAL:
+            yield job.id, f"{job.marker} is {job.status} (claim {job.claim}) at the end of the quiet phase"
+
+
+def each_cron_tick_fires_once(book: Book) -> Found:
+    """P12: one job per schedule and tick."""
+    fired = Counter((tick.schedule, tick.tick) for tick in book.history.fired_ticks)
+    expected = {(tick.schedule, tick.tick) for tick in book.history.expected_ticks}
+    for schedule, tick in sorted(expected | fired.keys()):
+        count = fired[schedule, tick]
+        if (count != 1) if (schedule, tick) in expected else count:
+            yield None, f"{schedule} fired {count} times at {tick}"
+
+
+INVARIANTS: Final[dict[str, Invariant]] = {
+    invariant.__name__: invariant
+    for invariant in (
+        acknowledged_jobs_are_stored,
+        one_job_per_key,
+        totals_add_up,
+        one_outcome_per_job,
+        the_result_is_that_of_the_attempt,
+        acknowledged_reports_are_stored,
+        what_was_seen_final_stays,
+        a_final_status_is_left_only_by_a_replay,
+        claim_numbers_only_grow,
+        starts_stay_within_attempts,
+        failures_had_their_attempts,
+        overlap_only_inside_a_pause,
+        charges_are_earned,
+        what_started_was_not_lost_on_the_way,
+        no_session_expires_right_after_an_outage,
+        nobody_is_given_up_without_a_fault,
+        the_lost_are_rescued_in_time,
+        retry_delays_are_within_bounds,
+        timeouts_are_kept,
+        nothing_starts_after_a_cancel,
+        everything_is_final_after_quiet,
+        each_cron_tick_fires_once,
+    )
+}
+
+
+def check(history: History) -> list[Violation]:
+    """Everything that is wrong with a history."""
+    book = Book(history)
+    return [
+        Violation(name, job, text) for name, invariant in INVARIANTS.items() for job, text in invariant(book)
+    ]

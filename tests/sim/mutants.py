@@ -1,0 +1,602 @@
+"""Bugs planted into the real code, one at a time: the simulation must find each of them within `LIMIT` seeds.
+
+    python -m tests.sim.mutants              every bug, and the seeds that it took to find it
+    python -m tests.sim.mutants no_fence_on_complete
+
+Each is a mistake that a scheduler has made somewhere, as a change to a class or a statement, undone afterwards. A bug that
+survives means that a promise is not really tested.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from stoker.clock import SECOND
+from stoker.coordinator import connection, reports, upkeep
+from stoker.coordinator.connection import Connection
+from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.neighbours import Neighbours
+from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.sessions import Sessions, compare
+from stoker.domain.job import Job
+from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of, decide
+from stoker.store import common
+from stoker.store.base import Accepted, Expired, Submission
+from stoker.store.sqlite import round as sqlite_round
+from stoker.store.sqlite.reads import Reader
+from stoker.store.sqlite.round import Q, Round
+from stoker.store.sqlite.store import SqliteStore
+from stoker.wire import frames
+from stoker.worker.supervisor import Supervisor
+from stoker.worker.threads import Ended, Threads
+from tests.sim.world import LEASE_SECONDS, World, run
+
+LIMIT: Final = 1_000
+
+
+class Patch:
+    """Changes that can be taken back."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> Any:
+        """Replace an attribute; the old one."""
+        old = getattr(owner, name)
+        self._undo.append(lambda: setattr(owner, name, old))
+        setattr(owner, name, value)
+        return old
+
+    def sql(self, name: str, old: str, new: str) -> None:
+        """Change a statement of the embedded store."""
+        statement = Q[name]
+        assert old in statement, f"{name} does not say {old!r} any more"
+        self._undo.append(lambda: Q.__setitem__(name, statement))
+        Q[name] = statement.replace(old, new)
+
+    def undo(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+
+Bug = Callable[[Patch], None]
+BUGS: Final[dict[str, Bug]] = {}
+
+
+def bug(plant: Bug) -> Bug:
+    BUGS[plant.__name__] = plant
+    return plant
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    patch = Patch()
+    try:
+        BUGS[name](patch)
+        yield
+    finally:
+        patch.undo()
+
+
+# ── the fence ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _whoever_sends_it(patch: Patch) -> None:
+    """A report is taken from any session, as long as the store finds a claim for it."""
+
+    async def claims(self: ReportSink, session: Any, reports: Any, found: list[Claim | None]) -> Any:
+        unknown = [i for i, claim in enumerate(found) if claim is None]
+        keys = [(reports[i].id, reports[i].claim_id) for i in unknown]
+        for i, claim in zip(unknown, await self._store.claims(keys), strict=True):
+            found[i] = claim
+        return found
+
+    patch.set(ReportSink, "_claims", claims)
+
+
+@bug
+def no_fence_on_complete(patch: Patch) -> None:
+    """An end is written for whoever sends it, as long as the job runs."""
+    _whoever_sends_it(patch)
+    patch.sql("complete_jobs", "jobs.claim_id = v.column2 AND ", "")
+
+    def claim(self: Reader, id: str, claim_id: int) -> Claim | None:
+        job = self.get(id)
+        return None if job is None or job.status != "running" else claim_of(job)
+
+    patch.set(Reader, "claim", claim)
+
+
+@bug
+def fence_by_attempt(patch: Patch) -> None:
+    """The attempt number is the fence; but a hand-back gives it away again."""
+    _whoever_sends_it(patch)
+    patch.sql("complete_jobs", "jobs.claim_id = v.column2", "jobs.attempt = v.column2")
+
+    def row(claim: Claim, outcome: Outcome, now: int) -> tuple[Any, ...]:
+        return (claim.seq, claim.attempt, *common.completion_row(claim, outcome, now)[2:])
+
+    patch.set(sqlite_round, "completion_row", row)
+
+    def claim(self: Reader, id: str, claim_id: int) -> Claim | None:
+        job = self.get(id)
+        if job is None or job.status != "running":
+            return None
+        same = [a for a in self.attempts(id) if a.claim_id == claim_id and a.attempt == job.attempt]
+        return claim_of(job) if same else None
+
+    patch.set(Reader, "claim", claim)
+
+    original = Round._end_attempt
+
+    def end(self: Round, claim: Claim, outcome: Outcome) -> Any:
+        job = self._by_seq(claim.seq)
+        same = job is not None and job.status == "running" and job.attempt == claim.attempt
+        return original(self, claim_of(job) if same and job is not None else claim, outcome)
+
+    patch.set(Round, "_end_attempt", end)
+
+
+@bug
+def result_stored_without_claim(patch: Patch) -> None:
+    """A refused completion leaves its result behind."""
+    _whoever_sends_it(patch)
+    original = Round._complete_singly
+
+    def singly(self: Round, rows: list[tuple[Any, ...]], claims: list[Claim]) -> set[tuple[int, int]]:
+        refused = original(self, rows, claims)
+        for row in rows:
+            self._db.execute("UPDATE jobs SET result = ? WHERE seq = ?", (row[6], row[0]))
+        return refused
+
+    patch.set(Round, "_complete_singly", singly)
+
+    def claim(self: Reader, id: str, claim_id: int) -> Claim | None:
+        job = self.get(id)
+        return None if job is None else replace(claim_of(job), claim_id=claim_id)
+
+    patch.set(Reader, "claim", claim)
+
+
+@bug
+def replay_resets_the_claim(patch: Patch) -> None:
+    """A replay begins to count claims anew."""
+    patch.sql("replay_job", "attempt = 0", "attempt = 0, claim_id = 0")
+
+
+@bug
+def a_lost_session_is_renewed(patch: Patch) -> None:
+    """A worker that was given up may go on as if nothing had happened."""
+    patch.sql("renew_session", "AND status IN ('live', 'draining')", "")
+    patch.sql("session_status", "SELECT status", "SELECT replace(status, 'lost', 'live')")
+
+
+@bug
+def restarted_worker_keeps_its_session(patch: Patch) -> None:
+    """The session is called like the worker, so a restart hides what the dead one held."""
+    original = World.new_supervisor
+
+    def new(self: World, settings: Any, dialer: Any, machine: Any, new_id: Any) -> Supervisor:
+        return original(self, settings, dialer, machine, lambda: str(settings.worker_name))
+
+    patch.set(World, "new_supervisor", new)
+    patch.sql("session_status", "SELECT status", "SELECT 'live'")
+    patch.sql("renew_session", "AND status IN ('live', 'draining')", "")
+
+
+# ── acknowledgements ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def submit_acknowledged_before_commit(patch: Patch) -> None:
+    original = SqliteStore.insert
+
+    async def insert(self: SqliteStore, submissions: Sequence[Submission]) -> list[Accepted]:
+        if any(submission.key is not None for submission in submissions):
+            return await original(self, submissions)
+        task = asyncio.get_running_loop().create_task(original(self, submissions))
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return [Accepted(submission.job, False) for submission in submissions]
+
+    patch.set(SqliteStore, "insert", insert)
+
+
+@bug
+def report_acknowledged_before_commit(patch: Patch) -> None:
+    original = Connection._take
+
+    async def take(self: Connection, session: Any, frame: frames.Reports, released: Any) -> None:
+        session.send(frames.Ack(frame.number, []))
+        await original(self, session, frame, released)
+
+    patch.set(Connection, "_take", take)
+
+
+@bug
+def report_not_sent_again(patch: Patch) -> None:
+    """What a broken connection swallowed is forgotten."""
+
+    def send_again(self: Supervisor) -> None:
+        self._unacknowledged.clear()
+        self._flush()
+
+    patch.set(Supervisor, "_send_again", send_again)
+
+
+@bug
+def duplicate_report_counts_twice(patch: Patch) -> None:
+    """A report that comes again is charged again."""
+
+    def claim(self: Reader, id: str, claim_id: int) -> Claim | None:
+        job = self.get(id)
+        if job is None or job.claim_id != claim_id or job.status == "completed":
+            return None
+        return replace(claim_of(job), session_id=self.attempts(id)[-1].worker_id or "")
+
+    def repeated(self: Round, job: Job | None, claim: Claim, outcome: Outcome) -> Any:
+        if job is not None and job.claim_id == claim.claim_id and outcome.kind == "error":
+            self._db.execute("UPDATE jobs SET attempt = attempt + 1 WHERE seq = ?", (job.seq,))
+            return job.status
+        return None
+
+    patch.set(Reader, "claim", claim)
+    patch.set(Round, "_repeated_end", repeated)
+
+
+# ── idempotency ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def key_checked_outside_the_transaction(patch: Patch) -> None:
+    original = SqliteStore.insert
+
+    async def insert(self: SqliteStore, submissions: Sequence[Submission]) -> list[Accepted]:
+        for submission in submissions:
+            key = submission.key
+            if key is not None and await self.known_key(key.client, key.key):
+                return await original(self, submissions)
+        fresh = await original(self, [Submission(submission.job) for submission in submissions])
+        rows = [
+            (key.client, key.key, key.digest, accepted.job.id, key.expires_at)
+            for submission, accepted in zip(submissions, fresh, strict=True)
+            if (key := submission.key) is not None
+        ]
+        if not self._db.in_transaction:
+            self._db.executemany(Q["put_key"], rows)
+        return fresh
+
+    patch.set(SqliteStore, "insert", insert)
+
+
+@bug
+def key_accepts_another_body(patch: Patch) -> None:
+    original = SqliteStore.insert
+
+    async def insert(self: SqliteStore, submissions: Sequence[Submission]) -> list[Accepted]:
+        blind = [
+            Submission(s.job, None if s.key is None else replace(s.key, digest=b"")) for s in submissions
+        ]
+        return await original(self, blind)
+
+    patch.set(SqliteStore, "insert", insert)
+
+
+# ── leases ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def rescue_by_duration(patch: Patch) -> None:
+    """A job that runs for long is taken for stuck, whatever its worker says."""
+    original = Round._expire
+
+    def expire(self: Round, since: int, policy: RetryPolicy) -> Expired:
+        expired = original(self, since, policy)
+        limit = self._now - 2 * int(LEASE_SECONDS * SECOND)
+        self._db.execute(
+            "UPDATE jobs SET worker_id = 'nobody' WHERE status = 'running' AND claimed_at < ?", (limit,)
+        )
+        return Expired(expired.sessions, expired.losses + self._lose("nobody", policy))
+
+    patch.set(Round, "_expire", expire)
+
+
+@bug
+def heartbeat_from_inside_the_job(patch: Patch) -> None:
+    """A worker that is busy does not send heartbeats."""
+    original = Supervisor._beat
+
+    def beat(self: Supervisor) -> None:
+        if not self._threads.used:
+            original(self)
+
+    patch.set(Supervisor, "_beat", beat)
+
+
+@bug
+def worker_goes_on_without_a_lease(patch: Patch) -> None:
+    """A worker that cannot renew does not kill what it runs."""
+    patch.set(Supervisor, "_extend_lease", lambda self, confirmed: None)
+
+
+@bug
+def lease_counts_from_the_answer(patch: Patch) -> None:
+    """The lease is counted from the moment at which the renewal arrived, not from when it was sent, and is too long."""
+
+    def extend(self: Supervisor, confirmed: float) -> None:
+        self._lease_ends = self._loop.time() + self._lease_seconds * 1.5
+
+    patch.set(Supervisor, "_extend_lease", extend)
+
+
+@bug
+def killed_at_lease_end_without_a_word(patch: Patch) -> None:
+    """What was killed because the lease was over is neither held nor reported: it passes for never assigned."""
+    patch.set(Threads, "lose_all", Threads.kill_all)
+
+
+@bug
+def expiry_right_after_an_outage(patch: Patch) -> None:
+    """A coordinator that was away judges at once by heartbeats that nobody could have stored."""
+    original = upkeep.Upkeep.tick
+
+    async def tick(self: upkeep.Upkeep) -> None:
+        self._last_tick, self._last_wall = self._clock.monotonic(), self._clock.now_us()
+        self._judging_since = float("-inf")
+        await original(self)
+
+    patch.set(upkeep.Upkeep, "tick", tick)
+
+
+@bug
+def lost_jobs_not_requeued(patch: Patch) -> None:
+    """A silent session is given up, and its jobs are forgotten."""
+    patch.set(Round, "_lose", lambda self, session_id, policy: [])
+
+
+@bug
+def lost_assignment_never_reconciled(patch: Patch) -> None:
+    """A claim whose assignment was lost on the way stays with a worker that never heard of it."""
+    original = compare
+    patch.set(connection, "compare", lambda *given: ([], original(*given)[1]))
+    patch.set(connection, "forgotten", lambda *_: [])
+
+
+@bug
+def deaf_after_a_reconnect(patch: Patch) -> None:
+    """The end of an old connection takes the new one of the same session out of the list."""
+
+    def remove(self: Sessions, session: Any, now: int) -> None:
+        self._sessions.pop(session.id, None)
+        self._count_types()
+
+    patch.set(Sessions, "remove", remove)
+
+
+@bug
+def dead_line_kept_for_ever(patch: Patch) -> None:
+    """A worker waits on a connection that something on the way forgot."""
+    patch.set(Supervisor, "_drop_dead_link", lambda self, now: None)
+
+
+# ── attempts ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def hand_back_is_charged(patch: Patch) -> None:
+    def after(job: Job, outcome: Outcome, now: int) -> Job:
+        return replace(after_attempt(job, outcome, now), attempt=job.attempt)
+
+    patch.set(sqlite_round, "after_attempt", after)
+
+
+@bug
+def lost_lease_is_free(patch: Patch) -> None:
+    """A requeued job keeps the attempt that it had before."""
+
+    def after(job: Job, outcome: Outcome, now: int) -> Job:
+        ended = after_attempt(job, outcome, now)
+        return replace(ended, attempt=job.attempt - 1) if outcome.kind == "lost" else ended
+
+    patch.set(sqlite_round, "after_attempt", after)
+
+
+@bug
+def max_attempts_ignored(patch: Patch) -> None:
+    def endless(kind: Any, claim: Claim, policy: RetryPolicy, spread: float) -> Any:
+        return decide(kind, replace(claim, max_attempts=claim.attempt + 1), policy, spread)
+
+    patch.set(reports, "decide", endless)
+
+
+@bug
+def crashes_not_counted(patch: Patch) -> None:
+    """A job that kills its process gets all its attempts."""
+
+    def forgiving(kind: Any, claim: Claim, policy: RetryPolicy, spread: float) -> Any:
+        return decide(kind, replace(claim, crashes=0), policy, spread)
+
+    patch.set(reports, "decide", forgiving)
+
+
+@bug
+def retries_without_backoff(patch: Patch) -> None:
+    def hasty(kind: Any, claim: Claim, policy: RetryPolicy, spread: float) -> Any:
+        event, delay = decide(kind, claim, policy, spread)
+        return event, delay // 4
+
+    patch.set(reports, "decide", hasty)
+
+
+@bug
+def drain_is_charged(patch: Patch) -> None:
+    """What still runs when the grace period is over counts as crashed."""
+    original = Threads._end
+
+    def end(self: Threads, slot: Any, work: Any, kind: Any, *rest: Any) -> None:
+        original(self, slot, work, "crash" if kind == "handed_back" else kind, *rest)
+
+    patch.set(Threads, "_end", end)
+
+
+@bug
+def neighbours_of_a_killed_task_start_again(patch: Patch) -> None:
+    """Tasks that shared a process with one that was killed run again under the same claim."""
+    patch.set(Threads, "_hand_back_started", lambda self, works: self._put_back(works))
+
+
+@bug
+def timeout_ignored(patch: Patch) -> None:
+    original = Threads.take
+
+    def take(self: Threads, assignments: list[frames.Assignment]) -> None:
+        original(self, [msgspec.structs.replace(a, timeout_sec=None) for a in assignments])
+
+    patch.set(Threads, "take", take)
+
+
+@bug
+def crash_reported_as_completed(patch: Patch) -> None:
+    """A child that was killed is taken for one that did its work."""
+
+    def victim(self: Threads, slot: Any, work: Any, started: float | None) -> None:
+        del self.works[work.assignment.id]
+        self._ended([Ended(work, "completed", result=b"null", started=started, finished=self._now())])
+
+    patch.set(Threads, "_end_victim", victim)
+
+
+# ── cancelling ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def cancel_only_in_memory(patch: Patch) -> None:
+    """The cancel of a running job is told to its worker and written down nowhere."""
+    patch.sql(
+        "request_cancel", "SET cancel_requested_at = ?2", "SET cancel_requested_at = iif(?2, NULL, NULL)"
+    )
+
+
+@bug
+def cancel_leaves_it_queued(patch: Patch) -> None:
+    patch.sql("cancel_waiting", "('blocked', 'scheduled', 'queued')", "('blocked', 'scheduled')")
+
+
+@bug
+def cancel_not_told(patch: Patch) -> None:
+    """The cancel of a running job is written down and told to nobody."""
+    patch.set(Neighbours, "_tell_to_cancel", lambda self, session_id, claim: True)
+    patch.set(Connection, "_cancel_again", lambda self, session, held: None)
+
+
+@bug
+def cancel_overwrites_an_outcome(patch: Patch) -> None:
+    patch.sql(
+        "cancel_waiting",
+        "('blocked', 'scheduled', 'queued')",
+        "('blocked', 'scheduled', 'queued', 'completed')",
+    )
+
+
+# ── waiting jobs, totals ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def promote_skips_some(patch: Patch) -> None:
+    patch.sql("due_jobs", "status = 'scheduled'", "status = 'scheduled' AND seq % 7 > 0")
+    patch.sql("next_due", "status = 'scheduled'", "status = 'scheduled' AND seq % 7 > 0")
+
+
+@bug
+def delayed_jobs_run_at_once(patch: Patch) -> None:
+    patch.sql("due_jobs", "run_at <= ?", "run_at <= ? + 600000")
+    patch.sql("next_due", "min(run_at)", "min(run_at) - 600000")
+
+
+@bug
+def a_claim_is_not_written(patch: Patch) -> None:
+    """A job that is inserted as already claimed is stored as queued, so somebody else gets it too."""
+
+    def write_fresh(self: Round) -> None:
+        self._fresh_claimed.clear()
+        original(self)
+
+    original = patch.set(Round, "_write_fresh", write_fresh)
+
+
+@bug
+def counters_miss_the_cancelled(patch: Patch) -> None:
+    original = Round._count
+
+    def count(self: Round, job: Any, leaves: Any, enters: Any) -> None:
+        if enters != "cancelled":
+            original(self, job, leaves, enters)
+
+    patch.set(Round, "_count", count)
+
+
+@bug
+def waiting_answers_too_early(patch: Patch) -> None:
+    """Whoever waits for a job is told its outcome before it is stored."""
+    original = Coordinator.get
+
+    async def get(self: Coordinator, id: str) -> Job:
+        job = await original(self, id)
+        return replace(job, status="completed") if job.status == "running" and job.attempt > 1 else job
+
+    patch.set(Coordinator, "get", get)
+
+
+# ── running them ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Hunt(NamedTuple):
+    bug: str
+    seeds: int | None
+    """How many seeds it took; None when the bug was not found."""
+    by: str
+    seconds: float
+
+
+def hunt(name: str, limit: int = LIMIT) -> Hunt:
+    """Run seeds until the bug is found: one that fails with it and does not fail without it."""
+    started = time.monotonic()
+    for seed in range(limit):
+        with planted(name):
+            result = run(seed, keep_lines=False)
+        if result.violations and run(seed, keep_lines=False).ok:
+            return Hunt(name, seed + 1, result.violations[0].invariant, time.monotonic() - started)
+    return Hunt(name, None, "", time.monotonic() - started)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.mutants")
+    parser.add_argument("bugs", nargs="*", help="which ones; all if none is named")
+    parser.add_argument("--limit", type=int, default=LIMIT, help="seeds to try")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes")
+    options = parser.parse_args()
+    names = options.bugs or list(BUGS)
+    survivors = 0
+    sys.stdout.write(
+        f"| {'planted bug':<42} | seeds | found by {'':<36} |\n|{'-' * 44}|------:|{'-' * 47}|\n"
+    )
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for found in pool.map(hunt, names, [options.limit] * len(names)):
+            survivors += found.seeds is None
+            seeds = "none" if found.seeds is None else str(found.seeds)
+            sys.stdout.write(f"| {found.bug:<42} | {seeds:>5} | {found.by or 'SURVIVED':<45} |\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{len(names)} bugs, {survivors} survived\n")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
