@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-# Two stamps: `make run` needs the program alone, which installs in a fraction of the time of the tools.
+# Three stamps: `make run` needs the program alone, which installs in a fraction of the time of the tools, and only
+# `make bench-postgres` needs those that it is compared with.
 RUNTIME := $(VENV)/.runtime-installed
 DEV     := $(VENV)/.dev-installed
+BENCH   := $(VENV)/.bench-installed
 
 # The runner is built on install, so a change of its sources asks for another one.
 RUNNER_SOURCES := CMakeLists.txt $(shell find runner -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
@@ -15,7 +17,7 @@ RUNNER_SOURCES := CMakeLists.txt $(shell find runner -name '*.cpp' -o -name '*.h
 
 .PHONY: help
 help: ## Show this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(DEV) ## Make .venv with Stoker and all tools in it
@@ -28,11 +30,35 @@ run: $(RUNTIME) ## Start the whole system: API, coordinator, two workers
 test: $(DEV) ## Run the tests
 	$(BIN)/python -m pytest
 
+.PHONY: test-stores
+test-stores: $(DEV) ## Run the end-to-end tests on SQLite and on PostgreSQL, all of them
+	E2E_STORES=all $(BIN)/python -m pytest tests/e2e
+
+.PHONY: cluster
+cluster: $(DEV) ## Three coordinators, four workers, PostgreSQL and Redis: 20,000 jobs, everybody killed in turn
+	CLUSTER_JOBS=20000 CLUSTER_LOST_COMMITS=1000 $(BIN)/python -m pytest tests/e2e/test_cluster.py
+
+.PHONY: chaos
+chaos: $(DEV) ## Break everything that can break, for minutes or HOURS=8, and check what became of the jobs
+	$(BIN)/python -m tests.chaos $(if $(HOURS),--hours $(HOURS)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: runner-test
 runner-test: ## Test the C++ runner under ASan and UBSan (needs cmake and a C++17 compiler)
 	cmake -S . -B build/runner-sanitized -DSTOKER_SANITIZE=ON
 	cmake --build build/runner-sanitized -j2
 	ctest --test-dir build/runner-sanitized --output-on-failure
+
+.PHONY: operate-test
+operate-test: $(DEV) ## Test metrics, alerts and dashboard with a real Prometheus (Debian: prometheus)
+	OPERATE_TESTS=1 $(BIN)/python -m pytest tests/operate
+
+.PHONY: docker-test
+docker-test: $(DEV) ## Test images, autoscaler and compose with a real Docker engine (root; Debian: docker.io debootstrap docker-compose)
+	DOCKER_TESTS=1 $(BIN)/python -m pytest tests/operate/test_docker.py
+
+.PHONY: metrics-test
+metrics-test: $(DEV) ## Measure a scrape of /metrics with a million finished jobs and 100 workers
+	METRICS_TESTS=1 $(BIN)/python -m pytest tests/unit/test_metrics_cost.py -s
 
 .PHONY: lint
 lint: $(DEV) ## Check style and the direction of imports
@@ -47,9 +73,28 @@ types: $(DEV) ## Check types
 .PHONY: check
 check: lint types test ## Everything that must pass before a commit
 
+SEEDS ?= 200
+START ?= 0
+
+.PHONY: sim
+sim: $(DEV) ## Simulate the whole system with faults: SEEDS=200, or one with its trace: SEED=42
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) --start $(START))
+
+.PHONY: sim-hashes
+sim-hashes: $(DEV) ## Compare the traces of 100 seeds with those that were committed
+	$(BIN)/python -m tests.sim --check-hashes
+
+.PHONY: mutants
+mutants: $(DEV) ## Plant bugs and count the seeds until the simulation finds each
+	$(BIN)/python -m tests.sim.mutants
+
 .PHONY: bench
 bench: $(RUNTIME) ## Measure throughput and latency on this machine
 	$(BIN)/python -m bench
+
+.PHONY: bench-postgres
+bench-postgres: $(BENCH) ## The same on PostgreSQL, beside pgqueuer and Procrastinate
+	$(BIN)/python -m bench.postgres
 
 .PHONY: fmt
 fmt: $(DEV) ## Format the code and fix what can be fixed
@@ -74,3 +119,7 @@ $(RUNTIME): pyproject.toml $(RUNNER_SOURCES) | $(BIN)/python
 $(DEV): pyproject.toml $(RUNNER_SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(RUNTIME)
+
+$(BENCH): pyproject.toml $(RUNNER_SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@touch $@ $(DEV) $(RUNTIME)

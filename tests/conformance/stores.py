@@ -12,7 +12,9 @@ import msgspec
 from stoker.clock import Clock
 from stoker.domain.job import Job, PriorityOrder
 from stoker.store.base import JobQuery, Store
+from stoker.store.postgres.store import PostgresStore
 from stoker.store.sqlite.store import SqliteStore
+from tests.support.servers import databases
 
 
 class Opener(Protocol):
@@ -40,9 +42,14 @@ async def _sqlite_threads(place: Path, clock: Clock, *, order: PriorityOrder = "
     return await SqliteStore.open(place / "stoker.db", clock, priority_order=order, threads=True)
 
 
+async def _postgres(place: Path, clock: Clock, *, order: PriorityOrder = "lowest_first") -> Store:
+    return await PostgresStore.open(databases.url(place), clock, priority_order=order, own_clock=True)
+
+
 STORES = [
     StoreKind("sqlite", _sqlite_inline, exclusive=True, one_round=True),
     StoreKind("sqlite-threads", _sqlite_threads, exclusive=True, one_round=True),
+    StoreKind("postgres", _postgres, exclusive=False, one_round=True),
 ]
 
 

@@ -106,7 +106,7 @@ async def test_a_job_whose_cancel_was_requested_is_cancelled_when_its_worker_is_
     job = await claimed(store)
     await store.cancel([job.id])
     clock.advance(11)
-    expired = await store.expire(SILENT, STEADY)
+    expired = await store.expire(store.now_us() - SILENT, STEADY)
     assert [(lost.claim.id, lost.status) for lost in expired.losses] == [(job.id, "cancelled")]
     assert await session_status(store) == "lost"
 

@@ -159,7 +159,7 @@ async def test_a_report_after_the_lease_expired_is_refused(
     await store.open_session(a_session(store))
     job = await claimed(store)
     clock.advance(11)
-    assert len((await store.expire(SILENT, STEADY)).losses) == 1
+    assert len((await store.expire(store.now_us() - SILENT, STEADY)).losses) == 1
     await _refused(store, job, kind)
     await claim_again(store, job, "w2")
     await _refused(store, job, kind)

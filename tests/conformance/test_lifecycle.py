@@ -66,7 +66,7 @@ async def _promote(store: Store, clock: FakeClock, job: Job) -> None:
 
 async def _expire(store: Store, clock: FakeClock, job: Job) -> None:
     clock.advance(3600)
-    await store.expire(SILENT, STEADY)
+    await store.expire(store.now_us() - SILENT, STEADY)
 
 
 async def _cancel(store: Store, clock: FakeClock, job: Job) -> None:

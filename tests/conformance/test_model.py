@@ -110,6 +110,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._place = Path(tempfile.mkdtemp(prefix="stoker-model-", dir=fast_folder()))
         self.clock = FakeClock()
         self.store: Store = self._run(self._open())
+        self.other: Store = self.store if self.kind.exclusive else self._run(self._open())
         self.jobs: dict[str, Model] = {}
         self.seen: dict[str, int] = {}
         self.answers: dict[tuple[str, int], Status | None] = {}
@@ -121,7 +122,8 @@ class StoreMachine(RuleBasedStateMachine):
         return await self.kind.open(self._place, self.clock)
 
     def teardown(self) -> None:
-        self._run(self.store.close())
+        for store in {id(store): store for store in (self.store, self.other)}.values():
+            self._run(store.close())
         self._runner.close()
         shutil.rmtree(self._place)
 
@@ -153,6 +155,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(worker=st.sampled_from(WORKERS), threads=st.integers(1, 3))
     def claims(self, worker: str, threads: int) -> None:
+        self.store.look_again()  # as coordinators do when another one says that it queued something
         granted = self._run(self.store.claim(a_request(a_worker(worker, threads=threads))))
         queued = sorted(
             (model.rank, model.order, id) for id, model in self.jobs.items() if model.status == "queued"
@@ -230,9 +233,9 @@ class StoreMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: int, heard: set[str]) -> None:
         self.clock.advance(seconds)
         for worker in sorted(heard):
-            (alive,) = self._run(self.store.renew([Renewal(worker, 1)]))
-            assert alive == (worker in self.seen)
-            if alive:
+            (status,) = self._run(self.store.renew([Renewal(worker, 1)]))
+            assert (status is not None) == (worker in self.seen)
+            if status is not None:
                 self.seen[worker] = self.clock.now_us()
 
     @rule(worker=st.sampled_from(WORKERS))
@@ -256,7 +259,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def expires(self) -> None:
         now = self.clock.now_us()
-        expired = self._run(self.store.expire(SILENT, STEADY))
+        expired = self._run(self.store.expire(self.store.now_us() - SILENT, STEADY))
         silent = {id for id, heard in self.seen.items() if now - heard > SILENT}
         assert set(expired.sessions) == silent
         for id in silent:
@@ -272,9 +275,16 @@ class StoreMachine(RuleBasedStateMachine):
             assert loss.status == lost[loss.claim.id].ended("lost", now)
 
     @rule()
+    def goes_on_at_another_coordinator(self) -> None:
+        """Where a store has many owners, each believes what it remembers, and must notice what the others did."""
+        self.store, self.other = self.other, self.store
+
+    @rule()
     def restarts(self) -> None:
+        alone = self.other is self.store
         self._run(self.store.close())
         self.store = self._run(self._open())
+        self.other = self.store if alone else self.other
 
     # ── what must hold after every step ────────────────────────────────────────────────────────────────────────────
 

@@ -195,3 +195,25 @@ async def test_a_store_that_was_closed_says_that_it_is_unavailable(
     for call in calls:
         with pytest.raises(StoreUnavailable):
             await call()
+
+
+async def test_the_oldest_job_of_each_queue_is_found_by_when_it_became_due(
+    store: Store, clock: FakeClock
+) -> None:
+    assert await store.oldest_due() == {}
+    due: dict[str, int] = {}
+    for queue, priority in (("b", 1), ("a", 2), ("a", 0), ("b", 1), ("a", 1)):
+        job = await submitted(store, queue=queue, priority=priority)
+        due.setdefault(queue, job.run_at)
+        clock.advance(1)
+    await submitted(store, queue="later", delay_us=HOUR)
+    assert await store.oldest_due() == due
+
+
+async def test_transactions_are_told_with_their_time_and_size(store: Store) -> None:
+    told: list[tuple[float, int]] = []
+    store.on_transaction(lambda seconds, jobs: told.append((seconds, jobs)))
+    await submit(store, *(a_job(store) for _ in range(3)))
+    assert sum(jobs for _, jobs in told) == 3
+    assert told[0][0] >= 0
+    assert store.pending == 0

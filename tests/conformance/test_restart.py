@@ -41,7 +41,7 @@ async def test_a_restart_keeps_everything(store_kind: StoreKind, place: Path, cl
         assert everything == (await every_job(store), await store.counts(), await store.sessions())
         assert await store.attempts(dead.id) == history
         assert await store.known_key("c", "k")
-        assert await store.renew([Renewal("w1", 0)]) == [True]
+        assert await store.renew([Renewal("w1", 0)]) == ["live"]
         assert await end(store, running) == "completed"
         assert ids(await claim(store, a_worker(types=("x",)))) == [keyed.job.id]
 

@@ -96,14 +96,14 @@ async def test_a_session_that_resumes_is_fresh_from_now(store: Store, clock: Fak
     (session,) = await store.sessions()
     assert (session.threads, session.registered_at) == (4, first)
     clock.advance(9)
-    assert (await store.expire(SILENT, STEADY)).sessions == []
+    assert (await store.expire(store.now_us() - SILENT, STEADY)).sessions == []
 
 
 async def test_a_lost_session_cannot_be_resumed_or_renewed(store: Store, clock: FakeClock) -> None:
     await store.open_session(a_session(store))
     clock.advance(11)
-    assert (await store.expire(SILENT, STEADY)).sessions == ["w1"]
-    assert await store.renew([Renewal("w1", 0)]) == [False]
+    assert (await store.expire(store.now_us() - SILENT, STEADY)).sessions == ["w1"]
+    assert await store.renew([Renewal("w1", 0)]) == [None]
     assert not await store.open_session(a_session(store))
     assert not await store.set_session_status("w1", "draining")
     assert await session_status(store) == "lost"
@@ -115,9 +115,9 @@ async def test_heartbeats_answer_one_by_one(store: Store, clock: FakeClock) -> N
     await store.set_session_status("w2", "gone")
     clock.advance(1)
     assert await store.renew([Renewal("w1", 3), Renewal("w2", 0), Renewal("unknown", 0)]) == [
-        True,
-        False,
-        False,
+        "live",
+        None,
+        None,
     ]
     (session,) = [session for session in await store.sessions() if session.id == "w1"]
     assert (session.threads_used, session.last_heartbeat_at) == (3, clock.now_us())
@@ -129,7 +129,7 @@ async def test_a_renewed_session_keeps_its_jobs(store: Store, clock: FakeClock) 
     for _ in range(5):
         clock.advance(9)
         await store.renew([Renewal("w1", 1)])
-        assert (await store.expire(SILENT, STEADY)).losses == []
+        assert (await store.expire(store.now_us() - SILENT, STEADY)).losses == []
     assert await status_of(store, job) == "running"
 
 
@@ -137,7 +137,7 @@ async def test_a_draining_session_is_renewed_and_keeps_draining(store: Store, cl
     await store.open_session(a_session(store))
     assert await store.set_session_status("w1", "draining")
     clock.advance(1)
-    assert await store.renew([Renewal("w1", 1)]) == [True]
+    assert await store.renew([Renewal("w1", 1)]) == ["draining"]
     assert await session_status(store) == "draining"
 
 
@@ -167,10 +167,10 @@ async def test_an_unknown_session_has_no_status_to_set(store: Store) -> None:
 async def test_a_session_is_silent_only_beyond_the_timeout(store: Store, clock: FakeClock) -> None:
     await store.open_session(a_session(store))
     clock.advance(10)
-    assert (await store.expire(SILENT, STEADY)).sessions == []
+    assert (await store.expire(store.now_us() - SILENT, STEADY)).sessions == []
     clock.advance(0.000001)
-    assert (await store.expire(SILENT, STEADY)).sessions == ["w1"]
-    assert (await store.expire(SILENT, STEADY)).sessions == []
+    assert (await store.expire(store.now_us() - SILENT, STEADY)).sessions == ["w1"]
+    assert (await store.expire(store.now_us() - SILENT, STEADY)).sessions == []
 
 
 async def test_the_jobs_of_a_silent_session_are_queued_at_once_and_charged(
@@ -179,7 +179,7 @@ async def test_the_jobs_of_a_silent_session_are_queued_at_once_and_charged(
     await store.open_session(a_session(store))
     job = await claimed(store)
     clock.advance(11)
-    expired = await store.expire(SILENT, STEADY)
+    expired = await store.expire(store.now_us() - SILENT, STEADY)
     assert [(lost.claim.id, lost.claim.claim_id, lost.status) for lost in expired.losses] == [
         (job.id, 1, "queued")
     ]
@@ -199,7 +199,7 @@ async def test_a_job_lost_on_its_last_attempt_fails(store: Store, clock: FakeClo
     await store.open_session(a_session(store))
     job = await claimed(store, max_attempts=1)
     clock.advance(11)
-    expired = await store.expire(SILENT, STEADY)
+    expired = await store.expire(store.now_us() - SILENT, STEADY)
     assert [lost.status for lost in expired.losses] == ["failed"]
     assert await status_of(store, job) == "failed"
 
@@ -210,7 +210,7 @@ async def test_only_the_silent_session_loses_its_jobs(store: Store, clock: FakeC
     mine, other = await claimed(store, "w1"), await claimed(store, "w2")
     clock.advance(11)
     await store.renew([Renewal("w2", 1)])
-    expired = await store.expire(SILENT, STEADY)
+    expired = await store.expire(store.now_us() - SILENT, STEADY)
     assert (expired.sessions, [lost.claim.id for lost in expired.losses]) == (["w1"], [mine.id])
     assert await status_of(store, other) == "running"
 
@@ -220,12 +220,12 @@ async def test_a_draining_session_that_falls_silent_loses_its_jobs(store: Store,
     await claimed(store)
     await store.set_session_status("w1", "draining")
     clock.advance(11)
-    assert len((await store.expire(SILENT, STEADY)).losses) == 1
+    assert len((await store.expire(store.now_us() - SILENT, STEADY)).losses) == 1
 
 
 async def test_jobs_of_a_session_that_nobody_knows_are_found(store: Store) -> None:
     orphan = await claimed(store, "never-registered")
-    expired = await store.expire(SILENT, STEADY)
+    expired = await store.expire(store.now_us() - SILENT, STEADY)
     assert (expired.sessions, [lost.claim.id for lost in expired.losses]) == ([], [orphan.id])
     assert await status_of(store, orphan) == "queued"
 
@@ -234,7 +234,9 @@ async def test_jobs_left_behind_by_a_session_that_said_goodbye_are_found(store: 
     await store.open_session(a_session(store))
     job = await claimed(store)
     await store.set_session_status("w1", "gone")
-    assert [lost.claim.id for lost in (await store.expire(SILENT, STEADY)).losses] == [job.id]
+    assert [lost.claim.id for lost in (await store.expire(store.now_us() - SILENT, STEADY)).losses] == [
+        job.id
+    ]
 
 
 async def test_jobs_of_a_session_whose_row_was_purged_are_found(store: Store, clock: FakeClock) -> None:
@@ -244,15 +246,17 @@ async def test_jobs_of_a_session_whose_row_was_purged_are_found(store: Store, cl
     clock.advance(3600)
     await store.purge(Retention(HOUR * 24, HOUR * 24), 10)
     assert await store.sessions() == []
-    assert [lost.claim.id for lost in (await store.expire(SILENT, STEADY)).losses] == [job.id]
+    assert [lost.claim.id for lost in (await store.expire(store.now_us() - SILENT, STEADY)).losses] == [
+        job.id
+    ]
 
 
 async def test_expiring_twice_charges_once(store: Store, clock: FakeClock) -> None:
     await store.open_session(a_session(store))
     job = await claimed(store)
     clock.advance(11)
-    await store.expire(SILENT, STEADY)
-    assert (await store.expire(SILENT, STEADY)).losses == []
+    await store.expire(store.now_us() - SILENT, STEADY)
+    assert (await store.expire(store.now_us() - SILENT, STEADY)).losses == []
     assert (await look(store, job)).attempt == 1
 
 
@@ -261,7 +265,7 @@ async def test_a_hundred_jobs_of_a_silent_session_all_come_back(store: Store, cl
     await submit(store, *[a_job(store) for _ in range(100)])
     jobs = await claim(store, a_worker(threads=100))
     clock.advance(11)
-    expired = await store.expire(SILENT, STEADY)
+    expired = await store.expire(store.now_us() - SILENT, STEADY)
     assert {lost.claim.id for lost in expired.losses} == set(ids(jobs))
     assert ids(await claim(store, a_worker("w2", threads=100))) == ids(jobs)
 
@@ -350,7 +354,7 @@ async def test_ended_sessions_are_deleted_after_a_while_and_live_ones_kept(
     if ending == "gone":
         await store.set_session_status("old", "gone")
     clock.advance(11)
-    await store.expire(SILENT, STEADY)
+    await store.expire(store.now_us() - SILENT, STEADY)
     assert await session_status(store, "old") == ending
     await store.open_session(a_session(store, "live"))
     clock.advance(1200)

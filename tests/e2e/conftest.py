@@ -1,26 +1,68 @@
 """Systems for the tests: one that most share, and fresh ones for those that break theirs."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
 from tests.e2e.system import Server, System
+from tests.support.servers import databases
 
 HEARTBEAT_TIMEOUT_SECONDS = 2
 RETRY_BASE_SECONDS = 1
 
 
+STORES: dict[str, Callable[[Path], str | None]] = {"sqlite": lambda _: None, "postgres": databases.url}
+"""The stores that whole systems are tested on: a name, and the URL of the database for a folder."""
+
+ABOUT_JOBS = {
+    "test_coordinator_death",
+    "test_ending_jobs",
+    "test_http_worker",
+    "test_order",
+    "test_submit",
+}
+"""Modules that run on every store each time."""
+ABOUT_STORES = ABOUT_JOBS | {
+    "test_failures",
+    "test_leaving",
+    "test_logs",
+    "test_routing",
+    "test_sdk",
+    "test_worker_death",
+}
+"""Modules that run on every store with `make test-stores`. The others are about what happens beside it."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "store" in metafunc.fixturenames:
+        module = metafunc.module.__name__.rpartition(".")[2]
+        both = ABOUT_STORES if os.environ.get("E2E_STORES") == "all" else ABOUT_JOBS
+        names = list(STORES) if module in both else ["sqlite"]
+        metafunc.parametrize("store", names, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def store(request: pytest.FixtureRequest) -> str:
+    """The name of the store that the test's systems keep their jobs in."""
+    return cast(str, request.param)
+
+
 @pytest.fixture
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def system(store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """A system of the test's own, with nothing running yet."""
-    with System(tmp_path_factory.mktemp("system")) as system:
+    folder = tmp_path_factory.mktemp("system")
+    with System(folder, STORES[store](folder)) as system:
         yield system
 
 
 @pytest.fixture(scope="session")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def town(store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """The system that tests share. A test that wants a worker to itself starts one with a queue of its own."""
-    with System(tmp_path_factory.mktemp("town")) as town:
+    folder = tmp_path_factory.mktemp("town")
+    with System(folder, STORES[store](folder)) as town:
         yield town
 
 

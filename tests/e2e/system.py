@@ -279,8 +279,9 @@ def _good(response: httpx.Response) -> Any:
 class System:
     """A folder, the processes that a test starts in it, and their end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: str | None = None) -> None:
         self.folder = folder
+        self.database = database or f"sqlite:///{folder / 'stoker.db'}"
         self.mark = uuid.uuid4().hex
         self.journal = Journal(folder / "journal.txt")
         self._programs: list[Program] = []
@@ -303,10 +304,6 @@ class System:
         }
         marks = {MARK: self.mark, JOURNAL: str(self.journal.path), "PYTHONUNBUFFERED": "1"}
         return kept | marks | {name: str(value) for name, value in settings.items()}
-
-    @property
-    def database(self) -> str:
-        return f"sqlite:///{self.folder / 'stoker.db'}"
 
     def serve(
         self, *args: object, port: int | None = None, token: str | None = None, **settings: object

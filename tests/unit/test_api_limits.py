@@ -2,15 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from stoker.api.limits import KeyLocks, MemoryWindow
+from stoker.api.limits import KeyLocks, MemoryWindow, RedisWindow, SubmissionLimiter, window
+from stoker.api.problems import Problem
+from stoker.bus import redis_link
 from stoker.settings import Settings
+from tests.support import servers
+from tests.support.in_loop import in_loop
 from tests.unit.test_api_service import FakeService, api
+from tests.unit.test_bus_servers import stopped
 
 
 class Time:
@@ -169,3 +175,141 @@ def test_locks_are_let_go_and_forgotten() -> None:
         assert len(locks) == 0
 
     asyncio.run(run())
+
+
+# ── one window for all coordinators ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def running_redis() -> Iterator[servers.Redis]:
+    with servers.redis() as server:
+        yield server
+
+
+@pytest.fixture
+def redis(running_redis: servers.Redis, monkeypatch: pytest.MonkeyPatch) -> servers.Redis:
+    monkeypatch.setattr(redis_link, "PROBE_SECONDS", 0.05)
+    running_redis.command("FLUSHALL")
+    return running_redis
+
+
+@pytest.fixture
+def windows(redis: servers.Redis) -> list[RedisWindow]:
+    """Those of two coordinators, of ten jobs a minute."""
+
+    @asynccontextmanager
+    async def made() -> AsyncIterator[list[RedisWindow]]:
+        two = [RedisWindow(redis.url, 10) for _ in range(2)]
+        try:
+            yield two
+        finally:
+            for one in two:
+                await one.close()
+
+    return in_loop(made)
+
+
+async def test_coordinators_share_a_limit(windows: list[RedisWindow]) -> None:
+    charges = [await windows[number % 2].charge("a", 2) for number in range(5)]
+    assert charges == [0] * 5
+    for one in windows:
+        assert 0 < await one.charge("a", 1) <= 60
+        assert await one.charge("b", 1) == 0
+
+
+async def test_of_those_who_come_at_once_no_more_pass_than_the_limit(windows: list[RedisWindow]) -> None:
+    charges = await asyncio.gather(*(windows[number % 2].charge("a", 1) for number in range(60)))
+    assert charges.count(0) == 10
+
+
+async def test_the_shared_wait_is_true_and_a_refused_batch_costs_nothing(
+    windows: list[RedisWindow], moment: Time
+) -> None:
+    for number in range(5):
+        assert await windows[number % 2].charge("a", 2) == 0
+        moment.now += 10.25
+    wait = await windows[0].charge("a", 5)
+    assert wait == 30  # the third pair came 30.75 s ago
+    assert await windows[1].charge("a", 5) == wait
+    moment.now += wait - 1
+    assert await windows[1].charge("a", 5) == 1
+    moment.now += 1
+    assert await windows[1].charge("a", 5) == 0
+    assert await windows[0].charge("a", 2) > 0
+
+
+async def test_a_limiter_on_a_shared_window_says_when_to_come_back(windows: list[RedisWindow]) -> None:
+    async def unknown(client: str, key: str) -> bool:
+        return False
+
+    limiters = [SubmissionLimiter(10, one, unknown) for one in windows]
+    async with limiters[0].admit("a", [None] * 10):
+        pass
+    with pytest.raises(Problem) as caught:
+        async with limiters[1].admit("a", [None]):
+            pass
+    [(name, value)] = caught.value.headers
+    assert name == b"retry-after"
+    assert 1 <= int(value) <= 60
+
+
+async def until_shared(windows: list[RedisWindow]) -> None:
+    """Until what one charges is known to the other again."""
+    async with asyncio.timeout(20):
+        for number in range(10_000):
+            assert await windows[0].charge(f"probe-{number}", 10) == 0
+            if await windows[1].charge(f"probe-{number}", 1):
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_without_redis_each_counts_for_itself_and_they_share_again_when_it_is_back(
+    windows: list[RedisWindow], redis: servers.Redis
+) -> None:
+    assert await windows[0].charge("a", 10) == 0
+    redis.kill()
+    for one in windows:
+        assert await one.charge("a", 10) == 0, "counted from nothing, by itself"
+        assert 0 < await one.charge("a", 1) <= 60
+    redis.start()
+    await until_shared(windows)
+
+
+async def test_a_redis_that_is_asleep_delays_no_submission_for_long(
+    windows: list[RedisWindow], redis: servers.Redis
+) -> None:
+    with stopped(redis.pid):
+        began = time.monotonic()
+        charges = await asyncio.gather(*(windows[0].charge("a", 1) for _ in range(200)))
+        charges += [await windows[0].charge("b", 1) for _ in range(200)]
+        assert time.monotonic() - began < 3
+    assert charges.count(0) == 20
+    await until_shared(windows)
+
+
+async def test_a_flush_forgets_what_was_charged_and_nothing_else(
+    windows: list[RedisWindow], redis: servers.Redis
+) -> None:
+    assert await windows[0].charge("a", 10) == 0
+    redis.command("FLUSHALL")
+    redis.command("SCRIPT", "FLUSH")
+    assert await windows[0].charge("a", 10) == 0
+    assert await windows[1].charge("a", 1) > 0
+
+
+async def test_a_foreign_value_in_the_place_of_a_window_refuses_nobody(
+    windows: list[RedisWindow], redis: servers.Redis
+) -> None:
+    assert await windows[0].charge("a", 1) == 0
+    keys = redis.command("KEYS", "stoker:1:limit*").split(b"\r\n")
+    redis.command("SET", keys[2].decode(), "hello")
+    assert await windows[0].charge("a", 10) == 0
+    assert await windows[0].charge("b", 1) == 0
+
+
+async def test_the_settings_decide_which_window(redis: servers.Redis) -> None:
+    assert isinstance(window(Settings(rate_limit_jobs_per_min=5)), MemoryWindow)
+    shared = window(Settings(rate_limit_jobs_per_min=5, redis_url=redis.url))
+    assert isinstance(shared, RedisWindow)
+    assert [await shared.charge("a", 5), await shared.charge("a", 1) > 0] == [0, True]
+    await shared.close()

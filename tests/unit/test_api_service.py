@@ -1,6 +1,7 @@
 """A coordinator small enough to read, for the tests of the API; and what a real one must offer."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from stoker.clock import Clock, SystemClock
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
+from stoker.domain.scaling import ScalingState
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
@@ -171,6 +173,12 @@ class FakeService:
             "success_rate": None,
             "uptime_sec": 1.5,
         }
+
+    def scaling_decided(self, state: ScalingState) -> None:
+        self.asked.append(state)
+
+    def stream(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     async def not_ready(self) -> Sequence[str]:
         return self.reasons

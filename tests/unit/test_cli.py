@@ -27,6 +27,7 @@ ERROR = {"type": "ValueError", "message": "no good", "traceback": "Traceback:\n 
 COMMANDS = [
     "up", "serve", "worker", "submit", "job", "jobs", "logs", "attempts", "cancel", "retry", "dlq", "dlq list",
     "dlq replay", "dlq discard", "workers", "workers list", "workers drain", "queues", "stats", "version", "doctor",
+    "export", "import", "migrate", "migrate up", "migrate status",
 ]  # fmt: skip
 
 
@@ -382,6 +383,8 @@ def test_the_exit_codes_are_as_promised() -> None:
         ("JOB_FAILED", 5),
         ("JOB_CANCELLED", 6),
         ("TIMED_OUT", 7),
+        ("PENDING", 8),
+        ("FORCED", 130),
     ]
 
 

@@ -109,3 +109,62 @@ def test_no_value_breaks_a_line_or_steers_a_terminal(format: str, text: str) -> 
     written = stream.getvalue()
     assert written.endswith("\n")
     assert written[:-1].isprintable()
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_what_a_library_says_is_an_event_on_one_line(format: str) -> None:
+    stream = io.StringIO()
+    configure("info", format, stream)
+    logging.getLogger("somebody.elses").warning("careful:\nwith \x1b[2J %s", "this")
+    (line,) = stream.getvalue().splitlines()
+    assert line.isprintable()
+    if format == "json":
+        told = json.loads(line)
+        assert (told["event"], told["level"], told["logger"]) == ("library", "warning", "somebody.elses")
+        assert told["detail"] == r"careful:\nwith \x1b[2J this"
+    else:
+        assert "event=library logger=somebody.elses" in line
+
+
+def test_a_stack_is_one_value_in_json_and_readable_on_a_terminal() -> None:
+    def fail(format: str) -> str:
+        stream = io.StringIO()
+        configure("info", format, stream)
+        try:
+            raise ValueError("first\n2027-01-15T08:00:00.000000Z info     event=forged \x1b[2J")
+        except ValueError:
+            structlog.get_logger().exception("request_failed", path="/")
+        return stream.getvalue()
+
+    (line,) = fail("json").splitlines()
+    assert json.loads(line)["exception"].startswith("Traceback")
+    first, *stack = fail("text").splitlines()
+    assert first.endswith("event=request_failed path=/")
+    assert stack[0] == "    Traceback (most recent call last):"
+    assert any("ValueError: first" in line for line in stack)
+    assert all(line.startswith("    ") and line.isprintable() for line in stack), (
+        "nothing passes for a line of the log"
+    )
+
+
+@pytest.mark.parametrize("json_lines", [True, False])
+async def test_ids_that_others_chose_cannot_break_a_job_line(json_lines: bool) -> None:
+    stream = io.StringIO()
+    log = JobLog(stream=stream, json=json_lines)
+    odd = 'x"},{"event":"forged'
+    log.job_events(
+        "job_submitted", START_US, [("j1", "echo", log.request(odd)), ("j2", "echo", log.request("r-2"))]
+    )
+    log.job_events("job_submitted", START_US, [("j3", "echo", log.request(None))])
+    log.job_events("job_completed", START_US, [("j4", "echo", f"{log.claim_head(odd)}7")])
+    await turns()
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 4
+    if json_lines:
+        first, second, third, fourth = map(json.loads, lines)
+        assert (first["request_id"], second["request_id"]) == (odd, "r-2")
+        assert "request_id" not in third
+        assert (fourth["worker_id"], fourth["claim"]) == (odd, 7)
+    else:
+        assert lines[1].endswith(" request_id=r-2")
+        assert lines[0].endswith(r' request_id="x\"},{\"event\":\"forged"')

@@ -30,8 +30,8 @@ from tests.conformance.steps import a_job
 from tests.support import jobs
 from tests.support.clock import FakeClock
 from tests.support.in_loop import in_loop
+from tests.support.output import piece
 from tests.support.turns import turns, until
-from tests.unit.test_logs_store import piece
 
 WAIT = 60.0
 """Longer than any test may take: who waits is woken, or the test fails."""
@@ -324,7 +324,7 @@ async def test_progress_of_a_lost_worker_is_forgotten(house: House) -> None:
     worker.says(progressed(job, 1))
     await until(lambda: house.coordinator.progress(job) is not None)
     house.clock.advance(3600)
-    house.coordinator._on_expired(await house.store.expire(SECOND, RetryPolicy()))
+    house.coordinator._on_expired(await house.store.expire(house.store.now_us() - SECOND, RetryPolicy()))
     assert house.coordinator._output._progress == {}
 
 

@@ -577,7 +577,7 @@ async def test_a_silent_worker_is_given_up_and_its_answer_refused(shop: Shop) ->
     job = await shop.send(max_attempts=2)
     await shop.arrival()
     shop.clock.advance(31)
-    await shop.store.expire(30_000_000, RetryPolicy())
+    await shop.store.expire(shop.store.now_us() - 30_000_000, RetryPolicy())
     gate.open.set()
     done = await shop.end(job)
     assert (done.status, done.attempt, done.result) == ("queued", 1, None)

@@ -193,6 +193,18 @@ def test_a_claim_that_never_arrived_is_missing_only_after_the_grace() -> None:
     assert compare(session, [], START_US + GRACE_US + 1) == ([claim], [])
 
 
+def test_a_claim_that_is_still_on_its_way_is_not_missing() -> None:
+    session = a_session()
+    sent_before, sent_first, sent_second = (a_claim(claimed_at=START_US) for _ in range(3))
+    session.hold(sent_before)
+    session.hold(sent_first, frame=1)
+    session.hold(sent_second, frame=2)
+    later = START_US + GRACE_US + 1
+    assert compare(session, [], later, received=0) == ([sent_before], [])
+    assert compare(session, [], later, received=1) == ([sent_before, sent_first], [])
+    assert compare(session, [], later, received=2) == ([sent_before, sent_first, sent_second], [])
+
+
 def test_a_claim_that_is_not_held_here_is_foreign() -> None:
     session = a_session()
     claim = a_claim(claim_id=2)

@@ -1,7 +1,7 @@
 """Upkeep: when somebody may be given up, when jobs become due, when rows are deleted."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,7 +10,7 @@ from stoker.clock import SECOND
 from stoker.coordinator.upkeep import PROMOTE_BATCH, PURGE_BATCH, PURGE_EVERY_SECONDS, TICK_SECONDS, Upkeep
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.retry import RetryPolicy
-from stoker.store.base import Expired, Retention
+from stoker.store.base import Expired, Renewal, Retention
 from tests.support.clock import FakeClock
 from tests.support.turns import until
 
@@ -18,7 +18,8 @@ TIMEOUT = 10.0
 
 
 class FakeStore:
-    """Counts what upkeep asks for. `due` jobs wait at `due_at`; `broken` is raised by every verb."""
+    """Counts what upkeep asks for. `due` jobs wait at `due_at`; `broken` is raised by every verb, `unwritable` by what
+    every heartbeat needs."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
@@ -29,6 +30,7 @@ class FakeStore:
         self.purged_at: list[float] = []
         self.asked = 0
         self.broken: Exception | None = None
+        self.unwritable: Exception | None = None
 
     def _check(self) -> None:
         if self.broken is not None:
@@ -49,9 +51,16 @@ class FakeStore:
             self.due.remove(at)
         return len(ready)
 
-    async def expire(self, silent_us: int, policy: RetryPolicy) -> Expired:
+    async def renew(self, renewals: Sequence[Renewal]) -> list[str | None]:
+        self.asked += 1
         self._check()
-        assert silent_us == int(TIMEOUT * SECOND)
+        if self.unwritable is not None:
+            raise self.unwritable
+        return []
+
+    async def expire(self, since: int, policy: RetryPolicy) -> Expired:
+        self._check()
+        assert since == self.now_us() - int(TIMEOUT * SECOND)
         self.expired_at.append(self._clock.monotonic())
         silent, self.silent = self.silent, []
         return Expired(silent, [])
@@ -172,7 +181,8 @@ async def turn(house: House, task: asyncio.Task[None]) -> None:
     house.clock.advance(TICK_SECONDS)
     asked = house.store.asked
     house.upkeep.nudge()
-    await until(lambda: house.store.asked >= asked + 2 or task.done())
+    failing = house.store.broken is not None or house.store.unwritable is not None
+    await until(lambda: house.store.asked >= asked + (1 if failing else 3) or task.done())
     for _ in range(5):
         await asyncio.sleep(0)
 
@@ -180,7 +190,7 @@ async def turn(house: House, task: asyncio.Task[None]) -> None:
 async def test_after_a_store_failure_nobody_is_given_up_for_one_full_timeout(clock: FakeClock) -> None:
     house = House(clock)
     async with running(house) as task:
-        await until(lambda: house.store.asked >= 2)
+        await until(lambda: house.store.asked >= 3)
         for _ in range(20):
             await turn(house, task)
         assert house.store.expired_at != []
@@ -194,12 +204,26 @@ async def test_after_a_store_failure_nobody_is_given_up_for_one_full_timeout(clo
     assert house.store.expired_at[before] - failed_at <= TIMEOUT + 2 * TICK_SECONDS
 
 
+async def test_while_heartbeats_cannot_be_written_nobody_is_given_up(clock: FakeClock) -> None:
+    """Reads may still work then, so it must be a write that tells."""
+    house = House(clock)
+    async with running(house) as task:
+        await until(lambda: house.store.asked >= 3)
+        house.store.unwritable = StoreUnavailable("the disk is full")
+        await turn(house, task)
+        house.store.unwritable = None
+        failed_at = clock.monotonic()
+        while not house.store.expired_at and clock.monotonic() < failed_at + 3 * TIMEOUT:
+            await turn(house, task)
+    assert house.store.expired_at[0] - failed_at >= TIMEOUT
+
+
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), OSError("disk"), RuntimeError("a bug")])
 async def test_no_error_ends_upkeep_for_good(clock: FakeClock, error: Exception) -> None:
     """A loop that dies leaves every lost and scheduled job stuck until somebody restarts the coordinator."""
     house = House(clock)
     async with running(house) as task:
-        await until(lambda: house.store.asked >= 2)
+        await until(lambda: house.store.asked >= 3)
         house.store.broken = error
         await turn(house, task)
         house.store.broken = None

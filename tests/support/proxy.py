@@ -1,0 +1,142 @@
+"""A TCP proxy that breaks connections: all at once, or between a COMMIT and its answer.
+
+A COMMIT may be cut off before the server hears of it, or after the server has carried it out; the client cannot tell
+the two apart, which is what it is for.
+"""
+
+import contextlib
+import itertools
+import socket
+import threading
+from typing import Final, Literal, Self
+
+from tests.support.servers import free_port
+
+COMMIT: Final = b"Q\x00\x00\x00\x0bCOMMIT\x00"
+CHUNK: Final = 256 * 1024
+Fate = Literal["pass", "before", "after"]
+
+
+class Proxy:
+    """Listens on `port` and forwards to `target`. Every `cut_every`-th COMMIT ends its connection (0: none)."""
+
+    def __init__(self, target: int, *, cut_every: int = 0) -> None:
+        self.target = target
+        self.cut_every = cut_every
+        self.cuts = {"before": 0, "after": 0}
+        self.port = free_port()
+        self.refusing = False
+        """Connections are closed as soon as they are made."""
+        self._closed = False
+        self._commits = itertools.count(1)
+        self._lock = threading.Lock()
+        self._pairs: set[Pair] = set()
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=200)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+
+    def cut(self) -> int:
+        """End every connection there is, with a reset; how many they were."""
+        with self._lock:
+            pairs = list(self._pairs)
+        for pair in pairs:
+            pair.end()
+        return len(pairs)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                continue
+            try:
+                self._join(client)
+            except OSError:  # nobody is there, or the client left already
+                client.close()
+
+    def _join(self, client: socket.socket) -> None:
+        if self.refusing:
+            raise OSError("refused, as told")
+        server = socket.create_connection(("127.0.0.1", self.target), timeout=10)
+        server.settimeout(None)
+        try:
+            pair = Pair(self, client, server)
+        except OSError:
+            server.close()
+            raise
+        with self._lock:
+            self._pairs.add(pair)
+        pair.start()
+
+    def forget(self, pair: "Pair") -> None:
+        with self._lock:
+            self._pairs.discard(pair)
+
+    def fate(self) -> Fate:
+        """What becomes of the COMMIT that a client has just sent."""
+        if not self.cut_every:
+            return "pass"
+        number = next(self._commits)
+        if number % self.cut_every:
+            return "pass"
+        # One in four is lost on the way to the server.
+        fate: Literal["before", "after"] = "before" if number // self.cut_every % 4 == 0 else "after"
+        with self._lock:
+            self.cuts[fate] += 1
+        return fate
+
+
+class Pair:
+    """A connection of a client and the one to the server that belongs to it."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
+        self._proxy = proxy
+        self._client = client
+        self._server = server
+        self._doomed = False
+        for line in (client, server):
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def start(self) -> None:
+        for work in (self._upstream, self._downstream):
+            threading.Thread(target=work, daemon=True).start()
+
+    def end(self) -> None:
+        self._proxy.forget(self)
+        for line in (self._client, self._server):
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+            line.close()
+
+    def _upstream(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._client.recv(CHUNK):
+                fate = self._proxy.fate() if data.endswith(COMMIT) else "pass"
+                if fate == "before":
+                    break
+                self._doomed = fate == "after"
+                self._server.sendall(data)
+        if not self._doomed:  # else the answer, once it is there, ends the connection
+            self.end()
+
+    def _downstream(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._server.recv(CHUNK):
+                if self._doomed:
+                    break
+                self._client.sendall(data)
+        self.end()
