@@ -128,7 +128,7 @@ def test_a_tail_spans_pages() -> None:
     assert ask(service, "GET", f"{service.path}?tail=100").content == b"one\ntwo\nthree\nfour\n"
 
 
-@pytest.mark.parametrize("path", [f"/jobs/{uuid.uuid4()}/logs", "/jobs/nope/logs"])
+@pytest.mark.parametrize("path", ["/jobs/0190a1b2-0000-7000-8000-00000000dead/logs", "/jobs/nope/logs"])
 @pytest.mark.parametrize("query", ["", "?follow=1", "?format=json"])
 def test_an_unknown_job_is_404(path: str, query: str) -> None:
     answer = ask(LogService(), "GET", path + query)
