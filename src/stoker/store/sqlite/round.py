@@ -10,6 +10,7 @@ over only after the commit, so a round that fails leaves no trace.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import apsw
@@ -51,6 +52,8 @@ from stoker.store.common import (
 Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
 ROWS_PER_STATEMENT: Final = 100
+_QUEUE_AND_TYPE: Final = attrgetter("queue", "type")
+_COUNTED_AS: Final = attrgetter("queue", "type", "status")
 
 _HEADS = Q["claim_heads"].format(columns=COLUMN_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
@@ -132,7 +135,7 @@ class Round:
         self._deltas[job.queue, job.type, enters] += 1
 
     def _count_all(self, jobs: Iterable[Job | Claim], leaves: Status, enters: Status) -> None:
-        for (queue, type), number in Counter((job.queue, job.type) for job in jobs).items():
+        for (queue, type), number in Counter(map(_QUEUE_AND_TYPE, jobs)).items():
             self._deltas[queue, type, leaves] -= number
             self._deltas[queue, type, enters] += number
 
@@ -216,7 +219,7 @@ class Round:
         taken = self._fresh_claimed
         jobs = [taken.get(job.seq, job) for job in self._fresh]
         self._db.executemany(_INSERT, map(astuple, jobs))
-        self._deltas.update([(job.queue, job.type, job.status) for job in jobs])
+        self._deltas.update(map(_COUNTED_AS, jobs))
         self._woken.update([job.lane_id for job in jobs if job.status == "queued"])
 
     # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -300,6 +303,8 @@ class Round:
     def finish(self, calls: list[Sequence[Finish]]) -> list[list[Status | None]]:
         completed = [item for call in calls for item in call if item.outcome.event == "completed"]
         stale = self._complete(completed)
+        if not stale and len(completed) == sum(map(len, calls)):
+            return [["completed"] * len(call) for call in calls]
         return [[self._finished(item, stale) for item in call] for call in calls]
 
     def _finished(self, item: Finish, stale: set[tuple[int, int]]) -> Status | None:
