@@ -22,6 +22,7 @@ ABOUT_JOBS = {
     "test_ending_jobs",
     "test_http_worker",
     "test_order",
+    "test_queues",
     "test_submit",
 }
 """Modules that run on every store each time."""

@@ -13,6 +13,7 @@ import msgspec
 from stoker.api.app import create_app
 from stoker.api.service import Progress, Service, WorkerSocket
 from stoker.clock import Clock, SystemClock
+from stoker.coordinator.queues import QueueState, queue_states
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
@@ -65,6 +66,7 @@ class FakeService:
         self.progresses: dict[str, Progress] = {}
         self.sessions: list[Session] = []
         self.tallies: list[Count] = []
+        self.paused: dict[str, int] = {}
         self.reasons: list[str] = []
         self.warnings: list[str] = []
         self.next_seq: int | None = None
@@ -161,8 +163,14 @@ class FakeService:
                 return msgspec.structs.replace(session, status="draining")
         raise NotFound(f"there is no worker {worker_id}")
 
-    async def counts(self) -> Sequence[Count]:
-        return self.tallies
+    async def queues(self) -> Sequence[QueueState]:
+        return queue_states(self.tallies, self.paused, {})
+
+    async def set_paused(self, queue: str, paused: bool) -> QueueState:
+        self.paused.pop(queue, None)
+        if paused:
+            self.paused[queue] = self.clock.now_us()
+        return QueueState(queue, {}, self.paused.get(queue), None)
 
     async def stats(self) -> dict[str, object]:
         self._may_fail()

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import aliases, dashboard_page, jobs, logs, operate, workers
+from stoker.api import aliases, dashboard_page, jobs, logs, operate, queues, workers
 from stoker.api.exchange import Request, Response
 from stoker.api.query import DeadLettersQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
@@ -21,6 +21,7 @@ from stoker.api.views import (
     JobsView,
     JobView,
     QueuesView,
+    QueueView,
     ReadyView,
     SessionsView,
     SessionView,
@@ -311,11 +312,33 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint(
         "GET",
         "/queues",
-        operate.queues,
+        queues.list_queues,
         "read",
         "operation",
         "Count jobs by queue and status",
+        "Queues that have jobs, and those that are paused.",
         response=QueuesView,
+    ),
+    Endpoint(
+        "POST",
+        "/queues/{queue}/pause",
+        queues.pause,
+        "admin",
+        "operation",
+        "Pause a queue",
+        "After this answer no job of the queue starts, at any coordinator, until it is resumed. What runs goes on, and jobs "
+        "are accepted as before. A queue without jobs can be paused too.",
+        response=QueueView,
+    ),
+    Endpoint(
+        "POST",
+        "/queues/{queue}/resume",
+        queues.resume,
+        "admin",
+        "operation",
+        "Resume a queue",
+        "Its jobs start again, in their order. Nothing happens to a queue that is not paused.",
+        response=QueueView,
     ),
     Endpoint(
         "GET",

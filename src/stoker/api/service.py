@@ -6,10 +6,11 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from stoker.clock import Clock
+from stoker.coordinator.queues import QueueState
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
 from stoker.settings import Settings
-from stoker.store.base import Accepted, Attempt, Count, JobFilter, JobQuery, Page, Session, Submission
+from stoker.store.base import Accepted, Attempt, JobFilter, JobQuery, Page, Session, Submission
 from stoker.store.logs import LogPage, Selection
 from stoker.wire.http import (
     HttpAssignment,
@@ -121,7 +122,13 @@ class Service(Protocol):
         """Raises NotFound."""
         ...
 
-    async def counts(self) -> Sequence[Count]: ...
+    async def queues(self) -> Sequence[QueueState]:
+        """Every queue that has jobs or is paused."""
+        ...
+
+    async def set_paused(self, queue: str, paused: bool) -> QueueState:
+        """Pause or resume a queue; as it is then."""
+        ...
 
     async def stats(self) -> dict[str, object]: ...
 

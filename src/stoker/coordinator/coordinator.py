@@ -23,6 +23,7 @@ from stoker.coordinator.http_workers import HttpWorkers
 from stoker.coordinator.metrics import Metrics, text_in_turns
 from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
 from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
+from stoker.coordinator.queues import QueueState, queue_states
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions
@@ -38,7 +39,6 @@ from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
-    Count,
     Expired,
     Finish,
     Grant,
@@ -408,8 +408,17 @@ class Coordinator:
 
     # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def counts(self) -> list[Count]:
-        return await self._store.counts()
+    async def queues(self) -> list[QueueState]:
+        store = self._store
+        return queue_states(await store.counts(), await store.paused(), await store.oldest_due())
+
+    async def set_paused(self, queue: str, paused: bool) -> QueueState:
+        await self._store.set_paused(queue, paused)
+        log.info("queue_paused" if paused else "queue_resumed", queue=queue)
+        if not paused:
+            self._neighbours.resumed()
+        nothing = QueueState(queue, {}, None, None)
+        return next((state for state in await self.queues() if state.name == queue), nothing)
 
     async def stats(self) -> dict[str, object]:
         counts = await self._store.counts()

@@ -88,6 +88,12 @@ class Neighbours:
         if not self._tell_to_drain(session_id):
             self._bus.publish(DrainSession(session_id))
 
+    def resumed(self) -> None:
+        """A queue was resumed: its jobs wait for whoever has room, here or elsewhere."""
+        self._store.look_again()
+        self._wake()
+        self._bus.publish(Work())
+
     def _tell_to_cancel(self, session_id: str, claim: ClaimRef) -> bool:
         session = self._sessions.get(session_id)
         if session is not None:

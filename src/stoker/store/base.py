@@ -279,6 +279,15 @@ class Store(Protocol):
         """Delete up to `limit` finished jobs past their retention, expired idempotency keys and old sessions."""
         ...
 
+    async def set_paused(self, queue: str, paused: bool) -> int | None:
+        """Pause or resume a queue; since when it is paused now. Once this returned, no claim of any coordinator takes a job
+        of a paused queue, also not as it is inserted; what runs goes on. Pausing twice changes nothing."""
+        ...
+
+    async def paused(self) -> dict[str, int]:
+        """Every paused queue, whether or not it has jobs, and since when."""
+        ...
+
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
 
     async def attempts(self, id: str) -> list[Attempt]:

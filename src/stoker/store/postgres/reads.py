@@ -67,6 +67,9 @@ class Reader:
     async def oldest_due(self) -> dict[str, int]:
         return dict(await self._database.fetch(Q["oldest_due"]))
 
+    async def paused(self) -> dict[str, int]:
+        return dict(await self._database.fetch(Q["paused_queues"]))
+
     async def sessions(self) -> list[Session]:
         return [session_of(row) for row in await self._database.fetch(Q["all_sessions"])]
 

@@ -157,6 +157,16 @@ FROM sessions ORDER BY name, registered_at
 -- name: purge_sessions
 DELETE FROM sessions WHERE status IN ('lost', 'gone') AND last_heartbeat_at < ?
 
+-- name: pause_queue
+-- A queue that is paused already stays paused since then.
+INSERT INTO paused_queues (queue, paused_at) VALUES (?, ?) ON CONFLICT (queue) DO NOTHING
+
+-- name: resume_queue
+DELETE FROM paused_queues WHERE queue = ?
+
+-- name: paused_queues
+SELECT queue, paused_at FROM paused_queues
+
 -- name: get_key
 SELECT digest, job_id FROM idempotency_keys WHERE client = ? AND key = ? AND expires_at > ?
 

@@ -65,6 +65,9 @@ class Reader:
     def oldest_due(self) -> dict[str, int]:
         return dict(self._db.execute(Q["oldest_due"]))
 
+    def paused(self) -> dict[str, int]:
+        return dict(self._db.execute(Q["paused_queues"]))
+
     def sessions(self) -> list[Session]:
         return [session_of(row) for row in self._db.execute(Q["all_sessions"])]
 

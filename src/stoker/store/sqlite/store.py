@@ -172,6 +172,13 @@ class SqliteStore:
     async def purge(self, retention: Retention, limit: int) -> int:
         return int(await self._group.call("purge", (retention, limit), weight=limit))
 
+    async def set_paused(self, queue: str, paused: bool) -> int | None:
+        since: int | None = await self._group.call("set_paused", (queue, paused))
+        return since
+
+    async def paused(self) -> dict[str, int]:
+        return self._reader.paused()
+
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
         return [self._reader.claim(*key) for key in keys]
 
