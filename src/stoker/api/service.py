@@ -1,11 +1,12 @@
 """What the API asks of a coordinator, as a protocol: the real one is `stoker.coordinator.coordinator.Coordinator`, and tests
 bring a small one of their own. Errors are those of `stoker.domain.errors`."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from stoker.clock import Clock
+from stoker.coordinator.events import Message
 from stoker.coordinator.queues import QueueState
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
@@ -96,6 +97,15 @@ class Service(Protocol):
 
     async def logs(self, which: Selection, after: int = 0, wait: float = 0.0) -> LogPage:
         """Output after a position, waiting up to `wait` seconds for some. Raises NotFound, StoreUnavailable."""
+        ...
+
+    def follow(self, position: str | None) -> AsyncGenerator[Message, None]:
+        """Everything that happens, from a position on (`EPOCH:SEQ`); see `stoker.coordinator.events`."""
+        ...
+
+    def watching(self, id: str) -> AbstractContextManager[Callable[[float], Awaitable[bool]]]:
+        """Somebody looks at this job. What this yields waits for something to happen to it, for so many seconds at most;
+        False when this coordinator ends."""
         ...
 
     async def page(self, query: JobQuery) -> Page: ...

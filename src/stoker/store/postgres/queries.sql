@@ -328,6 +328,14 @@ SELECT {hot} FROM stoker.jobs WHERE id = ANY($1::uuid[])
 UNION ALL
 SELECT {final} FROM stoker.history WHERE id = ANY($1::uuid[])
 
+-- name: job_summaries
+-- As `get_jobs`, without what may be large.
+SELECT id::text, name, priority, lane_id, status, claim_id, attempt, worker_id, created_at, started_at, NULL::bigint
+FROM stoker.jobs WHERE id = ANY($1::uuid[])
+UNION ALL
+SELECT id::text, name, priority, lane_id, status, claim_id, attempt, worker_id, created_at, started_at, completed_at
+FROM stoker.history WHERE id = ANY($1::uuid[])
+
 -- name: known_ids
 SELECT id::text FROM stoker.jobs WHERE id = ANY($1::uuid[])
 UNION ALL

@@ -32,6 +32,7 @@ from stoker.store.base import (
     Granted,
     JobFilter,
     JobQuery,
+    JobSummary,
     Page,
     Renewal,
     Retention,
@@ -280,6 +281,9 @@ class PostgresStore:
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._reader.get(ids)
+
+    async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
+        return await self._reader.summaries(ids)
 
     async def attempts(self, id: str) -> list[Attempt]:
         return await self._reader.attempts(id)

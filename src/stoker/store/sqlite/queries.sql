@@ -35,6 +35,9 @@ SELECT {columns} FROM jobs WHERE seq = ?
 -- name: job_by_id
 SELECT {columns} FROM jobs WHERE id = ?
 
+-- name: job_summary
+SELECT {columns} FROM jobs WHERE id = ?
+
 -- name: end_attempt
 -- The end of an attempt that did not complete the job; fenced like complete_jobs.
 UPDATE jobs

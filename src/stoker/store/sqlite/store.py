@@ -23,6 +23,7 @@ from stoker.store.base import (
     Granted,
     JobFilter,
     JobQuery,
+    JobSummary,
     Page,
     Renewal,
     Retention,
@@ -193,6 +194,10 @@ class SqliteStore:
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return [self._reader.get(id) for id in ids]
+
+    async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
+        found = map(self._reader.summary, ids)
+        return [summary for summary in found if summary is not None]
 
     async def attempts(self, id: str) -> list[Attempt]:
         return self._reader.attempts(id)
