@@ -8,7 +8,8 @@ import pytest
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, Status
-from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery, Store
+from stoker.ids import new_id
+from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery, JobSummary, Store
 from tests.conformance.steps import (
     HOUR,
     a_job,
@@ -19,6 +20,7 @@ from tests.conformance.steps import (
     end,
     failed,
     ids,
+    look,
     report,
     submit,
     submitted,
@@ -43,6 +45,17 @@ async def one_of_each(store: Store, **fields: str) -> dict[Status, Job]:
         "failed": dead,
         "cancelled": cancelled,
     }
+
+
+async def test_summaries_are_of_the_jobs_that_exist(store: Store) -> None:
+    done = await claimed(store, type="echo", name="one", queue="q", priority=3)
+    await end(store, done)
+    waiting = await submitted(store)
+    found = {job.id: job for job in await store.summaries([done.id, "no-id", waiting.id, new_id()])}
+    assert found.keys() == {done.id, waiting.id}
+    for job in (await look(store, done), await look(store, waiting)):
+        fields = {name: getattr(job, name) for name in JobSummary.__struct_fields__}
+        assert found[job.id] == JobSummary(**fields)
 
 
 async def test_get_answers_in_order_and_says_what_it_does_not_know(store: Store) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,8 @@ import msgspec
 from stoker.api.app import create_app
 from stoker.api.service import Progress, Service, WorkerSocket
 from stoker.clock import Clock, SystemClock
+from stoker.coordinator.events import Hello, Message
+from stoker.coordinator.queues import QueueState, queue_states
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
@@ -65,6 +67,9 @@ class FakeService:
         self.progresses: dict[str, Progress] = {}
         self.sessions: list[Session] = []
         self.tallies: list[Count] = []
+        self.paused: dict[str, int] = {}
+        self.messages: list[Message] = []
+        self.changes: list[dict[str, object]] = []
         self.reasons: list[str] = []
         self.warnings: list[str] = []
         self.next_seq: int | None = None
@@ -125,6 +130,22 @@ class FakeService:
         await self.get(which.job_id)
         return LogPage([], after, more=False, cut=False, written_bytes=0, ended=True)
 
+    async def follow(self, position: str | None) -> AsyncGenerator[Message, None]:
+        """Ends at once, unlike the real one: a test reads all of an answer."""
+        self.asked.append(("follow", position))
+        yield Hello("life", 7)
+        for message in self.messages:
+            yield message
+
+    @contextlib.contextmanager
+    def watching(self, id: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
+        async def news(seconds: float) -> bool:
+            change = self.changes.pop(0)
+            self.jobs[id] = msgspec.structs.replace(self.jobs[id], **change)
+            return True
+
+        yield news
+
     async def page(self, query: JobQuery) -> Page:
         self.asked.append(query)
         jobs = list(self.jobs.values())[query.offset : query.offset + query.limit]
@@ -161,8 +182,14 @@ class FakeService:
                 return msgspec.structs.replace(session, status="draining")
         raise NotFound(f"there is no worker {worker_id}")
 
-    async def counts(self) -> Sequence[Count]:
-        return self.tallies
+    async def queues(self) -> Sequence[QueueState]:
+        return queue_states(self.tallies, self.paused, {})
+
+    async def set_paused(self, queue: str, paused: bool) -> QueueState:
+        self.paused.pop(queue, None)
+        if paused:
+            self.paused[queue] = self.clock.now_us()
+        return QueueState(queue, {}, self.paused.get(queue), None)
 
     async def stats(self) -> dict[str, object]:
         self._may_fail()

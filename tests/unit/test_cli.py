@@ -26,7 +26,8 @@ ROOT = Path(__file__).parents[2]
 ERROR = {"type": "ValueError", "message": "no good", "traceback": "Traceback:\n  line 1"}
 COMMANDS = [
     "up", "serve", "worker", "submit", "job", "jobs", "logs", "attempts", "cancel", "retry", "dlq", "dlq list",
-    "dlq replay", "dlq discard", "workers", "workers list", "workers drain", "queues", "stats", "version", "doctor",
+    "dlq replay", "dlq discard", "workers", "workers list", "workers drain", "queues", "queues list",
+    "queues pause", "queues resume", "stats", "version", "doctor",
     "export", "import", "migrate", "migrate up", "migrate status",
 ]  # fmt: skip
 
@@ -224,6 +225,15 @@ def test_jobs_lists_and_filters(api: FakeApi) -> None:
 def test_off_a_terminal_nothing_is_cut(api: FakeApi) -> None:
     ok("submit", "echo", "--name", "n" * 300)
     assert "n" * 300 in ok("jobs")
+
+
+def test_queues_are_paused_and_resumed_by_name(api: FakeApi) -> None:
+    queue = {"queue": "a/b", "queued": 12, "running": 3, "paused": True}
+    api.answers["POST", "/queues/a%2Fb/pause"] = Answer(200, queue)
+    api.answers["POST", "/queues/a%2Fb/resume"] = Answer(200, {**queue, "paused": False})
+    assert ok("queues", "pause", "a/b") == "a/b  paused, 12 queued, 3 running\n"
+    assert ok("queues", "resume", "a/b") == "a/b  not paused, 12 queued, 3 running\n"
+    assert json.loads(ok("queues", "pause", "a/b", "--json")) == queue
 
 
 def test_queues_stats_and_workers(api: FakeApi) -> None:

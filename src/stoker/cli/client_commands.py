@@ -19,6 +19,7 @@ from stoker.client.requests import (
     get_job,
     job_path,
     post,
+    queue_path,
     result_of,
     wait_for_end,
     worker_path,
@@ -28,6 +29,7 @@ from stoker.client.transport import Transport
 
 dlq_app = typer.Typer(rich_markup_mode=None)
 workers_app = typer.Typer(rich_markup_mode=None)
+queues_app = typer.Typer(rich_markup_mode=None)
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 JobIds = Annotated[list[str], typer.Argument(metavar="ID", help="One or more job ids.")]
@@ -515,12 +517,27 @@ def workers_drain(
         print(f"{output.plain(worker_id)}  draining")
 
 
-def queues(as_json: Json = False, url: Url = None, token: Token = None) -> None:
-    """List queues and what stands in them.
+@queues_app.callback(invoke_without_command=True)
+def queues(context: typer.Context, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Queues. Alone, lists them.
 
     \b
     Examples:
       stoker queues
+      stoker queues pause mail
+      stoker queues resume mail
+    """
+    if context.invoked_subcommand is None:
+        queues_list(as_json=as_json, url=url, token=token)
+
+
+@queues_app.command("list")
+def queues_list(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """List queues and what stands in them.
+
+    \b
+    Examples:
+      stoker queues list --json
     """
     answer = ask(url, token, get("/queues"))
     if as_json:
@@ -537,6 +554,41 @@ def queues(as_json: Json = False, url: Url = None, token: Token = None) -> None:
             )
             for queue in answer["queues"]
         ],
+    )
+
+
+QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
+
+
+@queues_app.command("pause")
+def queues_pause(queue: QueueName, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Start nothing from a queue until it is resumed; what runs goes on, and jobs are still accepted.
+
+    \b
+    Examples:
+      stoker queues pause mail
+    """
+    _print_queue(ask(url, token, post(queue_path(queue, "pause"), repeatable=True)), as_json)
+
+
+@queues_app.command("resume")
+def queues_resume(queue: QueueName, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Start jobs of a paused queue again.
+
+    \b
+    Examples:
+      stoker queues resume mail
+    """
+    _print_queue(ask(url, token, post(queue_path(queue, "resume"), repeatable=True)), as_json)
+
+
+def _print_queue(queue: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        output.print_json(queue)
+        return
+    state = "paused" if queue.get("paused") else "not paused"
+    print(
+        f"{output.plain(queue['queue'])}  {state}, {queue.get('queued', 0)} queued, {queue.get('running', 0)} running"
     )
 
 

@@ -236,6 +236,7 @@ class Round:
     async def _claim(self, request: ClaimRequest) -> Granted:
         # The planner spends its own copy: a round that fails is tried again with the same request.
         able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
+        able = await self._unpaused(able) if able else {}
         if not able:
             return Granted([], request.cursor)
         fresh = [job for job in self._unclaimed() if job.lane_id in able]
@@ -249,6 +250,14 @@ class Round:
     def _waiting_lanes(self) -> list[tuple[int, Lane]]:
         ids = self._memory.active | self._woken | {job.lane_id for job in self._unclaimed()}
         return [(id, self._memory.lane_of[id]) for id in ids]
+
+    async def _unpaused(self, able: dict[int, list[WorkerView]]) -> dict[int, list[WorkerView]]:
+        """Read in each round that claims: a pause that was confirmed a moment ago, anywhere, counts here."""
+        paused = {row[0] for row in await self._link.fetch(Q["paused_queues"])}
+        if not paused:
+            return able
+        lane_of = self._memory.lane_of
+        return {id: workers for id, workers in able.items() if lane_of[id].queue not in paused}
 
     def _unclaimed(self) -> list[Job]:
         """The jobs of this round that are due and that nobody has claimed yet."""

@@ -35,6 +35,9 @@ SELECT {columns} FROM jobs WHERE seq = ?
 -- name: job_by_id
 SELECT {columns} FROM jobs WHERE id = ?
 
+-- name: job_summary
+SELECT {columns} FROM jobs WHERE id = ?
+
 -- name: end_attempt
 -- The end of an attempt that did not complete the job; fenced like complete_jobs.
 UPDATE jobs
@@ -156,6 +159,16 @@ FROM sessions ORDER BY name, registered_at
 
 -- name: purge_sessions
 DELETE FROM sessions WHERE status IN ('lost', 'gone') AND last_heartbeat_at < ?
+
+-- name: pause_queue
+-- A queue that is paused already stays paused since then.
+INSERT INTO paused_queues (queue, paused_at) VALUES (?, ?) ON CONFLICT (queue) DO NOTHING
+
+-- name: resume_queue
+DELETE FROM paused_queues WHERE queue = ?
+
+-- name: paused_queues
+SELECT queue, paused_at FROM paused_queues
 
 -- name: get_key
 SELECT digest, job_id FROM idempotency_keys WHERE client = ? AND key = ? AND expires_at > ?

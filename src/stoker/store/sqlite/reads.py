@@ -11,11 +11,12 @@ import apsw
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import Claim, claim_of
-from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, Page, Session
+from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, JobSummary, Page, Session
 from stoker.store.common import counted, is_counted, session_of, with_current
 from stoker.store.sqlite.round import COLUMN_LIST, Q, filter_sql
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
+_SUMMARY = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
 _OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
 _CANCELS = Q["cancels_of_session"].format(columns=COLUMN_LIST)
 
@@ -39,6 +40,10 @@ class Reader:
     def get(self, id: str) -> Job | None:
         row = self._db.execute(_BY_ID, (id,)).fetchone()
         return None if row is None else Job(*row)
+
+    def summary(self, id: str) -> JobSummary | None:
+        row = self._db.execute(_SUMMARY, (id,)).fetchone()
+        return None if row is None else JobSummary(*row)
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
         job = self.get(id)
@@ -64,6 +69,9 @@ class Reader:
 
     def oldest_due(self) -> dict[str, int]:
         return dict(self._db.execute(Q["oldest_due"]))
+
+    def paused(self) -> dict[str, int]:
+        return dict(self._db.execute(Q["paused_queues"]))
 
     def sessions(self) -> list[Session]:
         return [session_of(row) for row in self._db.execute(Q["all_sessions"])]

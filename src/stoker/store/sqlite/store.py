@@ -23,6 +23,7 @@ from stoker.store.base import (
     Granted,
     JobFilter,
     JobQuery,
+    JobSummary,
     Page,
     Renewal,
     Retention,
@@ -172,6 +173,13 @@ class SqliteStore:
     async def purge(self, retention: Retention, limit: int) -> int:
         return int(await self._group.call("purge", (retention, limit), weight=limit))
 
+    async def set_paused(self, queue: str, paused: bool) -> int | None:
+        since: int | None = await self._group.call("set_paused", (queue, paused))
+        return since
+
+    async def paused(self) -> dict[str, int]:
+        return self._reader.paused()
+
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
         return [self._reader.claim(*key) for key in keys]
 
@@ -186,6 +194,10 @@ class SqliteStore:
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return [self._reader.get(id) for id in ids]
+
+    async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
+        found = map(self._reader.summary, ids)
+        return [summary for summary in found if summary is not None]
 
     async def attempts(self, id: str) -> list[Attempt]:
         return self._reader.attempts(id)
