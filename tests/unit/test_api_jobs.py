@@ -194,6 +194,19 @@ def test_list_parameters_reach_the_store() -> None:
     full = asked_for("/jobs?limit=7&offset=3&status=failed&type=a.b&queue=q&priority=0&name=x+y%C3%A9")
     assert full == JobQuery(JobFilter("failed", "a.b", "q", 0, "x yé"), 7, 3, None)
     assert asked_for("/dlq?queue=q") == JobQuery(JobFilter(queue="q", dead_letters=True))
+    assert asked_for("/jobs?status=queued,running,queued").filter.status == ("queued", "running")
+    searched = asked_for("/jobs?worker=w1&text=0198a&summary=1")
+    assert searched == JobQuery(JobFilter(worker="w1", text="0198a"), summary=True)
+
+
+def test_times_of_a_list_are_moments_or_how_long_ago_they_were() -> None:
+    service = service_with()
+    path = "/jobs?created_after=10m&created_before=2026-01-02T03:04:05Z"
+    assert ask(service, "GET", path).status_code == 200
+    (query,) = service.asked
+    assert isinstance(query, JobQuery)
+    assert query.filter.created_after == NOW - 600 * SECOND
+    assert query.filter.created_before == NOW // SECOND * SECOND
 
 
 def test_a_list_is_continued_by_its_cursor() -> None:
@@ -220,6 +233,14 @@ def test_a_list_is_continued_by_its_cursor() -> None:
         ("offset=-1", "offset", "at least 0"),
         ("offset=10000001", "offset", "at most"),
         ("status=done", "status", "must be one of blocked, scheduled, queued"),
+        ("status=queued,done", "status", "must be one of blocked, scheduled, queued"),
+        ("status=", "status", "must be one of blocked, scheduled, queued"),
+        ("created_after=10x", "created_after", "how long ago"),
+        ("created_before=2026-01-02T03:04:05", "created_before", "offset from UTC"),
+        ("text=", "text", "must not be empty"),
+        ("text=%00", "text", "NUL"),
+        ("worker=%00", "worker", "NUL"),
+        ("summary=maybe", "summary", ""),
         ("priority=101", "priority", "at most 100"),
         ("type=a%20b", "type", "may contain only"),
         ("name=%00", "name", "control characters"),

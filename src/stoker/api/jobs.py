@@ -13,7 +13,7 @@ from stoker.api.locate import join
 from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem, invalid_field
 from stoker.api.query import DeadLettersQuery, JobsQuery, WaitQuery, job_query
-from stoker.api.service import Submitted
+from stoker.api.service import Service, Submitted
 from stoker.api.times import parse_rfc3339
 from stoker.api.views import (
     AttemptsView,
@@ -27,7 +27,7 @@ from stoker.api.views import (
 )
 from stoker.clock import SECOND
 from stoker.domain.job import MAX_BATCH, MAX_DELAY_SEC, Ident, JobSpec, Label, Priority, new_job
-from stoker.store.base import IdempotencyKey, JobFilter, Submission
+from stoker.store.base import IdempotencyKey, JobFilter, JobQuery, Submission
 
 BATCH_SIZE: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
 
@@ -176,16 +176,19 @@ async def get_attempts(request: Request) -> Response:
 
 async def list_jobs(request: Request) -> Response:
     parameters: JobsQuery = request.query
-    query = job_query(parameters)
     service = request.context.service
-    return Response(200, render_page(await service.page(query), query, service.progress))
+    return await _page(service, job_query(parameters, service.clock.now_us()))
 
 
 async def list_dead_letters(request: Request) -> Response:
     parameters: DeadLettersQuery = request.query
-    query = job_query(parameters, dead_letters=True)
     service = request.context.service
-    return Response(200, render_page(await service.page(query), query, service.progress))
+    return await _page(service, job_query(parameters, service.clock.now_us(), dead_letters=True))
+
+
+async def _page(service: Service, query: JobQuery) -> Response:
+    page = await service.page(query)
+    return Response(200, await render_page(page, query, service.progress))
 
 
 # --- changing ------------------------------------------------------------------------------------------

@@ -207,11 +207,27 @@ def seconds(value: float | None) -> str | None:
 
 
 def jobs(
-    status: Annotated[str | None, typer.Option("--status", help="Only this status, such as running.")] = None,
+    status: Annotated[
+        str | None,
+        typer.Option("--status", help="Only this status, such as running, or several: queued,running."),
+    ] = None,
     type_name: TypeFilter = None,
     queue: QueueFilter = None,
     priority: Annotated[int | None, typer.Option("--priority", help="Only this priority.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="Only this name.")] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", help="Only jobs of this worker, by id or name.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Created since: 2030-01-31T12:00:00Z, or 10m, 2h, 7d ago."
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Created before.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="The beginning of an id, or a part of a name.")
+    ] = None,
     limit: Limit = 50,
     offset: Offset = 0,
     cursor: Annotated[
@@ -227,6 +243,7 @@ def jobs(
     Examples:
       stoker jobs
       stoker jobs --status failed --type resize_image --limit 10
+      stoker jobs --status queued,running --since 10m --text import
       stoker jobs --json | jq -r '.jobs[].id'
     """
     request = get(
@@ -236,6 +253,11 @@ def jobs(
         queue=queue,
         priority=priority,
         name=name,
+        worker=worker,
+        created_after=since,
+        created_before=until,
+        text=text,
+        summary=None if as_json else "1",
         limit=limit,
         offset=offset if cursor is None else None,
         cursor=cursor,

@@ -128,12 +128,24 @@ class Attempt(msgspec.Struct, frozen=True):
 class JobFilter(msgspec.Struct, frozen=True):
     """Which jobs. None means any; `dead_letters` means failed and not discarded."""
 
-    status: Status | None = None
+    status: Status | tuple[Status, ...] | None = None
     type: str | None = None
     queue: str | None = None
     priority: int | None = None
     name: str | None = None
     dead_letters: bool = False
+    worker: str | None = None
+    """The worker that runs it or ran it last, by its id, or by its name while that worker is still known."""
+    created_after: int | None = None
+    created_before: int | None = None
+    """Created at or after the one, and before the other."""
+    text: str | None = None
+    """The beginning of an id, or a part of a name in upper or lower case."""
+
+    @property
+    def statuses(self) -> tuple[Status, ...] | None:
+        """Any of these; None for all."""
+        return (self.status,) if isinstance(self.status, str) else self.status
 
 
 class JobQuery(msgspec.Struct, frozen=True):
@@ -143,6 +155,8 @@ class JobQuery(msgspec.Struct, frozen=True):
     limit: int = 50
     offset: int = 0
     before_seq: int | None = None
+    summary: bool = False
+    """Without what can be large: payload, result and error are null."""
 
 
 class Page(msgspec.Struct, frozen=True):

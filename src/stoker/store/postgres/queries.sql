@@ -312,18 +312,43 @@ UNION ALL
 SELECT id::text FROM stoker.history WHERE id = ANY($1::uuid[])
 
 -- name: list_jobs
-SELECT * FROM (
-    (SELECT {hot} FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT {take})
-    UNION ALL
-    (SELECT {final} FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT {take})
-) AS found
-ORDER BY seq DESC LIMIT $1 OFFSET $2
+-- The numbers alone first: what a page skips is never read as a whole row.
+WITH found AS MATERIALIZED (
+    SELECT seq FROM (
+        (SELECT seq FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT {take})
+        UNION ALL
+        (SELECT seq FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT {take})
+    ) AS both_tables
+    ORDER BY seq DESC LIMIT $1 OFFSET $2
+)
+SELECT {hot} FROM stoker.jobs WHERE seq = ANY(ARRAY(SELECT seq FROM found))
+UNION ALL
+SELECT {final} FROM stoker.history WHERE seq = ANY(ARRAY(SELECT seq FROM found))
+ORDER BY seq DESC
 
 -- name: list_hot
-SELECT {hot} FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2
+SELECT {hot} FROM stoker.jobs
+WHERE seq = ANY(ARRAY(SELECT seq FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2))
+ORDER BY seq DESC
 
 -- name: list_final
-SELECT {final} FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2
+SELECT {final} FROM stoker.history
+WHERE seq = ANY(ARRAY(SELECT seq FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2))
+ORDER BY seq DESC
+
+-- name: worker_matches
+worker_id IN (SELECT ?::text UNION ALL SELECT sessions.id FROM stoker.sessions WHERE sessions.name = ?)
+
+-- name: ids_between
+SELECT seq FROM stoker.jobs WHERE id BETWEEN ?::uuid AND ?::uuid
+UNION ALL
+SELECT seq FROM stoker.history WHERE id BETWEEN ?::uuid AND ?::uuid
+
+-- name: named_like
+-- The indexes of names hold those that have one.
+SELECT seq FROM stoker.jobs WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
+UNION ALL
+SELECT seq FROM stoker.history WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
 
 -- name: count_jobs
 SELECT (SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a)

@@ -27,24 +27,40 @@ _hot_values = itemgetter(*(COLUMNS.index(column) for column in HOT_COLUMNS))
 _final_values = itemgetter(*(COLUMNS.index(column) for column in FINAL_COLUMNS))
 
 
-def _select(*, final: bool) -> str:
-    return ", ".join(
-        "id::text AS id"
-        if column == "id"
-        else column
-        if final or column not in ONLY_FINAL
-        else f"NULL::{_TYPES.get(column, 'bigint')} AS {column}"
-        for column in SELECTED
-    )
+_SUMMARY: Final = {
+    "error": "NULL::bytea AS error",
+    "payload": "'null'::bytea AS payload",
+    "result": "NULL::bytea AS result",
+}
+
+
+def _select(*, final: bool, summary: bool = False) -> str:
+    return ", ".join(_selected(column, final, summary) for column in SELECTED)
+
+
+def _selected(column: str, final: bool, summary: bool) -> str:
+    if summary and column in _SUMMARY:
+        return _SUMMARY[column]
+    if column == "id":
+        return "id::text AS id"
+    if final or column not in ONLY_FINAL:
+        return column
+    return f"NULL::{_TYPES.get(column, 'bigint')} AS {column}"
 
 
 HOT: Final = _select(final=False)
 FINAL: Final = _select(final=True)
 
-Q: Final = {
-    name: sql.replace("{hot}", HOT).replace("{final}", FINAL)
-    for name, sql in queries.load("stoker.store.postgres").items()
-}
+_STATEMENTS: Final = queries.load("stoker.store.postgres")
+
+
+def _filled(hot: str, final: str) -> dict[str, str]:
+    return {name: sql.replace("{hot}", hot).replace("{final}", final) for name, sql in _STATEMENTS.items()}
+
+
+Q: Final = _filled(HOT, FINAL)
+SUMMARY_Q: Final = _filled(_select(final=False, summary=True), _select(final=True, summary=True))
+"""The same, reading jobs without what can be large."""
 
 
 def hot_row(job: Job) -> tuple[Any, ...]:

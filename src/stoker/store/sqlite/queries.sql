@@ -205,11 +205,31 @@ DELETE FROM attempts WHERE seq = ?
 SELECT seq FROM jobs INDEXED BY jobs_dead
 WHERE status = 'failed' AND discarded_at IS NULL AND {where} ORDER BY seq LIMIT ?
 
--- name: list_jobs
-SELECT {columns} FROM jobs {index} WHERE {where} ORDER BY seq DESC LIMIT ? OFFSET ?
+-- name: matching
+-- What a list is made of: the numbers of jobs that match, off one index. A list of several statuses has several of these.
+SELECT seq FROM jobs {index} WHERE {where}
 
--- name: count_jobs
-SELECT count(*) FROM (SELECT 1 FROM jobs {index} WHERE {where} LIMIT ?)
+-- name: list_seqs
+-- The numbers alone: what a page skips is never read as a whole row.
+SELECT seq FROM ({matching}) ORDER BY seq {order} LIMIT ? OFFSET ?
+
+-- name: count_seqs
+SELECT count(*) FROM (SELECT 1 FROM ({matching}) LIMIT ?)
+
+-- name: list_jobs
+-- Rows by their numbers, given as a JSON array.
+SELECT {columns} FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq DESC
+
+-- name: text_matches
+-- Begins an id, or is part of a name. Unnamed jobs are not looked at.
+seq IN (
+    SELECT seq FROM jobs INDEXED BY jobs_id WHERE id BETWEEN ? AND ?
+    UNION ALL
+    SELECT seq FROM jobs INDEXED BY jobs_name WHERE name IS NOT NULL AND name LIKE ? ESCAPE '\'
+)
+
+-- name: worker_matches
+worker_id IN (SELECT ? UNION ALL SELECT id FROM sessions WHERE name = ?)
 
 -- name: get_meta
 SELECT value FROM meta WHERE key = ?

@@ -47,6 +47,7 @@ from stoker.store.common import (
     serving,
     session_texts,
 )
+from stoker.store.sqlite.filters import filter_sql
 
 Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
@@ -539,24 +540,6 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "insert": Round.insert,
     "claim": Round.claim,
 }
-
-
-def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
-    """A WHERE clause and its values. The status is a literal, because only then SQLite uses a partial index."""
-    clauses: list[str] = []
-    values: list[Any] = []
-    if filter.dead_letters:
-        clauses.append("status = 'failed' AND discarded_at IS NULL")
-    elif filter.status is not None:
-        clauses.append(f"status = '{lifecycle.STATUSES[lifecycle.STATUSES.index(filter.status)]}'")
-        if filter.status in lifecycle.FINAL:
-            clauses.append("completed_at IS NOT NULL")
-    for column in ("type", "queue", "priority", "name"):
-        value = getattr(filter, column)
-        if value is not None:
-            clauses.append(f"{column} = ?")
-            values.append(value)
-    return " AND ".join(clauses) or "1", values
 
 
 def _placeholders(rows: int, columns: int) -> str:

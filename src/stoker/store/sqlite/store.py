@@ -60,7 +60,7 @@ class SqliteStore:
         self._writer: Writer = ThreadWriter(db) if threads else InlineWriter(db)
         self._reads = database.open_reader(path)
         self._open_reader: Reader | None = Reader(self._reads)
-        self._lists = database.open_reader(path)
+        self._lists = database.open_reader(path, mapped=True)
         self._list_reader = Reader(self._lists)
         self._list_thread = ThreadPoolExecutor(1, thread_name_prefix="stoker-list") if threads else None
         self._group = GroupCommit(self._transact, max_pending=max_pending)
