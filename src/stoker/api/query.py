@@ -62,6 +62,23 @@ Text = Annotated[
 ]
 
 
+Fingerprint = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=256,
+        pattern=r"\A[^\x00]*\Z",
+        description="Only jobs that failed in this way; `GET /dlq/groups` lists them.",
+    ),
+]
+
+
+class GroupsQuery(msgspec.Struct, frozen=True):
+    """`GET /dlq/groups`."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT, description="The most groups to list.")] = 100
+
+
 class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True):
     """`GET /dlq`."""
 
@@ -76,6 +93,7 @@ class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True):
     created_after: Moment | None = None
     created_before: Moment | None = None
     text: Text | None = None
+    fingerprint: Fingerprint | None = None
     summary: Annotated[
         bool,
         msgspec.Meta(description="Leave out what can be large: `payload`, `result` and `error` are null."),
@@ -171,6 +189,7 @@ def job_query(query: DeadLettersQuery, now: int, *, dead_letters: bool = False) 
         worker=_plain(query.worker, "worker"),
         created_after=moment_of(query.created_after, "created_after", now),
         created_before=moment_of(query.created_before, "created_before", now),
+        fingerprint=query.fingerprint,
         text=_plain(query.text, "text"),
     )
     before = None if query.cursor is None else decode_cursor(query.cursor)

@@ -11,7 +11,7 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.domain.placement import Lane, Placed, Plan, WorkerView, capacity, plan, serves
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, decide, problem
-from stoker.store.base import Attempt, ClaimRequest, Count, JobFilter, Session
+from stoker.store.base import SPARKS, Attempt, ClaimRequest, Count, JobFilter, Session
 
 HEADS_MAX: Final = 2_000
 NO_PAYLOAD: Final = b"null"
@@ -126,6 +126,7 @@ def replayed(job: Job, now: int) -> Job:
         peak_memory_kb=None,
         error=None,
         result=None,
+        fingerprint=None,
     )
 
 
@@ -191,6 +192,14 @@ def id_range(text: str) -> tuple[str, str] | None:
 def like_part(text: str) -> str:
     r"""A pattern for LIKE … ESCAPE '\' that finds this text anywhere."""
     return "%" + re.sub(r"([\\%_])", r"\\\1", text) + "%"
+
+
+def sparkline(parts: Iterable[tuple[int, int]]) -> list[int]:
+    """Numbers of jobs by the part of the time in which they failed."""
+    line = [0] * SPARKS
+    for part, count in parts:
+        line[min(max(part, 0), SPARKS - 1)] += count
+    return line
 
 
 def session_texts(session: Session) -> tuple[str, str | None, str]:

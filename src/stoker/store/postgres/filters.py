@@ -57,6 +57,8 @@ def _status_sql(statuses: tuple[Any, ...]) -> str:
 
 
 def _add_searches(filter: JobFilter, found: Clauses) -> None:
+    if filter.fingerprint is not None:
+        found.add("status = 'failed' AND fingerprint = ?", filter.fingerprint)
     if filter.worker is not None:
         found.add(Q["worker_matches"], filter.worker, filter.worker)
     if filter.text is not None:
@@ -71,7 +73,9 @@ def _add_searches(filter: JobFilter, found: Clauses) -> None:
 
 def tables(filter: JobFilter) -> str:
     """Where the jobs can be that match: a status is enough to know."""
-    statuses = ("failed",) if filter.dead_letters else filter.statuses
+    if filter.dead_letters or filter.fingerprint is not None:
+        return "final"  # `jobs` has no column for how one failed
+    statuses = filter.statuses
     if statuses is None:
         return "jobs"
     final = [status in FINAL for status in statuses]

@@ -360,6 +360,29 @@ SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a
 -- name: count_final
 SELECT count(*) FROM (SELECT FROM stoker.history WHERE {where} LIMIT $1) AS a
 
+-- name: dead_letter_groups
+-- Off the index of failed jobs alone. The last two columns are totals over all groups.
+SELECT fingerprint, count(*), min(completed_at), max(completed_at), count(*) OVER (), (sum(count(*)) OVER ())::bigint
+FROM stoker.history
+WHERE status = 'failed' AND discarded_at IS NULL AND fingerprint IS NOT NULL
+GROUP BY fingerprint ORDER BY max(completed_at) DESC, fingerprint LIMIT $1
+
+-- name: group_sparks
+SELECT v.fingerprint, ((dead.completed_at - v.first_at) * $4 / v.span)::int, count(*)
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS v (fingerprint, first_at, span)
+JOIN stoker.history AS dead ON dead.fingerprint = v.fingerprint
+WHERE dead.status = 'failed' AND dead.discarded_at IS NULL
+GROUP BY 1, 2
+
+-- name: group_samples
+-- Of each of these groups the one that failed last.
+SELECT sample.* FROM unnest($1::text[]) AS v (wanted)
+CROSS JOIN LATERAL (
+    SELECT {final} FROM stoker.history
+    WHERE status = 'failed' AND fingerprint = v.wanted AND discarded_at IS NULL
+    ORDER BY completed_at DESC, seq DESC LIMIT 1
+) AS sample
+
 -- name: get_meta
 SELECT value FROM stoker.meta WHERE key = $1
 

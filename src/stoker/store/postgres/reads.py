@@ -1,16 +1,28 @@
 """Reading the shared store: every read is one statement, or one transaction, and so one snapshot."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
 from stoker.domain.job import Job
 from stoker.domain.retry import Claim, claim_of
-from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, Page, Session
-from stoker.store.common import counted, is_counted, session_of, with_current
+from stoker.store.base import (
+    SPARKS,
+    TOTAL_CAP,
+    Attempt,
+    Count,
+    DeadLetterGroup,
+    DeadLetterGroups,
+    JobFilter,
+    JobQuery,
+    Page,
+    Session,
+)
+from stoker.store.common import counted, is_counted, session_of, sparkline, with_current
 from stoker.store.postgres.database import Database, Link
 from stoker.store.postgres.filters import filter_sql, tables
 from stoker.store.postgres.memory import Memory
-from stoker.store.postgres.rows import SUMMARY_Q, Q, is_id, job_of
+from stoker.store.postgres.rows import SAMPLES, SUMMARY_Q, Q, is_id, job_of
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -105,3 +117,22 @@ class Reader:
         sql = Q["count_" + tables(filter)].format(where=where)
         found = int(await link.fetchval(sql, TOTAL_CAP + 1, *values))
         return min(found, TOTAL_CAP), found > TOTAL_CAP
+
+    async def dead_letter_groups(self, limit: int, now: int) -> DeadLetterGroups:
+        return await self._database.read(lambda link: self._groups(link, limit, now), begin=SNAPSHOT)
+
+    async def _groups(self, link: Link, limit: int, now: int) -> DeadLetterGroups:
+        rows = await link.fetch(Q["dead_letter_groups"], limit)
+        if not rows:
+            return DeadLetterGroups([], 0, 0)
+        names, firsts = [row[0] for row in rows], [row[2] for row in rows]
+        spans = [max(now - first, 0) + 1 for first in firsts]
+        sparks: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for name, *part in await link.fetch(Q["group_sparks"], names, firsts, spans, SPARKS):
+            sparks[name].append((part[0], part[1]))
+        samples = {job.fingerprint: job for job in await self._jobs_over(link, SAMPLES, names)}
+        groups = [
+            DeadLetterGroup(name, count, first, last, sparkline(sparks[name]), samples[name])
+            for name, count, first, last, *_ in rows
+        ]
+        return DeadLetterGroups(groups, rows[0][4], rows[0][5])

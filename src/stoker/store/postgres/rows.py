@@ -5,7 +5,7 @@ in which an unfinished job has nothing where only a final one can have something
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from operator import itemgetter
 from typing import Any, Final
 
@@ -16,8 +16,10 @@ from stoker.domain.placement import Lane
 from stoker.store import queries
 
 OF_LANE: Final = frozenset({"type", "queue", "labels", "thread_demand", "group_key", "concurrency_key"})
-ONLY_FINAL: Final = frozenset({"completed_at", "discarded_at", "cpu_us", "peak_memory_kb", "result"})
-_TYPES: Final = {"result": "bytea"}
+ONLY_FINAL: Final = frozenset(
+    {"completed_at", "discarded_at", "cpu_us", "peak_memory_kb", "result", "fingerprint"}
+)
+_TYPES: Final = {"result": "bytea", "fingerprint": "text"}
 
 SELECTED: Final = tuple(column for column in COLUMNS if column not in OF_LANE)
 HOT_COLUMNS: Final = tuple(column for column in SELECTED if column not in ONLY_FINAL)
@@ -34,13 +36,13 @@ _SUMMARY: Final = {
 }
 
 
-def _select(*, final: bool, summary: bool = False) -> str:
-    return ", ".join(_selected(column, final, summary) for column in SELECTED)
+def _select(*, final: bool, without: Collection[str] = ()) -> str:
+    return ", ".join(
+        _SUMMARY[column] if column in without else _selected(column, final) for column in SELECTED
+    )
 
 
-def _selected(column: str, final: bool, summary: bool) -> str:
-    if summary and column in _SUMMARY:
-        return _SUMMARY[column]
+def _selected(column: str, final: bool) -> str:
     if column == "id":
         return "id::text AS id"
     if final or column not in ONLY_FINAL:
@@ -59,8 +61,11 @@ def _filled(hot: str, final: str) -> dict[str, str]:
 
 
 Q: Final = _filled(HOT, FINAL)
-SUMMARY_Q: Final = _filled(_select(final=False, summary=True), _select(final=True, summary=True))
+SUMMARY_Q: Final = _filled(_select(final=False, without=_SUMMARY), _select(final=True, without=_SUMMARY))
 """The same, reading jobs without what can be large."""
+SAMPLES: Final = _STATEMENTS["group_samples"].replace(
+    "{final}", _select(final=True, without=("payload", "result"))
+)
 
 
 def hot_row(job: Job) -> tuple[Any, ...]:

@@ -38,6 +38,9 @@ def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
         if value is not None:
             clauses.append(clause)
             values.append(value)
+    if filter.fingerprint is not None:
+        clauses.append("status = 'failed' AND fingerprint = ?")
+        values.append(filter.fingerprint)
     if filter.worker is not None:
         clauses.append(_Q["worker_matches"])
         values += [filter.worker, filter.worker]
@@ -62,6 +65,8 @@ def _status_sql(filter: JobFilter) -> str:
 def best_index(filter: JobFilter, *, few: bool) -> str:
     """The index to read for a filter of at most one status; `few` when that status has few jobs. Where there is none, the
     table is walked from its newest job down."""
+    if filter.fingerprint is not None:
+        return "INDEXED BY jobs_fingerprint"
     if filter.dead_letters:
         return "INDEXED BY jobs_dead"
     if filter.name is not None:

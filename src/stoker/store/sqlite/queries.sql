@@ -39,7 +39,7 @@ SELECT {columns} FROM jobs WHERE id = ?
 -- The end of an attempt that did not complete the job; fenced like complete_jobs.
 UPDATE jobs
 SET status = ?3, attempt = ?4, crashes = ?5, run_at = ?6, started_at = ?7, completed_at = ?8, worker_id = ?9,
-    threads_granted = ?10, claimed_at = ?11, cpu_us = ?12, peak_memory_kb = ?13, error = ?14
+    threads_granted = ?10, claimed_at = ?11, cpu_us = ?12, peak_memory_kb = ?13, error = ?14, fingerprint = ?15
 WHERE seq = ?1 AND claim_id = ?2 AND status = 'running'
 
 -- name: insert_attempt
@@ -68,7 +68,7 @@ UPDATE jobs SET cancel_requested_at = ?2 WHERE seq = ?1 AND status = 'running' A
 UPDATE jobs
 SET status = 'queued', attempt = 0, crashes = 0, run_at = ?2, worker_id = NULL, claimed_at = NULL, started_at = NULL,
     completed_at = NULL, cancel_requested_at = NULL, discarded_at = NULL, threads_granted = NULL, cpu_us = NULL,
-    peak_memory_kb = NULL, error = NULL, result = NULL
+    peak_memory_kb = NULL, error = NULL, result = NULL, fingerprint = NULL
 WHERE seq = ?1 AND status IN ('failed', 'cancelled')
 
 -- name: hurry_job
@@ -202,7 +202,7 @@ DELETE FROM jobs WHERE seq = ?
 DELETE FROM attempts WHERE seq = ?
 
 -- name: dead_letters
-SELECT seq FROM jobs INDEXED BY jobs_dead
+SELECT seq FROM jobs {index}
 WHERE status = 'failed' AND discarded_at IS NULL AND {where} ORDER BY seq LIMIT ?
 
 -- name: matching
@@ -230,6 +230,21 @@ seq IN (
 
 -- name: worker_matches
 worker_id IN (SELECT ? UNION ALL SELECT id FROM sessions WHERE name = ?)
+
+-- name: dead_letter_groups
+-- Off the index of failed jobs alone. The last two columns are totals over all groups.
+SELECT fingerprint, count(*), min(completed_at), max(completed_at), count(*) OVER (), sum(count(*)) OVER ()
+FROM jobs INDEXED BY jobs_fingerprint
+WHERE status = 'failed' AND discarded_at IS NULL AND fingerprint IS NOT NULL
+GROUP BY fingerprint ORDER BY max(completed_at) DESC, fingerprint LIMIT ?
+
+-- name: group_sparks
+SELECT (completed_at - ?2) * ?4 / ?3, count(*) FROM jobs INDEXED BY jobs_fingerprint
+WHERE status = 'failed' AND fingerprint = ?1 AND discarded_at IS NULL GROUP BY 1
+
+-- name: group_sample
+SELECT {columns} FROM jobs INDEXED BY jobs_fingerprint
+WHERE status = 'failed' AND fingerprint = ? AND discarded_at IS NULL ORDER BY completed_at DESC, seq DESC LIMIT 1
 
 -- name: get_meta
 SELECT value FROM meta WHERE key = ?

@@ -13,8 +13,19 @@ from msgspec.structs import replace
 
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.retry import Claim, claim_of
-from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, Page, Session
-from stoker.store.common import counted, is_counted, session_of, with_current
+from stoker.store.base import (
+    SPARKS,
+    TOTAL_CAP,
+    Attempt,
+    Count,
+    DeadLetterGroup,
+    DeadLetterGroups,
+    JobFilter,
+    JobQuery,
+    Page,
+    Session,
+)
+from stoker.store.common import counted, is_counted, session_of, sparkline, with_current
 from stoker.store.sqlite.filters import best_index, filter_sql, union
 from stoker.store.sqlite.round import COLUMN_LIST, Q
 
@@ -26,6 +37,9 @@ SMALL: Final = 5_000
 """Up to so many jobs of a status, its own index plus a sort beats walking the table from the newest job down."""
 
 _SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL"}
+_SAMPLE: Final = Q["group_sample"].format(
+    columns=", ".join(_SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS)
+)
 _LISTED: Final = Q["list_jobs"].format(columns=COLUMN_LIST)
 _SUMMARIES: Final = Q["list_jobs"].format(
     columns=", ".join(_SUMMARY.get(column, column) for column in COLUMNS)
@@ -125,6 +139,18 @@ class Reader:
         sql = Q["count_seqs"].format(matching=matching)
         (found,) = self._db.execute(sql, (*values, TOTAL_CAP + 1)).fetchone() or (0,)
         return min(found, TOTAL_CAP), found > TOTAL_CAP
+
+    def dead_letter_groups(self, limit: int, now: int) -> DeadLetterGroups:
+        with self._db:
+            rows: list[Any] = self._db.execute(Q["dead_letter_groups"], (limit,)).fetchall()
+            groups = [self._group(row[0], row[1], row[2], row[3], now) for row in rows]
+        return DeadLetterGroups(groups, rows[0][4] if rows else 0, rows[0][5] if rows else 0)
+
+    def _group(self, name: str, count: int, first: int, last: int, now: int) -> DeadLetterGroup:
+        span = max(now - first, 0) + 1
+        sparks = sparkline(self._db.execute(Q["group_sparks"], (name, first, span, SPARKS)))
+        sample = Job(*(self._db.execute(_SAMPLE, (name,)).fetchone() or ()))
+        return DeadLetterGroup(name, count, first, last, sparks, sample)
 
     def _counted(self, filter: JobFilter) -> int:
         return counted(self.counts(), filter)

@@ -47,7 +47,7 @@ from stoker.store.common import (
     serving,
     session_texts,
 )
-from stoker.store.sqlite.filters import filter_sql
+from stoker.store.sqlite.filters import best_index, filter_sql
 
 Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
@@ -361,6 +361,7 @@ class Round:
             ended.cpu_us,
             ended.peak_memory_kb,
             ended.error,
+            ended.fingerprint,
         )
         if not written:
             return None
@@ -492,8 +493,9 @@ class Round:
         return job is not None and self._changed(Q["discard_job"], job.seq, self._now)
 
     def _dead(self, filter: JobFilter, limit: int) -> list[int]:
+        filter = replace(filter, status=None, dead_letters=True)
         where, values = filter_sql(replace(filter, status=None, dead_letters=False))
-        sql = Q["dead_letters"].format(where=where)
+        sql = Q["dead_letters"].format(where=where, index=best_index(filter, few=True))
         return [int(row[0]) for row in self._rows(sql, *values, limit)]
 
     # ── upkeep ─────────────────────────────────────────────────────────────────────────────────────────────────────
