@@ -24,6 +24,8 @@ from stoker.store.base import (
     Accepted,
     Attempt,
     Count,
+    DeadLetterGroup,
+    DeadLetterGroups,
     IdempotencyKey,
     JobFilter,
     JobQuery,
@@ -70,6 +72,7 @@ class FakeService:
         self.paused: dict[str, int] = {}
         self.messages: list[Message] = []
         self.changes: list[dict[str, object]] = []
+        self.groups: list[DeadLetterGroup] = []
         self.reasons: list[str] = []
         self.warnings: list[str] = []
         self.next_seq: int | None = None
@@ -165,12 +168,20 @@ class FakeService:
         self.jobs[id] = msgspec.structs.replace(job, status="queued")
         return self.jobs[id]
 
-    async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        self.asked.append(("replay", ids, filter))
+    async def replay(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        self.asked.append(("replay", ids, filter, limit))
         return 1 if ids is None else len(ids)
 
-    async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        self.asked.append(("discard", ids, filter))
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
+        self.asked.append(("groups", limit))
+        return DeadLetterGroups(self.groups, len(self.groups), sum(group.count for group in self.groups))
+
+    async def discard(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        self.asked.append(("discard", ids, filter, limit))
         return 1 if ids is None else len(ids)
 
     async def workers(self) -> Sequence[Session]:

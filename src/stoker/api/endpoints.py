@@ -11,12 +11,13 @@ import msgspec
 
 from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, workers
 from stoker.api.exchange import Request, Response
-from stoker.api.query import DeadLettersQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
+from stoker.api.query import DeadLettersQuery, GroupsQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
 from stoker.api.views import (
     AttemptsView,
     BatchView,
     CountView,
+    GroupsView,
     HealthView,
     JobsView,
     JobView,
@@ -223,13 +224,25 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         response=JobsView,
     ),
     Endpoint(
+        "GET",
+        "/dlq/groups",
+        jobs.list_groups,
+        "read",
+        "dead letters",
+        "List dead letters by how they failed",
+        "A group has the same type of job and of error, the same message but for ids, numbers, quoted text and paths, and "
+        "the same place in the code. Those that failed last come first.",
+        query=GroupsQuery,
+        response=GroupsView,
+    ),
+    Endpoint(
         "POST",
         "/dlq/replay",
         jobs.replay,
         "admin",
         "dead letters",
         "Run dead letters again",
-        'Exactly one of `{"ids": […]}`, `{"filter": {…}}` and `{"all": true}`.',
+        'Exactly one of `{"ids": […]}`, `{"filter": {…}}` and `{"all": true}`. `"limit": 1` takes one, to try it out.',
         body=jobs.DeadLetters,
         response=CountView,
     ),

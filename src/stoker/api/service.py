@@ -11,7 +11,16 @@ from stoker.coordinator.queues import QueueState
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
 from stoker.settings import Settings
-from stoker.store.base import Accepted, Attempt, JobFilter, JobQuery, Page, Session, Submission
+from stoker.store.base import (
+    Accepted,
+    Attempt,
+    DeadLetterGroups,
+    JobFilter,
+    JobQuery,
+    Page,
+    Session,
+    Submission,
+)
 from stoker.store.logs import LogPage, Selection
 from stoker.wire.http import (
     HttpAssignment,
@@ -118,13 +127,19 @@ class Service(Protocol):
         """Raises NotFound, Conflict."""
         ...
 
-    async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        """Run dead letters again; exactly one of the two is given."""
+    async def replay(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        """Run dead letters again; exactly one of the first two is given."""
         ...
 
-    async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        """Take dead letters off the list; exactly one of the two is given."""
+    async def discard(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        """Take dead letters off the list; exactly one of the first two is given."""
         ...
+
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups: ...
 
     async def workers(self) -> Sequence[Session]: ...
 

@@ -40,6 +40,7 @@ from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
+    DeadLetterGroups,
     Expired,
     Finish,
     Grant,
@@ -369,41 +370,51 @@ class Coordinator:
         log.info("job_replayed", job_id=id)
         return after
 
-    async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        """Run dead letters again: those named, or those that match."""
+    async def replay(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        """Run dead letters again: those named, or those that match, at most `limit` of these."""
         if ids is not None:
             await self._cache.forget(ids)
             dead = [job.id for job in await self._store.get(ids) if job is not None and _is_dead_letter(job)]
             count = sum(job is not None for job in await self._store.replay(dead)) if dead else 0
             self._events.changed(dead)
         else:
-            count = await self._in_bulk(lambda: self._store.replay_where(filter or JobFilter(), BULK))
+            wanted = filter or JobFilter()
+            count = await self._in_bulk(lambda most: self._store.replay_where(wanted, most), limit)
             self._events.changed_many(count)
         self._dispatch.wake()
         log.info("dead_letters_replayed", count=count)
         return count
 
-    async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+    async def discard(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
         if ids is not None:
             await self._cache.forget(ids)
             count = await self._store.discard(ids)
             self._events.changed(ids)
         else:
-            count = await self._in_bulk(lambda: self._store.discard_where(filter or JobFilter(), BULK))
+            wanted = filter or JobFilter()
+            count = await self._in_bulk(lambda most: self._store.discard_where(wanted, most), limit)
             self._events.changed_many(count)
         self._events.look_soon()
         log.info("dead_letters_discarded", count=count)
         return count
 
-    async def _in_bulk(self, step: Callable[[], Awaitable[int]]) -> int:
+    async def _in_bulk(self, step: Callable[[int], Awaitable[int]], limit: int | None) -> int:
         """Repeat until there is nothing left to do. Before each step nobody may read from the cache what the jobs were."""
         total = 0
-        while True:
+        while limit is None or total < limit:
             await self._cache.forget_all()
-            count = await step()
+            count = await step(BULK if limit is None else min(BULK, limit - total))
             if not count:
-                return total
+                break
             total += count
+        return total
+
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
+        return await self._store.dead_letter_groups(limit)
 
     # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -342,18 +342,43 @@ UNION ALL
 SELECT id::text FROM stoker.history WHERE id = ANY($1::uuid[])
 
 -- name: list_jobs
-SELECT * FROM (
-    (SELECT {hot} FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT {take})
-    UNION ALL
-    (SELECT {final} FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT {take})
-) AS found
-ORDER BY seq DESC LIMIT $1 OFFSET $2
+-- The numbers alone first: what a page skips is never read as a whole row.
+WITH found AS MATERIALIZED (
+    SELECT seq FROM (
+        (SELECT seq FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT {take})
+        UNION ALL
+        (SELECT seq FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT {take})
+    ) AS both_tables
+    ORDER BY seq DESC LIMIT $1 OFFSET $2
+)
+SELECT {hot} FROM stoker.jobs WHERE seq = ANY(ARRAY(SELECT seq FROM found))
+UNION ALL
+SELECT {final} FROM stoker.history WHERE seq = ANY(ARRAY(SELECT seq FROM found))
+ORDER BY seq DESC
 
 -- name: list_hot
-SELECT {hot} FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2
+SELECT {hot} FROM stoker.jobs
+WHERE seq = ANY(ARRAY(SELECT seq FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2))
+ORDER BY seq DESC
 
 -- name: list_final
-SELECT {final} FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2
+SELECT {final} FROM stoker.history
+WHERE seq = ANY(ARRAY(SELECT seq FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2))
+ORDER BY seq DESC
+
+-- name: worker_matches
+worker_id IN (SELECT ?::text UNION ALL SELECT sessions.id FROM stoker.sessions WHERE sessions.name = ?)
+
+-- name: ids_between
+SELECT seq FROM stoker.jobs WHERE id BETWEEN ?::uuid AND ?::uuid
+UNION ALL
+SELECT seq FROM stoker.history WHERE id BETWEEN ?::uuid AND ?::uuid
+
+-- name: named_like
+-- The indexes of names hold those that have one.
+SELECT seq FROM stoker.jobs WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
+UNION ALL
+SELECT seq FROM stoker.history WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
 
 -- name: count_jobs
 SELECT (SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a)
@@ -364,6 +389,29 @@ SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a
 
 -- name: count_final
 SELECT count(*) FROM (SELECT FROM stoker.history WHERE {where} LIMIT $1) AS a
+
+-- name: dead_letter_groups
+-- Off the index of failed jobs alone. The last two columns are totals over all groups.
+SELECT fingerprint, count(*), min(completed_at), max(completed_at), count(*) OVER (), (sum(count(*)) OVER ())::bigint
+FROM stoker.history
+WHERE status = 'failed' AND discarded_at IS NULL AND fingerprint IS NOT NULL
+GROUP BY fingerprint ORDER BY max(completed_at) DESC, fingerprint LIMIT $1
+
+-- name: group_sparks
+SELECT v.fingerprint, ((dead.completed_at - v.first_at) * $4 / v.span)::int, count(*)
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS v (fingerprint, first_at, span)
+JOIN stoker.history AS dead ON dead.fingerprint = v.fingerprint
+WHERE dead.status = 'failed' AND dead.discarded_at IS NULL
+GROUP BY 1, 2
+
+-- name: group_samples
+-- Of each of these groups the one that failed last.
+SELECT sample.* FROM unnest($1::text[]) AS v (wanted)
+CROSS JOIN LATERAL (
+    SELECT {final} FROM stoker.history
+    WHERE status = 'failed' AND fingerprint = v.wanted AND discarded_at IS NULL
+    ORDER BY completed_at DESC, seq DESC LIMIT 1
+) AS sample
 
 -- name: get_meta
 SELECT value FROM stoker.meta WHERE key = $1

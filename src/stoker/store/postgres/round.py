@@ -49,6 +49,7 @@ from stoker.store.common import (
     session_texts,
 )
 from stoker.store.postgres.database import SCHEMA, Link
+from stoker.store.postgres.filters import filter_sql
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import (
     FINAL_COLUMNS,
@@ -583,25 +584,6 @@ def _resolve(
             return IdempotencyMismatch(key.key)
         resolved.append((submission, name))
     return resolved
-
-
-def filter_sql(filter: JobFilter, memory: Memory, *, first: int) -> tuple[str, list[Any]]:
-    """A WHERE clause and its values, numbered from `first`. What belongs to a lane is asked of the lanes in memory."""
-    clauses: list[str] = []
-    values: list[Any] = []
-    if filter.dead_letters:
-        clauses.append("status = 'failed' AND discarded_at IS NULL")
-    elif filter.status is not None:
-        clauses.append(f"status = '{lifecycle.STATUSES[lifecycle.STATUSES.index(filter.status)]}'")
-    if filter.type is not None or filter.queue is not None:
-        clauses.append(f"lane_id = ANY(${first + len(values)}::int[])")
-        values.append(memory.lanes_matching(filter.queue, filter.type))
-    for column in ("priority", "name"):
-        value = getattr(filter, column)
-        if value is not None:
-            clauses.append(f"{column} = ${first + len(values)}")
-            values.append(value)
-    return " AND ".join(clauses) or "true", values
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

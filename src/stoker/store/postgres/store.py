@@ -27,6 +27,7 @@ from stoker.store.base import (
     Attempt,
     ClaimRequest,
     Count,
+    DeadLetterGroups,
     Expired,
     Finish,
     Granted,
@@ -290,6 +291,9 @@ class PostgresStore:
 
     async def page(self, query: JobQuery) -> Page:
         return await self._reader.page(query)
+
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
+        return await self._reader.dead_letter_groups(limit, self.now_us())
 
     async def counts(self) -> list[Count]:
         return await self._reader.counts()

@@ -49,6 +49,7 @@ from stoker.store.common import (
     session_texts,
     unpaused,
 )
+from stoker.store.sqlite.filters import best_index, filter_sql
 
 Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
@@ -372,6 +373,7 @@ class Round:
             ended.cpu_us,
             ended.peak_memory_kb,
             ended.error,
+            ended.fingerprint,
         )
         if not written:
             return None
@@ -516,8 +518,9 @@ class Round:
         return job is not None and self._changed(Q["discard_job"], job.seq, self._now)
 
     def _dead(self, filter: JobFilter, limit: int) -> list[int]:
+        filter = replace(filter, status=None, dead_letters=True)
         where, values = filter_sql(replace(filter, status=None, dead_letters=False))
-        sql = Q["dead_letters"].format(where=where)
+        sql = Q["dead_letters"].format(where=where, index=best_index(filter, few=True))
         return [int(row[0]) for row in self._rows(sql, *values, limit)]
 
     # ── upkeep ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -565,24 +568,6 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "insert": Round.insert,
     "claim": Round.claim,
 }
-
-
-def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
-    """A WHERE clause and its values. The status is a literal, because only then SQLite uses a partial index."""
-    clauses: list[str] = []
-    values: list[Any] = []
-    if filter.dead_letters:
-        clauses.append("status = 'failed' AND discarded_at IS NULL")
-    elif filter.status is not None:
-        clauses.append(f"status = '{lifecycle.STATUSES[lifecycle.STATUSES.index(filter.status)]}'")
-        if filter.status in lifecycle.FINAL:
-            clauses.append("completed_at IS NOT NULL")
-    for column in ("type", "queue", "priority", "name"):
-        value = getattr(filter, column)
-        if value is not None:
-            clauses.append(f"{column} = ?")
-            values.append(value)
-    return " AND ".join(clauses) or "1", values
 
 
 def _placeholders(rows: int, columns: int) -> str:
