@@ -1,6 +1,7 @@
 """Server-sent events: their form on the line, and what is in them."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -125,10 +126,10 @@ def test_what_did_not_change_is_absent() -> None:
     assert "queues" not in data
 
 
-def told(message: Message) -> dict[str, object]:
+def told(message: Message) -> dict[str, Any]:
     (found,) = parsed(rendered(message).decode())
     assert (found["event"], found["id"]) == ("update", "life:8")
-    decoded: dict[str, object] = json.loads(found["data"])
+    decoded: dict[str, Any] = json.loads(found["data"])
     return decoded
 
 
