@@ -99,6 +99,16 @@ bench: $(RUNTIME) ## Measure throughput and latency on this machine
 bench-postgres: $(BENCH) ## The same on PostgreSQL, beside pgqueuer and Procrastinate
 	$(BIN)/python -m bench.postgres
 
+.PHONY: docs
+docs: $(DEV) ## Write the reference pages again, from the code
+	$(BIN)/python -m stoker.api.reference > docs/reference/rest.md
+	$(BIN)/python -m stoker.api.problems > docs/reference/errors.md
+	$(BIN)/python -m stoker.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m stoker.cli.exits > docs/reference/exit-codes.md
+	$(BIN)/python -m stoker.log_events > docs/reference/events.md
+	$(BIN)/python -m stoker.coordinator.metric_table > docs/reference/metrics.md
+	$(BIN)/python -m stoker.settings > docs/reference/settings.md
+
 .PHONY: fmt
 fmt: $(DEV) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .
