@@ -16,6 +16,7 @@ from stoker.clock import Clock, SystemClock
 from stoker.coordinator.events import Hello, Message
 from stoker.coordinator.queues import QueueState, queue_states
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
+from stoker.domain.explain import Explanation, Facts, explain
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.scaling import ScalingState
@@ -121,6 +122,10 @@ class FakeService:
     async def attempts(self, id: str) -> list[Attempt]:
         self.asked.append(("attempts", id))
         return self.history.get(id, [])
+
+    async def why(self, id: str) -> tuple[Job, Explanation]:
+        job = await self.get(id)
+        return job, explain(job, Facts(self.clock.now_us()))
 
     def progress(self, job: Job) -> Progress | None:
         return self.progresses.get(job.id)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, workers
+from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, why, workers
 from stoker.api.exchange import Request, Response
 from stoker.api.query import DeadLettersQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
@@ -173,6 +173,18 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         query=logs.LogsQuery,
         response=logs.LogsView,
         or_text=True,
+        errors=(404,),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{id}/why",
+        why.get_why,
+        "read",
+        "jobs",
+        "Ask why a job does not run",
+        "Its queue is paused, no worker can run it, others are before it, it waits for its time; what stands in the way, "
+        "and what to do about it.",
+        response=why.WhyView,
         errors=(404,),
     ),
     Endpoint(

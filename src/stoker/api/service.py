@@ -8,6 +8,7 @@ from typing import Protocol
 from stoker.clock import Clock
 from stoker.coordinator.events import Message
 from stoker.coordinator.queues import QueueState
+from stoker.domain.explain import Explanation
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
 from stoker.settings import Settings
@@ -90,6 +91,10 @@ class Service(Protocol):
         ...
 
     async def attempts(self, id: str) -> list[Attempt]: ...
+
+    async def why(self, id: str) -> tuple[Job, Explanation]:
+        """Raises NotFound."""
+        ...
 
     def progress(self, job: Job) -> Progress | None:
         """What the attempt that runs now said last; None for a job that does not run, or says nothing."""

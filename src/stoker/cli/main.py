@@ -58,6 +58,7 @@ for _command in (
     client_commands.submit,
     client_commands.job,
     client_commands.jobs,
+    client_commands.why,
     log_commands.logs,
     log_commands.attempts,
     client_commands.cancel,

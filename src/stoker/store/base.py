@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from stoker.domain.explain import Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Policy, WorkerView
@@ -309,6 +310,11 @@ class Store(Protocol):
 
     async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
         """Those of these jobs that exist, in any order, without reading payloads and results."""
+        ...
+
+    async def line(self, job: Job) -> Line:
+        """Who stands before this job in its lane, counted up to `POSITION_CAP`. Reads the index of what waits, and nothing
+        else of the jobs ahead but the id of the first."""
         ...
 
     async def attempts(self, id: str) -> list[Attempt]:

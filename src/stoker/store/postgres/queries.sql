@@ -49,6 +49,17 @@ CROSS JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) AS head
 
+-- name: line
+-- How many will be claimed before a job of the same lane, and the first of them.
+SELECT count(*), (
+    SELECT id::text FROM stoker.jobs WHERE status = 'queued' AND lane_id = $1 ORDER BY rank, seq LIMIT 1
+)
+FROM (
+    SELECT FROM stoker.jobs
+    WHERE status = 'queued' AND lane_id = $1 AND (rank, seq) < ($2::smallint, $3::bigint)
+    ORDER BY rank, seq LIMIT $4
+) AS ahead
+
 -- name: claim_jobs
 UPDATE stoker.jobs
 SET status = 'running', claim_id = claim_id + 1, attempt = attempt + 1, worker_id = v.session_id,

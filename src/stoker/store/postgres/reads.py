@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.retry import Claim, claim_of
@@ -43,6 +44,12 @@ class Reader:
             return [summary_of(row, lanes) for row in rows]
 
         return await self._database.read(read)
+
+    async def line(self, job: Job) -> Line:
+        ((ahead, first),) = await self._database.fetch(
+            Q["line"], job.lane_id, job.rank, job.seq, POSITION_CAP
+        )
+        return Line(ahead, first if ahead else None)
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
         jobs = await self.get([id for id, _ in keys])

@@ -19,6 +19,7 @@ import structlog
 
 from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
+from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, RetryPolicy
@@ -284,6 +285,9 @@ class PostgresStore:
 
     async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
         return await self._reader.summaries(ids)
+
+    async def line(self, job: Job) -> Line:
+        return await self._reader.line(job)
 
     async def attempts(self, id: str) -> list[Attempt]:
         return await self._reader.attempts(id)

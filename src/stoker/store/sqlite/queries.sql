@@ -10,6 +10,16 @@ SELECT {columns} FROM jobs
 WHERE lane_id = ? AND status = 'queued'
 ORDER BY rank, seq LIMIT ?
 
+-- name: count_ahead
+-- Those who will be claimed before a job of the same lane.
+SELECT count(*) FROM (
+    SELECT 1 FROM jobs INDEXED BY jobs_ready
+    WHERE status = 'queued' AND lane_id = ? AND (rank, seq) < (?, ?) LIMIT ?
+)
+
+-- name: first_in_lane
+SELECT id FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND lane_id = ? ORDER BY rank, seq LIMIT 1
+
 -- name: claim_jobs
 -- One statement for many jobs: the interpreter is not entered between rows. The claim number only ever grows.
 UPDATE jobs

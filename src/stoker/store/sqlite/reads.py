@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import apsw
 
+from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import Claim, claim_of
@@ -44,6 +45,12 @@ class Reader:
     def summary(self, id: str) -> JobSummary | None:
         row = self._db.execute(_SUMMARY, (id,)).fetchone()
         return None if row is None else JobSummary(*row)
+
+    def line(self, job: Job) -> Line:
+        place = (job.lane_id, job.rank, job.seq, POSITION_CAP)
+        (ahead,) = self._db.execute(Q["count_ahead"], place).fetchone() or (0,)
+        first = self._db.execute(Q["first_in_lane"], (job.lane_id,)).fetchone() if ahead else None
+        return Line(int(ahead), None if first is None else str(first[0]))
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
         job = self.get(id)

@@ -10,6 +10,7 @@ import apsw
 
 from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable
+from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, RetryPolicy
@@ -198,6 +199,9 @@ class SqliteStore:
     async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
         found = map(self._reader.summary, ids)
         return [summary for summary in found if summary is not None]
+
+    async def line(self, job: Job) -> Line:
+        return self._reader.line(job)
 
     async def attempts(self, id: str) -> list[Attempt]:
         return self._reader.attempts(id)
