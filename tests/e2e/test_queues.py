@@ -1,4 +1,6 @@
-"""Pausing a queue of a running system, and asking why a job waits."""
+"""Pausing a queue of a running system, asking why a job waits, and what can be submitted."""
+
+from typing import Any
 
 from stoker.ids import new_id
 from tests.e2e.system import Job, Server, System, throughout
@@ -57,3 +59,24 @@ def test_a_job_says_why_it_waits(town: System, server: Server) -> None:
     server.ended(second["id"])
     assert why(second) == "finished"
     assert why(server.submit(queue=queue, delay_sec=600)) == "scheduled"
+
+
+def test_types_are_described_by_their_workers_and_outlive_them(system: System) -> None:
+    server = system.serve()
+    worker = system.worker(server)
+    echo = server.submit()
+    server.ended(echo["id"])
+
+    def types() -> dict[str, Any]:
+        return {row["type"]: row for row in server.get("/types")["types"]}
+
+    add = types()["add"]
+    assert (add["workers"], add["built_in"]) == (1, False)
+    assert add["schema"]["properties"] == {"x": {"type": "integer"}, "y": {"type": "integer", "default": 1}}
+    assert add["schema"]["required"] == ["x"]
+    assert (types()["echo"]["workers"], types()["echo"]["built_in"]) == (1, True)
+    assert types()["echo"]["run_p50_sec"] is not None
+    worker.terminate()
+    assert worker.exit_code() == 0
+    assert {**add, "workers": 0} == types()["add"]
+    assert "add_later" in system.run("types", "--url", server.url).stdout

@@ -27,7 +27,7 @@ ERROR = {"type": "ValueError", "message": "no good", "traceback": "Traceback:\n 
 COMMANDS = [
     "up", "serve", "worker", "submit", "job", "jobs", "why", "logs", "attempts", "cancel", "retry", "dlq", "dlq list",
     "dlq replay", "dlq discard", "workers", "workers list", "workers drain", "queues", "queues list",
-    "queues pause", "queues resume", "stats", "version", "doctor",
+    "queues pause", "queues resume", "types", "stats", "version", "doctor",
     "export", "import", "migrate", "migrate up", "migrate status",
 ]  # fmt: skip
 

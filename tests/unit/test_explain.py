@@ -228,13 +228,7 @@ def test_it_agrees_with_the_planner(
     if status != "queued" or ahead:
         return
     lane = Lane(queue, type, labels, demand, None, None)
-    views = [
-        WorkerView(
-            h.id, h.threads, h.free if h.taking else 0, 0, h.types, h.queues, h.labels, present=h.taking
-        )
-        for h in hands
-        if h.taking
-    ]
+    views = [WorkerView(h.id, h.threads, h.free, 0, h.types, h.queues, h.labels) for h in hands if h.taking]
     able = [view for view in views if serves(view, lane)]
     placed = plan([job], {1: able}, now=NOW, policy="round_robin", cursor=0, run_us={}).placed if able else []
     assert (found.code == "about_to_start") == bool(placed)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, why, workers
+from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, types, why, workers
 from stoker.api.exchange import Request, Response
 from stoker.api.query import DeadLettersQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
@@ -382,6 +382,16 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Resume a queue",
         "Its jobs start again, in their order. Nothing happens to a queue that is not paused.",
         response=QueueView,
+    ),
+    Endpoint(
+        "GET",
+        "/types",
+        types.list_types,
+        "read",
+        "operation",
+        "List job types",
+        "Those that workers serve or have described, and the built-in ones, with the JSON schema of their payload.",
+        response=types.TypesView,
     ),
     Endpoint(
         "GET",

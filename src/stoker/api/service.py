@@ -7,6 +7,7 @@ from typing import Protocol
 
 from stoker.clock import Clock
 from stoker.coordinator.events import Message
+from stoker.coordinator.job_types import TypeState
 from stoker.coordinator.queues import QueueState
 from stoker.domain.explain import Explanation
 from stoker.domain.job import Job
@@ -139,6 +140,10 @@ class Service(Protocol):
 
     async def queues(self) -> Sequence[QueueState]:
         """Every queue that has jobs or is paused."""
+        ...
+
+    async def types(self) -> Sequence[TypeState]:
+        """Everything that can be submitted."""
         ...
 
     async def set_paused(self, queue: str, paused: bool) -> QueueState:

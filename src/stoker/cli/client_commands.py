@@ -614,6 +614,33 @@ def _print_queue(queue: dict[str, Any], as_json: bool) -> None:
     )
 
 
+def types(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """List job types: what can be submitted, who serves it, and what it takes.
+
+    \b
+    Examples:
+      stoker types
+      stoker types --json | jq '.types[] | select(.type == "resize_image").schema'
+    """
+    answer = ask(url, token, get("/types"))
+    if as_json:
+        output.print_json(answer)
+        return
+    output.print_table(
+        ["TYPE", "WORKERS", "MEDIAN RUN", "TAKES", "DESCRIPTION"],
+        [
+            (
+                found["type"],
+                found.get("workers"),
+                seconds(found.get("run_p50_sec")),
+                ", ".join((found.get("schema") or {}).get("properties") or []),
+                (found.get("description") or "").partition("\n")[0],
+            )
+            for found in answer["types"]
+        ],
+    )
+
+
 def stats(as_json: Json = False, url: Url = None, token: Token = None) -> None:
     """Show the state of the system in a few numbers.
 

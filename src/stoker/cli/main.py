@@ -68,6 +68,7 @@ for _command in (
 app.add_typer(client_commands.dlq_app, name="dlq")
 app.add_typer(client_commands.workers_app, name="workers")
 app.add_typer(client_commands.queues_app, name="queues")
+app.command()(client_commands.types)
 app.command()(client_commands.stats)
 app.command()(top.top)
 app.command("export")(move_commands.export)

@@ -21,6 +21,7 @@ from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.events import Events, Message, success_rate, sum_by_status
 from stoker.coordinator.http_workers import HttpWorkers
+from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.metrics import Metrics, text_in_turns
 from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
 from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
@@ -473,6 +474,12 @@ class Coordinator:
     async def queues(self) -> list[QueueState]:
         store = self._store
         return queue_states(await store.counts(), await store.paused(), await store.oldest_due())
+
+    async def types(self) -> list[TypeState]:
+        """Everything that can be submitted."""
+        return type_states(
+            await self._store.sessions(), await self._store.noted_types(), self._run_times.p50_us
+        )
 
     async def set_paused(self, queue: str, paused: bool) -> QueueState:
         await self._store.set_paused(queue, paused)

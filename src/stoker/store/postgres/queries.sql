@@ -89,6 +89,15 @@ RETURNING paused_at
 -- name: resume_queue
 DELETE FROM stoker.paused_queues WHERE queue = $1
 
+-- name: note_types
+-- In one order for everybody; what is known already is not written again.
+INSERT INTO stoker.job_types AS known (type, note)
+SELECT * FROM unnest($1::text[], $2::bytea[]) AS v (type, note) ORDER BY type
+ON CONFLICT (type) DO UPDATE SET note = excluded.note WHERE known.note <> excluded.note
+
+-- name: noted_types
+SELECT type, note FROM stoker.job_types
+
 -- ── the end of an attempt ───────────────────────────────────────────────────────────────────────────────────────────
 
 -- name: complete_jobs

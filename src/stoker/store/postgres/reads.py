@@ -82,6 +82,9 @@ class Reader:
     async def oldest_due(self) -> dict[str, int]:
         return dict(await self._database.fetch(Q["oldest_due"]))
 
+    async def noted_types(self) -> dict[str, bytes]:
+        return dict(await self._database.fetch(Q["noted_types"]))
+
     async def paused(self) -> dict[str, int]:
         return dict(await self._database.fetch(Q["paused_queues"]))
 

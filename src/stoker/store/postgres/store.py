@@ -12,7 +12,7 @@ everything else, taken from the monotonic clock since the last reading, so that 
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -247,6 +247,9 @@ class PostgresStore:
     async def purge(self, retention: Retention, limit: int) -> int:
         return int(await self._group.call("purge", (retention, limit), weight=limit))
 
+    async def note_types(self, notes: Mapping[str, bytes]) -> None:
+        await self._group.call("note_types", notes)
+
     async def set_paused(self, queue: str, paused: bool) -> int | None:
         try:
             return await self._set_paused(queue, paused)
@@ -300,6 +303,9 @@ class PostgresStore:
 
     async def oldest_due(self) -> dict[str, int]:
         return await self._reader.oldest_due()
+
+    async def noted_types(self) -> dict[str, bytes]:
+        return await self._reader.noted_types()
 
     async def paused(self) -> dict[str, int]:
         return await self._reader.paused()

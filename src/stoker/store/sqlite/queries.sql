@@ -180,6 +180,13 @@ DELETE FROM paused_queues WHERE queue = ?
 -- name: paused_queues
 SELECT queue, paused_at FROM paused_queues
 
+-- name: note_type
+INSERT INTO job_types (type, note) VALUES (?, ?)
+ON CONFLICT (type) DO UPDATE SET note = excluded.note WHERE note <> excluded.note
+
+-- name: noted_types
+SELECT type, note FROM job_types
+
 -- name: get_key
 SELECT digest, job_id FROM idempotency_keys WHERE client = ? AND key = ? AND expires_at > ?
 

@@ -77,6 +77,9 @@ class Reader:
     def oldest_due(self) -> dict[str, int]:
         return dict(self._db.execute(Q["oldest_due"]))
 
+    def noted_types(self) -> dict[str, bytes]:
+        return dict(self._db.execute(Q["noted_types"]))
+
     def paused(self) -> dict[str, int]:
         return dict(self._db.execute(Q["paused_queues"]))
 

@@ -1,7 +1,7 @@
 """The embedded store: `stoker.store.base.Store` over one SQLite file."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -177,6 +177,12 @@ class SqliteStore:
     async def set_paused(self, queue: str, paused: bool) -> int | None:
         since: int | None = await self._group.call("set_paused", (queue, paused))
         return since
+
+    async def note_types(self, notes: Mapping[str, bytes]) -> None:
+        await self._group.call("note_types", notes)
+
+    async def noted_types(self) -> dict[str, bytes]:
+        return self._reader.noted_types()
 
     async def paused(self) -> dict[str, int]:
         return self._reader.paused()
