@@ -1,4 +1,4 @@
-"""Paused queues: nothing of theirs is claimed until they are resumed, and nobody else notices."""
+"""Paused queues: nothing of theirs is claimed until they are resumed, and nobody else notices. And notes on types."""
 
 import asyncio
 from pathlib import Path
@@ -123,3 +123,23 @@ async def test_two_that_pause_and_claim_at_once_do_not_stand_in_each_others_way(
         *(store.set_paused("slow", bool(turn % 2)) for turn in range(10) for store in pair),
         *(claim(store) for _ in range(5) for store in pair),
     )
+
+
+async def test_what_is_said_of_types_is_kept_and_the_last_word_counts(
+    store_kind: StoreKind, place: Path, clock: FakeClock
+) -> None:
+    async with opened(store_kind, place, clock) as store:
+        await asyncio.gather(store.note_types({"b": b"{}", "a": b'{"x":"\\u0000"}'}), store.note_types({}))
+        await store.note_types({"b": b"[1]", "c": b"{}"})
+        assert await store.noted_types() == {"a": b'{"x":"\\u0000"}', "b": b"[1]", "c": b"{}"}
+    async with opened(store_kind, place, clock) as store:
+        assert len(await store.noted_types()) == 3
+
+
+async def test_two_that_describe_the_same_types_do_not_block_each_other(pair: Pair) -> None:
+    names = [f"t{n}" for n in range(50)]
+    await asyncio.gather(
+        *(pair.a.note_types(dict.fromkeys(names, b"1")) for _ in range(5)),
+        *(pair.b.note_types(dict.fromkeys(reversed(names), b"2")) for _ in range(5)),
+    )
+    assert await pair.a.noted_types() == await pair.b.noted_types()

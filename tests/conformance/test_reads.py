@@ -7,10 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from stoker.domain.errors import StoreUnavailable
+from stoker.domain.explain import Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.ids import new_id
 from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery, JobSummary, Store
+from stoker.store.postgres import reads as postgres_reads
+from stoker.store.sqlite import reads as sqlite_reads
 from tests.conformance.steps import (
     HOUR,
     a_job,
@@ -47,6 +50,26 @@ async def one_of_each(store: Store, **fields: str) -> dict[Status, Job]:
         "failed": dead,
         "cancelled": cancelled,
     }
+
+
+async def test_a_line_counts_those_who_will_be_claimed_before(store: Store) -> None:
+    first, second = await submitted(store, priority=5), await submitted(store, priority=5)
+    assert await store.line(first) == Line(0, None)
+    assert await store.line(second) == Line(1, first.id)
+    await submitted(store, type="other", priority=5)
+    await submitted(store, delay_us=HOUR, priority=5)
+    urgent = await submitted(store, priority=1)
+    assert await store.line(second) == Line(2, urgent.id)
+    await claim(store, a_worker(threads=1))
+    assert await store.line(second) == Line(1, first.id)
+
+
+async def test_a_long_line_is_not_counted_to_its_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for reads in (postgres_reads, sqlite_reads):
+        monkeypatch.setattr(reads, "POSITION_CAP", 5)
+    jobs = await submit(store, *(a_job(store) for _ in range(9)))
+    assert await store.line(jobs[4]) == Line(4, jobs[0].id)
+    assert await store.line(jobs[8]) == Line(5, jobs[0].id)
 
 
 async def test_summaries_are_of_the_jobs_that_exist(store: Store) -> None:

@@ -500,6 +500,24 @@ def test_a_defect_is_a_500_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert log.lines == [("request_failed", "the password is hunter2")]
 
 
+def test_why_has_the_promised_shape() -> None:
+    service = FakeService()
+    id = ask(service, "POST", "/jobs", json={}).json()["id"]
+    assert ask(service, "GET", f"/jobs/{id}/why").json() == {
+        "job_id": id,
+        "status": "queued",
+        "code": "no_worker",
+        "summary": "No worker is connected.",
+        "details": [],
+        "blockers": [],
+        "position": 1,
+        "position_capped": False,
+        "estimate_sec": None,
+        "try": ["stoker worker"],
+    }
+    assert ask(service, "GET", "/jobs/no-such-job/why").status_code == 404
+
+
 def test_queues_sum_over_types() -> None:
     service = FakeService()
     service.tallies = [

@@ -14,8 +14,10 @@ from stoker.api.app import create_app
 from stoker.api.service import Progress, Service, WorkerSocket
 from stoker.clock import Clock, SystemClock
 from stoker.coordinator.events import Hello, Message
+from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.queues import QueueState, queue_states
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
+from stoker.domain.explain import Explanation, Facts, explain
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.scaling import ScalingState
@@ -70,6 +72,7 @@ class FakeService:
         self.sessions: list[Session] = []
         self.tallies: list[Count] = []
         self.paused: dict[str, int] = {}
+        self.notes: dict[str, bytes] = {}
         self.messages: list[Message] = []
         self.changes: list[dict[str, object]] = []
         self.groups: list[DeadLetterGroup] = []
@@ -124,6 +127,10 @@ class FakeService:
     async def attempts(self, id: str) -> list[Attempt]:
         self.asked.append(("attempts", id))
         return self.history.get(id, [])
+
+    async def why(self, id: str) -> tuple[Job, Explanation]:
+        job = await self.get(id)
+        return job, explain(job, Facts(self.clock.now_us()))
 
     def progress(self, job: Job) -> Progress | None:
         return self.progresses.get(job.id)
@@ -195,6 +202,9 @@ class FakeService:
 
     async def queues(self) -> Sequence[QueueState]:
         return queue_states(self.tallies, self.paused, {})
+
+    async def types(self) -> Sequence[TypeState]:
+        return type_states(self.sessions, self.notes, lambda type: 1_500_000 if type == "echo" else None)
 
     async def set_paused(self, queue: str, paused: bool) -> QueueState:
         self.paused.pop(queue, None)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, workers
+from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, types, why, workers
 from stoker.api.exchange import Request, Response
 from stoker.api.query import DeadLettersQuery, GroupsQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
@@ -174,6 +174,18 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         query=logs.LogsQuery,
         response=logs.LogsView,
         or_text=True,
+        errors=(404,),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{id}/why",
+        why.get_why,
+        "read",
+        "jobs",
+        "Ask why a job does not run",
+        "Its queue is paused, no worker can run it, others are before it, it waits for its time; what stands in the way, "
+        "and what to do about it.",
+        response=why.WhyView,
         errors=(404,),
     ),
     Endpoint(
@@ -383,6 +395,16 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Resume a queue",
         "Its jobs start again, in their order. Nothing happens to a queue that is not paused.",
         response=QueueView,
+    ),
+    Endpoint(
+        "GET",
+        "/types",
+        types.list_types,
+        "read",
+        "operation",
+        "List job types",
+        "Those that workers serve or have described, and the built-in ones, with the JSON schema of their payload.",
+        response=types.TypesView,
     ),
     Endpoint(
         "GET",

@@ -7,7 +7,9 @@ from typing import Protocol
 
 from stoker.clock import Clock
 from stoker.coordinator.events import Message
+from stoker.coordinator.job_types import TypeState
 from stoker.coordinator.queues import QueueState
+from stoker.domain.explain import Explanation
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
 from stoker.settings import Settings
@@ -100,6 +102,10 @@ class Service(Protocol):
 
     async def attempts(self, id: str) -> list[Attempt]: ...
 
+    async def why(self, id: str) -> tuple[Job, Explanation]:
+        """Raises NotFound."""
+        ...
+
     def progress(self, job: Job) -> Progress | None:
         """What the attempt that runs now said last; None for a job that does not run, or says nothing."""
         ...
@@ -149,6 +155,10 @@ class Service(Protocol):
 
     async def queues(self) -> Sequence[QueueState]:
         """Every queue that has jobs or is paused."""
+        ...
+
+    async def types(self) -> Sequence[TypeState]:
+        """Everything that can be submitted."""
         ...
 
     async def set_paused(self, queue: str, paused: bool) -> QueueState:

@@ -201,6 +201,28 @@ def _print_job(document: dict[str, Any]) -> None:
         )
 
 
+def why(job_id: JobId, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Say why a job does not run, and what to do about it.
+
+    \b
+    Examples:
+      stoker why 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+    """
+    answer = ask(url, token, get(job_path(job_id, "why")))
+    if as_json:
+        output.print_json(answer)
+        return
+    print(output.plain(answer["summary"]))
+    for detail in answer.get("details") or []:
+        print(output.plain(detail))
+    if answer.get("estimate_sec"):
+        print(f"It should start in about {output.span(answer['estimate_sec'])}.")
+    for blocker in answer.get("blockers") or []:
+        print(f"  - {blocker['kind']} {output.plain(blocker['id'])}: {output.plain(blocker['text'])}")
+    for command in answer.get("try") or []:
+        print(f"  try: {output.plain(command)}")
+
+
 def one_line(error: dict[str, Any] | None) -> str | None:
     if error is None:
         return None
@@ -659,6 +681,33 @@ def _print_queue(queue: dict[str, Any], as_json: bool) -> None:
     state = "paused" if queue.get("paused") else "not paused"
     print(
         f"{output.plain(queue['queue'])}  {state}, {queue.get('queued', 0)} queued, {queue.get('running', 0)} running"
+    )
+
+
+def types(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """List job types: what can be submitted, who serves it, and what it takes.
+
+    \b
+    Examples:
+      stoker types
+      stoker types --json | jq '.types[] | select(.type == "resize_image").schema'
+    """
+    answer = ask(url, token, get("/types"))
+    if as_json:
+        output.print_json(answer)
+        return
+    output.print_table(
+        ["TYPE", "WORKERS", "MEDIAN RUN", "TAKES", "DESCRIPTION"],
+        [
+            (
+                found["type"],
+                found.get("workers"),
+                seconds(found.get("run_p50_sec")),
+                ", ".join((found.get("schema") or {}).get("properties") or []),
+                (found.get("description") or "").partition("\n")[0],
+            )
+            for found in answer["types"]
+        ],
     )
 
 

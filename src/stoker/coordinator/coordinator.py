@@ -21,6 +21,7 @@ from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.events import Events, Message, success_rate, sum_by_status
 from stoker.coordinator.http_workers import HttpWorkers
+from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.metrics import Metrics, text_in_turns
 from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
 from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
@@ -30,6 +31,7 @@ from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions
 from stoker.coordinator.upkeep import Upkeep
 from stoker.domain.errors import Conflict, NotFound
+from stoker.domain.explain import Explanation, Facts, Hand, explain
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import RetryPolicy
@@ -295,6 +297,20 @@ class Coordinator:
     async def attempts(self, id: str) -> list[Attempt]:
         return await self._store.attempts(id)
 
+    async def why(self, id: str) -> tuple[Job, Explanation]:
+        """Why the job is where it is."""
+        job = await self.get(id)
+        if job.status != "queued":
+            return job, explain(job, Facts(self._store.now_us(), _hands(await self.workers())))
+        facts = Facts(
+            self._store.now_us(),
+            _hands(await self.workers()),
+            (await self._store.paused()).get(job.queue),
+            await self._store.line(job),
+            self._run_times.us.get(job.type),
+        )
+        return job, explain(job, facts)
+
     def progress(self, job: Job | JobSummary) -> Progress | None:
         return self._output.progress(job)
 
@@ -469,6 +485,12 @@ class Coordinator:
     async def queues(self) -> list[QueueState]:
         store = self._store
         return queue_states(await store.counts(), await store.paused(), await store.oldest_due())
+
+    async def types(self) -> list[TypeState]:
+        """Everything that can be submitted."""
+        return type_states(
+            await self._store.sessions(), await self._store.noted_types(), self._run_times.p50_us
+        )
 
     async def set_paused(self, queue: str, paused: bool) -> QueueState:
         await self._store.set_paused(queue, paused)
@@ -659,6 +681,23 @@ async def _news(event: asyncio.Event, seconds: float) -> bool:
         return False
     event.clear()
     return True
+
+
+def _hands(rows: Iterable[Session]) -> list[Hand]:
+    return [
+        Hand(
+            row.id,
+            row.name,
+            row.threads,
+            max(0, row.threads - row.threads_used),
+            frozenset(row.types),
+            None if row.queues is None else frozenset(row.queues),
+            row.labels,
+            row.status == "live",
+        )
+        for row in rows
+        if row.status in ("live", "draining")
+    ]
 
 
 def _is_dead_letter(job: Job) -> bool:

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from stoker.domain.explain import Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Policy, WorkerView
@@ -337,6 +338,12 @@ class Store(Protocol):
         of a paused queue, also not as it is inserted; what runs goes on. Pausing twice changes nothing."""
         ...
 
+    async def note_types(self, notes: Mapping[str, bytes]) -> None:
+        """Keep what workers say of job types, as JSON; what was said last counts, and outlives who said it."""
+        ...
+
+    async def noted_types(self) -> dict[str, bytes]: ...
+
     async def paused(self) -> dict[str, int]:
         """Every paused queue, whether or not it has jobs, and since when."""
         ...
@@ -345,6 +352,11 @@ class Store(Protocol):
 
     async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
         """Those of these jobs that exist, in any order, without reading payloads and results."""
+        ...
+
+    async def line(self, job: Job) -> Line:
+        """Who stands before this job in its lane, counted up to `POSITION_CAP`. Reads the index of what waits, and nothing
+        else of the jobs ahead but the id of the first."""
         ...
 
     async def attempts(self, id: str) -> list[Attempt]:

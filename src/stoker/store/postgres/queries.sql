@@ -49,6 +49,17 @@ CROSS JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) AS head
 
+-- name: line
+-- How many will be claimed before a job of the same lane, and the first of them.
+SELECT count(*), (
+    SELECT id::text FROM stoker.jobs WHERE status = 'queued' AND lane_id = $1 ORDER BY rank, seq LIMIT 1
+)
+FROM (
+    SELECT FROM stoker.jobs
+    WHERE status = 'queued' AND lane_id = $1 AND (rank, seq) < ($2::smallint, $3::bigint)
+    ORDER BY rank, seq LIMIT $4
+) AS ahead
+
 -- name: claim_jobs
 UPDATE stoker.jobs
 SET status = 'running', claim_id = claim_id + 1, attempt = attempt + 1, worker_id = v.session_id,
@@ -77,6 +88,15 @@ RETURNING paused_at
 
 -- name: resume_queue
 DELETE FROM stoker.paused_queues WHERE queue = $1
+
+-- name: note_types
+-- In one order for everybody; what is known already is not written again.
+INSERT INTO stoker.job_types AS known (type, note)
+SELECT * FROM unnest($1::text[], $2::bytea[]) AS v (type, note) ORDER BY type
+ON CONFLICT (type) DO UPDATE SET note = excluded.note WHERE known.note <> excluded.note
+
+-- name: noted_types
+SELECT type, note FROM stoker.job_types
 
 -- ── the end of an attempt ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
+from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
 from stoker.domain.retry import Claim, claim_of
 from stoker.store.base import (
@@ -56,6 +57,12 @@ class Reader:
 
         return await self._database.read(read)
 
+    async def line(self, job: Job) -> Line:
+        ((ahead, first),) = await self._database.fetch(
+            Q["line"], job.lane_id, job.rank, job.seq, POSITION_CAP
+        )
+        return Line(ahead, first if ahead else None)
+
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
         jobs = await self.get([id for id, _ in keys])
         return [
@@ -86,6 +93,9 @@ class Reader:
 
     async def oldest_due(self) -> dict[str, int]:
         return dict(await self._database.fetch(Q["oldest_due"]))
+
+    async def noted_types(self) -> dict[str, bytes]:
+        return dict(await self._database.fetch(Q["noted_types"]))
 
     async def paused(self) -> dict[str, int]:
         return dict(await self._database.fetch(Q["paused_queues"]))

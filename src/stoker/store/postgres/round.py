@@ -10,7 +10,7 @@ many jobs it carries.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -432,6 +432,12 @@ class Round:
         await self._write_ends(ends)
         return Expired(silent, losses)
 
+    async def note_types(self, calls: list[Mapping[str, bytes]]) -> list[None]:
+        notes = {type: note for call in calls for type, note in call.items()}
+        if notes:
+            await self._link.execute(Q["note_types"], list(notes), list(notes.values()))
+        return [None] * len(calls)
+
     # ── waiting jobs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def promote(self, calls: list[int]) -> list[int]:
@@ -552,6 +558,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] 
     "open_session": Round.open_session,
     "renew": Round.renew,
     "set_session_status": Round.set_session_status,
+    "note_types": Round.note_types,
     "started": Round.started,
     "finish": Round.finish,
     "expire": Round.expire,

@@ -12,13 +12,14 @@ everything else, taken from the monotonic clock since the last reading, so that 
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
+from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, RetryPolicy
@@ -247,6 +248,9 @@ class PostgresStore:
     async def purge(self, retention: Retention, limit: int) -> int:
         return int(await self._group.call("purge", (retention, limit), weight=limit))
 
+    async def note_types(self, notes: Mapping[str, bytes]) -> None:
+        await self._group.call("note_types", notes)
+
     async def set_paused(self, queue: str, paused: bool) -> int | None:
         try:
             return await self._set_paused(queue, paused)
@@ -286,6 +290,9 @@ class PostgresStore:
     async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
         return await self._reader.summaries(ids)
 
+    async def line(self, job: Job) -> Line:
+        return await self._reader.line(job)
+
     async def attempts(self, id: str) -> list[Attempt]:
         return await self._reader.attempts(id)
 
@@ -300,6 +307,9 @@ class PostgresStore:
 
     async def oldest_due(self) -> dict[str, int]:
         return await self._reader.oldest_due()
+
+    async def noted_types(self) -> dict[str, bytes]:
+        return await self._reader.noted_types()
 
     async def paused(self) -> dict[str, int]:
         return await self._reader.paused()

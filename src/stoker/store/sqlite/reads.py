@@ -11,6 +11,7 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
+from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.retry import Claim, claim_of
 from stoker.store.base import (
@@ -62,6 +63,12 @@ class Reader:
         row = self._db.execute(_BRIEFLY, (id,)).fetchone()
         return None if row is None else JobSummary(*row)
 
+    def line(self, job: Job) -> Line:
+        place = (job.lane_id, job.rank, job.seq, POSITION_CAP)
+        (ahead,) = self._db.execute(Q["count_ahead"], place).fetchone() or (0,)
+        first = self._db.execute(Q["first_in_lane"], (job.lane_id,)).fetchone() if ahead else None
+        return Line(int(ahead), None if first is None else str(first[0]))
+
     def claim(self, id: str, claim_id: int) -> Claim | None:
         job = self.get(id)
         if job is None or job.claim_id != claim_id or job.status != "running":
@@ -86,6 +93,9 @@ class Reader:
 
     def oldest_due(self) -> dict[str, int]:
         return dict(self._db.execute(Q["oldest_due"]))
+
+    def noted_types(self) -> dict[str, bytes]:
+        return dict(self._db.execute(Q["noted_types"]))
 
     def paused(self) -> dict[str, int]:
         return dict(self._db.execute(Q["paused_queues"]))

@@ -9,7 +9,7 @@ over only after the commit, so a round that fails leaves no trace.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -464,6 +464,10 @@ class Round:
         self._db.execute(Q["pause_queue"], (queue, self._now))
         return self._paused.setdefault(queue, self._now)
 
+    def note_types(self, calls: list[Mapping[str, bytes]]) -> list[None]:
+        self._db.executemany(Q["note_type"], [item for call in calls for item in call.items()])
+        return [None] * len(calls)
+
     # ── waiting jobs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def promote(self, calls: list[int]) -> list[int]:
@@ -555,6 +559,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "renew": Round.renew,
     "set_session_status": Round.set_session_status,
     "set_paused": Round.set_paused,
+    "note_types": Round.note_types,
     "started": Round.started,
     "finish": Round.finish,
     "expire": Round.expire,
