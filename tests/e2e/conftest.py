@@ -21,6 +21,7 @@ ABOUT_JOBS = {
     "test_coordinator_death",
     "test_ending_jobs",
     "test_http_worker",
+    "test_operate_api",
     "test_order",
     "test_submit",
 }

@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import httpx
 import msgspec
@@ -17,6 +17,7 @@ from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.scaling import ScalingState
+from stoker.domain.series import GaugeRow, Point, Range, Tally, TallyRow, points, sums
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
@@ -67,6 +68,8 @@ class FakeService:
         self.progresses: dict[str, Progress] = {}
         self.sessions: list[Session] = []
         self.tallies: list[Count] = []
+        self.tally_rows: list[TallyRow] = []
+        self.gauge_rows: list[GaugeRow] = []
         self.groups: list[DeadLetterGroup] = []
         self.reasons: list[str] = []
         self.warnings: list[str] = []
@@ -162,6 +165,14 @@ class FakeService:
     ) -> int:
         self.asked.append(("discard", ids, filter, limit))
         return 1 if ids is None else len(ids)
+
+    async def series(self, wanted: Range, queue: str | None, type: str | None) -> list[Point]:
+        self.asked.append((wanted, queue, type))
+        return points(wanted, self.tally_rows, self.gauge_rows, of_all=queue is None and type is None)
+
+    async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> dict[str, Tally]:
+        self.asked.append((wanted, by))
+        return sums(self.tally_rows, by)
 
     async def workers(self) -> Sequence[Session]:
         return self.sessions

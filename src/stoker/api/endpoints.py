@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import aliases, dashboard_page, jobs, logs, operate, workers
+from stoker.api import aliases, dashboard_page, jobs, logs, operate, series, workers
 from stoker.api.exchange import Request, Response
 from stoker.api.query import DeadLettersQuery, GroupsQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
@@ -226,7 +226,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "admin",
         "dead letters",
         "Run dead letters again",
-        'Exactly one of `{"ids": […]}`, `{"filter": {…}}` and `{"all": true}`. `"limit": 1` takes one of them, to try it out.',
+        'Exactly one of `{"ids": […]}`, `{"filter": {…}}` and `{"all": true}`. `"limit": 1` takes one, to try it out.',
         body=jobs.DeadLetters,
         response=CountView,
     ),
@@ -339,6 +339,28 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Numbers for people",
         "`queue_depth` counts `queued` jobs only; `success_rate` is null until a job has ended.",
         response=StatsView,
+    ),
+    Endpoint(
+        "GET",
+        "/series",
+        series.series,
+        "read",
+        "operation",
+        "What happened when",
+        "Points from `from` until `to`, those without jobs included. Steps of less than 300 s reach back 24 hours, others "
+        "30 days. Percentiles are right within about an eighth.",
+        query=series.SeriesQuery,
+        response=series.SeriesView,
+    ),
+    Endpoint(
+        "GET",
+        "/series/breakdown",
+        series.breakdown,
+        "read",
+        "operation",
+        "What happened, by type or by queue",
+        query=series.BreakdownQuery,
+        response=series.BreakdownView,
     ),
     Endpoint(
         "POST",

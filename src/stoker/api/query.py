@@ -132,16 +132,16 @@ class NoQuery(msgspec.Struct, frozen=True):
 
 def parse_query(kind: type[Q], query: bytes) -> Q:
     """The parameters as a struct of `kind`; raises a 422 that names every wrong one."""
-    known = {field.encode_name: field.type for field in struct_fields(kind)}
+    known = {field.encode_name: field for field in struct_fields(kind)}
     values: dict[str, Any] = {}
     errors: list[FieldError] = []
     for name, text in _pairs(query):
         if name not in known:
             errors.append(FieldError(shortened(name), unknown(name, known, "parameter")))
-        elif name in values:
+        elif known[name].name in values:
             errors.append(FieldError(name, "is given more than once"))
         else:
-            values[name] = _converted(known[name], name, text, errors)
+            values[known[name].name] = _converted(known[name].type, name, text, errors)
     if errors:
         raise invalid(errors)
     return kind(**values)

@@ -1,13 +1,14 @@
 """What the API asks of a coordinator, as a protocol: the real one is `stoker.coordinator.coordinator.Coordinator`, and tests
 bring a small one of their own. Errors are those of `stoker.domain.errors`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Literal, Protocol
 
 from stoker.clock import Clock
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
+from stoker.domain.series import Point, Range, Tally
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
@@ -140,6 +141,12 @@ class Service(Protocol):
     async def counts(self) -> Sequence[Count]: ...
 
     async def stats(self) -> dict[str, object]: ...
+
+    async def series(self, wanted: Range, queue: str | None, type: str | None) -> Sequence[Point]:
+        """Every point of the range, for all jobs, or for those of a queue or type."""
+        ...
+
+    async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> Mapping[str, Tally]: ...
 
     def scaling_decided(self, state: ScalingState) -> None:
         """An autoscaler tells what it decided."""

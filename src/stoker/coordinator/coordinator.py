@@ -5,10 +5,11 @@ It owns no truth. Whatever it keeps in memory (sessions connected here, run time
 
 import asyncio
 import contextlib
+import hashlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -25,6 +26,7 @@ from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
 from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.run_times import RunTimes
+from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions
 from stoker.coordinator.upkeep import Upkeep
 from stoker.domain.errors import Conflict, NotFound
@@ -32,6 +34,7 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, STATUSES, Status
 from stoker.domain.retry import RetryPolicy
 from stoker.domain.scaling import ScalingState, pending_thread_seconds
+from stoker.domain.series import Gauges, Pair, Point, Range, Tally, points, sums
 from stoker.ids import NewId, new_id
 from stoker.log import JobLog, request_id
 from stoker.settings import Settings
@@ -66,6 +69,8 @@ from stoker.wire.http import (
 
 BULK: Final = 1_000
 WARNED_TYPES: Final = 20
+FEW_ROWS: Final = 500
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -115,6 +120,9 @@ class Coordinator:
         )
         self._metrics = Metrics(version)
         store.on_transaction(self._metrics.on_transaction)
+        self._series = Series(
+            store, self._metrics, shard=_shard(new_id()), depths=self._depths, gauges=self._gauges
+        )
         self._tracer = tracer
         self._scaling: ScalingState | None = None
         self._started = clock.monotonic()
@@ -176,6 +184,7 @@ class Coordinator:
             asyncio.create_task(self._dispatch.run(), name="stoker-dispatch"),
             asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
             asyncio.create_task(self._keeper.run(), name="stoker-log-keeper"),
+            asyncio.create_task(self._series.run(), name="stoker-series"),
         ]
         if self._store.shared:
             self._neighbours.start()
@@ -450,6 +459,33 @@ class Coordinator:
         self._scaling = state
         self._metrics.on_scaling(state, self.clock.monotonic())
 
+    async def series(self, wanted: Range, queue: str | None, type: str | None) -> list[Point]:
+        await self._series.settle()
+        tallies, gauges = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end, queue, type)
+        of_all = queue is None and type is None
+        return await _aside(len(tallies), lambda: points(wanted, tallies, gauges, of_all=of_all))
+
+    async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> dict[str, Tally]:
+        await self._series.settle()
+        tallies, _ = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end)
+        return await _aside(len(tallies), lambda: sums(tallies, by))
+
+    async def _depths(self) -> dict[Pair, int]:
+        return {
+            (count.queue, count.type): count.count
+            for count in await self._store.counts()
+            if count.status == "queued"
+        }
+
+    async def _gauges(self) -> Gauges:
+        live = [row for row in await self.workers() if row.status in ("live", "draining")]
+        return Gauges(
+            threads_used_max=sum(row.threads_used for row in live),
+            threads_max=sum(row.threads for row in live),
+            workers_max=len(live),
+            autoscaler_wanted=None if self._scaling is None else self._scaling.decision.wanted,
+        )
+
     async def not_ready(self) -> list[str]:
         if self._closing:
             return ["the coordinator is shutting down"]
@@ -499,6 +535,7 @@ class Coordinator:
 
     def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         self._metrics.on_ended(ended)
+        self._series.on_ended(ended)
         if self._tracer is not None:
             for finish, status in ended:
                 self._tracer.ended(finish.claim, finish.outcome, status)
@@ -518,6 +555,7 @@ class Coordinator:
             self._http.forget(id)
             log.warning("worker_stale", worker_id=id)
         self._metrics.on_expired(expired)
+        self._series.on_expired(expired)
         if self._tracer is not None:
             for lost in expired.losses:
                 self._tracer.lost(lost.claim, lost.status, self._store.now_us())
@@ -595,6 +633,16 @@ async def _news(event: asyncio.Event, seconds: float) -> None:
     except TimeoutError:
         pass
     event.clear()
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    """Work on so many rows: at once, or, where it would keep others waiting, on another thread."""
+    return work() if size < FEW_ROWS else await asyncio.to_thread(work)
+
+
+def _shard(id: str) -> int:
+    """A number of this life of the coordinator, from a fresh id."""
+    return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=7).digest(), "big")
 
 
 def _is_dead_letter(job: Job) -> bool:

@@ -14,6 +14,7 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Policy, WorkerView
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy
+from stoker.domain.series import GaugeRow, TallyRow
 
 TOTAL_CAP: Final = 10_000
 """Totals of filters that no counter covers are counted up to here and then marked as capped."""
@@ -312,7 +313,7 @@ class Store(Protocol):
     async def discard_where(self, filter: JobFilter, limit: int) -> int: ...
 
     async def purge(self, retention: Retention, limit: int) -> int:
-        """Delete up to `limit` finished jobs past their retention, expired idempotency keys and old sessions."""
+        """Delete up to `limit` finished jobs past their retention, expired idempotency keys, old sessions and series."""
         ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
@@ -334,6 +335,17 @@ class Store(Protocol):
     async def oldest_due(self) -> dict[str, int]:
         """For each queue in which jobs wait, when the first in line became due. Reads one job per lane and rank, never
         the backlog."""
+        ...
+
+    async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
+        """Store what one coordinator counted, each row in the place of the one that it stored before: doing it twice counts
+        nothing twice. Beside the transactions of jobs where there is more than one connection."""
+        ...
+
+    async def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        """The rows of all coordinators whose buckets began in [start, end); tallies of one queue or type alone, if given."""
         ...
 
     async def sessions(self) -> list[Session]:

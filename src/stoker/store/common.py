@@ -5,18 +5,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.domain.placement import Lane, Placed, Plan, WorkerView, capacity, plan, serves
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, decide, problem
+from stoker.domain.series import GaugeRow, Gauges, Histogram, Tally, TallyRow
 from stoker.store.base import SPARKS, Attempt, ClaimRequest, Count, JobFilter, Session
 
 HEADS_MAX: Final = 2_000
 NO_PAYLOAD: Final = b"null"
 """Stands for the payload in a summary."""
 
+SERIES_CHUNK_SEC: Final = 600
+"""Series that are too old are deleted so much at a time."""
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(Histogram).decode
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 _LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
@@ -200,6 +206,38 @@ def sparkline(parts: Iterable[tuple[int, int]]) -> list[int]:
     for part, count in parts:
         line[min(max(part, 0), SPARKS - 1)] += count
     return line
+
+
+def tally_values(row: TallyRow) -> tuple[Any, ...]:
+    tally = row.tally
+    return (
+        row.bucket_sec,
+        row.at,
+        row.queue,
+        row.type,
+        tally.submitted,
+        tally.completed,
+        tally.failed,
+        tally.cancelled,
+        tally.retried,
+        tally.queue_depth_max,
+        _pack(tally.wait),
+        _pack(tally.run),
+    )
+
+
+def tally_of(row: Sequence[Any]) -> TallyRow:
+    bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, depth, wait, run = row
+    tally = Tally(submitted, completed, failed, cancelled, retried, depth, _unpack(wait), _unpack(run))
+    return TallyRow(bucket_sec, at, queue, type, tally)
+
+
+def gauge_values(row: GaugeRow) -> tuple[Any, ...]:
+    return (row.bucket_sec, row.at, *astuple(row.gauges))
+
+
+def gauge_of(row: Sequence[Any]) -> GaugeRow:
+    return GaugeRow(row[0], row[1], Gauges(*row[2:]))
 
 
 def session_texts(session: Session) -> tuple[str, str | None, str]:

@@ -383,6 +383,50 @@ CROSS JOIN LATERAL (
     ORDER BY completed_at DESC, seq DESC LIMIT 1
 ) AS sample
 
+-- name: put_tallies
+INSERT INTO stoker.series
+    (shard, bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run)
+SELECT $1, * FROM unnest($2::int[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+                         $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[]) AS v
+ON CONFLICT (bucket_sec, at, queue, type, shard) DO UPDATE SET
+    submitted = excluded.submitted,
+    completed = excluded.completed,
+    failed = excluded.failed,
+    cancelled = excluded.cancelled,
+    retried = excluded.retried,
+    queue_depth_max = excluded.queue_depth_max,
+    wait = excluded.wait,
+    run = excluded.run
+
+-- name: put_gauges
+INSERT INTO stoker.series_gauges
+    (shard, bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted)
+SELECT $1, * FROM unnest($2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]) AS v
+ON CONFLICT (bucket_sec, at, shard) DO UPDATE SET
+    queue_depth_max = excluded.queue_depth_max,
+    threads_used_max = excluded.threads_used_max,
+    threads_max = excluded.threads_max,
+    workers_max = excluded.workers_max,
+    autoscaler_wanted = excluded.autoscaler_wanted
+
+-- name: tallies
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM stoker.series
+WHERE bucket_sec = $1 AND at >= $2 AND at < $3 AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR type = $5)
+
+-- name: gauges
+SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted
+FROM stoker.series_gauges WHERE bucket_sec = $1 AND at >= $2 AND at < $3
+
+-- name: purge_series
+-- A part at a time, the oldest first: after a long pause there may be much.
+DELETE FROM stoker.series
+WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series WHERE bucket_sec = $1))
+
+-- name: purge_gauges
+DELETE FROM stoker.series_gauges
+WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series_gauges WHERE bucket_sec = $1))
+
 -- name: get_meta
 SELECT value FROM stoker.meta WHERE key = $1
 

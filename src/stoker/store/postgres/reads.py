@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from stoker.domain.job import Job
 from stoker.domain.retry import Claim, claim_of
+from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     SPARKS,
     TOTAL_CAP,
@@ -18,7 +19,15 @@ from stoker.store.base import (
     Page,
     Session,
 )
-from stoker.store.common import counted, is_counted, session_of, sparkline, with_current
+from stoker.store.common import (
+    counted,
+    gauge_of,
+    is_counted,
+    session_of,
+    sparkline,
+    tally_of,
+    with_current,
+)
 from stoker.store.postgres.database import Database, Link
 from stoker.store.postgres.filters import filter_sql, tables
 from stoker.store.postgres.memory import Memory
@@ -136,3 +145,10 @@ class Reader:
             for name, count, first, last, *_ in rows
         ]
         return DeadLetterGroups(groups, rows[0][4], rows[0][5])
+
+    async def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        tallies = await self._database.fetch(Q["tallies"], bucket_sec, start, end, queue, type)
+        gauges = await self._database.fetch(Q["gauges"], bucket_sec, start, end)
+        return [tally_of(row) for row in tallies], [gauge_of(row) for row in gauges]

@@ -22,6 +22,7 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.placement import Lane, WorkerView
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
+from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.store.base import (
     Accepted,
     ClaimRequest,
@@ -38,6 +39,7 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.common import (
+    SERIES_CHUNK_SEC,
     attempt_row,
     claimed,
     completion_row,
@@ -533,7 +535,14 @@ class Round:
             purged += len(rows)
         await self._link.execute(Q["purge_keys"], self._now, limit)
         await self._link.execute(Q["purge_sessions"], self._now - retention.sessions_us)
+        await self._purge_series()
         return purged
+
+    async def _purge_series(self) -> None:
+        for bucket_sec, kept_sec in KEPT_SEC.items():
+            span = (bucket_sec, self._now - kept_sec * SECOND, SERIES_CHUNK_SEC * SECOND)
+            await self._link.execute(Q["purge_series"], *span)
+            await self._link.execute(Q["purge_gauges"], *span)
 
 
 Resolved = tuple[Submission, KeyName | None]

@@ -246,6 +246,32 @@ WHERE status = 'failed' AND fingerprint = ?1 AND discarded_at IS NULL GROUP BY 1
 SELECT {columns} FROM jobs INDEXED BY jobs_fingerprint
 WHERE status = 'failed' AND fingerprint = ? AND discarded_at IS NULL ORDER BY completed_at DESC, seq DESC LIMIT 1
 
+-- name: put_tally
+INSERT OR REPLACE INTO series
+    (shard, bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: put_gauge
+INSERT OR REPLACE INTO series_gauges
+    (shard, bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: tallies
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM series WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3 AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR type = ?5)
+
+-- name: gauges
+SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted
+FROM series_gauges WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3
+
+-- name: purge_series
+-- A part at a time, the oldest first: after a long pause there may be much.
+DELETE FROM series WHERE bucket_sec = ?1 AND at < min(?2, ?3 + (SELECT min(at) FROM series WHERE bucket_sec = ?1))
+
+-- name: purge_gauges
+DELETE FROM series_gauges
+WHERE bucket_sec = ?1 AND at < min(?2, ?3 + (SELECT min(at) FROM series_gauges WHERE bucket_sec = ?1))
+
 -- name: get_meta
 SELECT value FROM meta WHERE key = ?
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.retry import Claim, claim_of
+from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     SPARKS,
     TOTAL_CAP,
@@ -25,7 +26,15 @@ from stoker.store.base import (
     Page,
     Session,
 )
-from stoker.store.common import counted, is_counted, session_of, sparkline, with_current
+from stoker.store.common import (
+    counted,
+    gauge_of,
+    is_counted,
+    session_of,
+    sparkline,
+    tally_of,
+    with_current,
+)
 from stoker.store.sqlite.filters import best_index, filter_sql, union
 from stoker.store.sqlite.round import COLUMN_LIST, Q
 
@@ -151,6 +160,14 @@ class Reader:
         sparks = sparkline(self._db.execute(Q["group_sparks"], (name, first, span, SPARKS)))
         sample = Job(*(self._db.execute(_SAMPLE, (name,)).fetchone() or ()))
         return DeadLetterGroup(name, count, first, last, sparks, sample)
+
+    def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        with self._db:
+            tallies = self._db.execute(Q["tallies"], (bucket_sec, start, end, queue, type)).fetchall()
+            gauges = self._db.execute(Q["gauges"], (bucket_sec, start, end)).fetchall()
+        return [tally_of(row) for row in tallies], [gauge_of(row) for row in gauges]
 
     def _counted(self, filter: JobFilter) -> int:
         return counted(self.counts(), filter)

@@ -21,6 +21,7 @@ from stoker.domain.job import COLUMNS, Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Lane, WorkerView
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
+from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
 from stoker.store import queries
 from stoker.store.base import (
     Accepted,
@@ -38,14 +39,17 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.common import (
+    SERIES_CHUNK_SEC,
     attempt_row,
     claimed,
     completion_row,
+    gauge_values,
     heads_wanted,
     lost_outcome,
     plan_for,
     serving,
     session_texts,
+    tally_values,
 )
 from stoker.store.sqlite.filters import best_index, filter_sql
 
@@ -522,7 +526,20 @@ class Round:
             self._db.execute(Q["put_meta"], ("last_seq", str(self._seq - 1)))
         self._db.execute(Q["purge_keys"], (self._now, limit))
         self._db.execute(Q["purge_sessions"], (self._now - retention.sessions_us,))
+        self._purge_series()
         return purged
+
+    def _purge_series(self) -> None:
+        for bucket_sec, kept_sec in KEPT_SEC.items():
+            span = (bucket_sec, self._now - kept_sec * SECOND, SERIES_CHUNK_SEC * SECOND)
+            self._db.execute(Q["purge_series"], span)
+            self._db.execute(Q["purge_gauges"], span)
+
+    def put_series(self, calls: list[tuple[int, Sequence[TallyRow], Sequence[GaugeRow]]]) -> list[None]:
+        for shard, tallies, gauges in calls:
+            self._db.executemany(Q["put_tally"], [(shard, *tally_values(row)) for row in tallies])
+            self._db.executemany(Q["put_gauge"], [(shard, *gauge_values(row)) for row in gauges])
+        return [None] * len(calls)
 
 
 VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
@@ -539,6 +556,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "discard_where": Round.discard_where,
     "promote": Round.promote,
     "purge": Round.purge,
+    "put_series": Round.put_series,
     "insert": Round.insert,
     "claim": Round.claim,
 }

@@ -13,6 +13,7 @@ from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, RetryPolicy
+from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     Accepted,
     Attempt,
@@ -210,6 +211,14 @@ class SqliteStore:
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         now = self.now_us()
         return await self._in_list_thread(lambda reader: reader.dead_letter_groups(limit, now))
+
+    async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
+        await self._group.call("put_series", (shard, tallies, gauges), weight=0)
+
+    async def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        return await self._in_list_thread(lambda reader: reader.series(bucket_sec, start, end, queue, type))
 
     async def _in_list_thread(self, read: Callable[[Reader], T]) -> T:
         """For reads that may take more than a moment."""
