@@ -9,7 +9,20 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, types, why, workers
+from stoker.api import (
+    aliases,
+    bulk,
+    dashboard_page,
+    events,
+    jobs,
+    logs,
+    operate,
+    queues,
+    series,
+    types,
+    why,
+    workers,
+)
 from stoker.api.exchange import Request, Response
 from stoker.api.query import DeadLettersQuery, GroupsQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
@@ -34,7 +47,16 @@ from stoker.wire.http import HttpHeartbeat, HttpHello, HttpOrders, HttpReceipt, 
 
 Handler = Callable[[Request], Awaitable[Response]]
 Method = Literal["GET", "POST", "DELETE", "WEBSOCKET"]
-Tag = Literal["jobs", "dead letters", "workers", "plain-HTTP workers", "operation", "aliases", "dashboard"]
+Tag = Literal[
+    "jobs",
+    "dead letters",
+    "bulk operations",
+    "workers",
+    "plain-HTTP workers",
+    "operation",
+    "aliases",
+    "dashboard",
+]
 
 
 class Endpoint(NamedTuple):
@@ -270,6 +292,50 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         response=CountView,
     ),
     Endpoint(
+        "POST",
+        "/bulk",
+        bulk.start,
+        "admin",
+        "bulk operations",
+        "Cancel, retry or discard all jobs that match",
+        "Answers 202 once the operation is stored for good; it is worked off in the background, whatever dies meanwhile. "
+        "Only jobs that were there when it was accepted are touched. `retry` takes failed and cancelled jobs, `discard` "
+        "dead letters.",
+        body=bulk.BulkBody,
+        status=202,
+        response=bulk.BulkView,
+    ),
+    Endpoint(
+        "GET",
+        "/bulk",
+        bulk.latest,
+        "read",
+        "bulk operations",
+        "List the latest 20 bulk operations",
+        response=bulk.BulksView,
+    ),
+    Endpoint(
+        "GET",
+        "/bulk/{id}",
+        bulk.get,
+        "read",
+        "bulk operations",
+        "Get a bulk operation",
+        response=bulk.BulkView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "POST",
+        "/bulk/{id}/stop",
+        bulk.stop,
+        "admin",
+        "bulk operations",
+        "Stop a bulk operation",
+        "What it has done stays done. One that is over is returned as it is.",
+        response=bulk.BulkView,
+        errors=(404,),
+    ),
+    Endpoint(
         "GET",
         "/workers",
         workers.list_workers,
@@ -415,6 +481,28 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Numbers for people",
         "`queue_depth` counts `queued` jobs only; `success_rate` is null until a job has ended.",
         response=StatsView,
+    ),
+    Endpoint(
+        "GET",
+        "/series",
+        series.series,
+        "read",
+        "operation",
+        "What happened when",
+        "Points from `from` until `to`, those without jobs included. Steps of less than 300 s reach back 24 hours, others "
+        "30 days. Percentiles are right within about an eighth.",
+        query=series.SeriesQuery,
+        response=series.SeriesView,
+    ),
+    Endpoint(
+        "GET",
+        "/series/breakdown",
+        series.breakdown,
+        "read",
+        "operation",
+        "What happened, by type or by queue",
+        query=series.BreakdownQuery,
+        response=series.BreakdownView,
     ),
     Endpoint(
         "POST",

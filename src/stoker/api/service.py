@@ -1,9 +1,9 @@
 """What the API asks of a coordinator, as a protocol: the real one is `stoker.coordinator.coordinator.Coordinator`, and tests
 bring a small one of their own. Errors are those of `stoker.domain.errors`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Literal, Protocol
 
 from stoker.clock import Clock
 from stoker.coordinator.events import Message
@@ -12,10 +12,13 @@ from stoker.coordinator.queues import QueueState
 from stoker.domain.explain import Explanation
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
+from stoker.domain.series import Point, Range, Tally
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
+    Bulk,
+    BulkAction,
     DeadLetterGroups,
     JobFilter,
     JobQuery,
@@ -147,6 +150,22 @@ class Service(Protocol):
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups: ...
 
+    async def start_bulk(self, action: BulkAction, filter: JobFilter) -> Bulk:
+        """Accept an operation on all jobs that match; it is worked off in the background."""
+        ...
+
+    async def bulk(self, id: str) -> Bulk:
+        """Raises NotFound."""
+        ...
+
+    async def bulks(self) -> Sequence[Bulk]:
+        """The latest ones."""
+        ...
+
+    async def stop_bulk(self, id: str) -> Bulk:
+        """Raises NotFound."""
+        ...
+
     async def workers(self) -> Sequence[Session]: ...
 
     async def drain(self, worker_id: str) -> Session:
@@ -166,6 +185,12 @@ class Service(Protocol):
         ...
 
     async def stats(self) -> dict[str, object]: ...
+
+    async def series(self, wanted: Range, queue: str | None, type: str | None) -> Sequence[Point]:
+        """Every point of the range, for all jobs, or for those of a queue or type."""
+        ...
+
+    async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> Mapping[str, Tally]: ...
 
     def scaling_decided(self, state: ScalingState) -> None:
         """An autoscaler tells what it decided."""

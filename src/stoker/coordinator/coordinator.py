@@ -5,10 +5,11 @@ It owns no truth. Whatever it keeps in memory (sessions connected here, run time
 
 import asyncio
 import contextlib
+import hashlib
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -17,6 +18,7 @@ from stoker.bus.base import WATCH_SECONDS, Bus
 from stoker.bus.cache import JobCache, NoCache
 from stoker.bus.local import JobWaiters, NoBus
 from stoker.clock import SECOND, Clock
+from stoker.coordinator.bulk import Bulks
 from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.events import Events, Message, success_rate, sum_by_status
@@ -28,6 +30,7 @@ from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
 from stoker.coordinator.queues import QueueState, queue_states
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.run_times import RunTimes
+from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions
 from stoker.coordinator.upkeep import Upkeep
 from stoker.domain.errors import Conflict, NotFound
@@ -36,12 +39,16 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import RetryPolicy
 from stoker.domain.scaling import ScalingState, pending_thread_seconds
+from stoker.domain.series import Gauges, Pair, Point, Range, Tally, points, sums
 from stoker.ids import NewId, new_id
 from stoker.log import JobLog, request_id
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
+    Bulk,
+    BulkAction,
+    BulkStepped,
     DeadLetterGroups,
     Expired,
     Finish,
@@ -54,6 +61,7 @@ from stoker.store.base import (
     Session,
     Store,
     Submission,
+    changeable,
 )
 from stoker.store.logs import LogPage, Logs, Selection
 from stoker.tracing import JobTracer
@@ -70,6 +78,9 @@ from stoker.wire.http import (
 
 BULK: Final = 1_000
 WARNED_TYPES: Final = 20
+FEW_ROWS: Final = 500
+LATEST_BULKS: Final = 20
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -132,10 +143,14 @@ class Coordinator:
         )
         self._metrics = Metrics(version)
         store.on_transaction(self._metrics.on_transaction)
+        self._series = Series(
+            store, self._metrics, shard=_shard(new_id()), depths=self._depths, gauges=self._gauges
+        )
         self._tracer = tracer
         self._scaling: ScalingState | None = None
         self._started = clock.monotonic()
         self._closing = False
+        self._new_id = new_id
         self._accepted: list[Accepted] = []
         self._requests: list[str | None] = []
         policy = RetryPolicy(
@@ -166,6 +181,7 @@ class Coordinator:
         retention = Retention(
             int(settings.retention_completed_sec * SECOND), int(settings.retention_failed_sec * SECOND)
         )
+        self._bulks = Bulks(store, before=self._before_bulk, done=self._on_bulk_stepped)
         self._keeper = LogKeeper(store, logs, spared_us=min(retention.completed_us, retention.failed_us))
         self._upkeep = Upkeep(
             store,
@@ -196,6 +212,8 @@ class Coordinator:
             asyncio.create_task(self._dispatch.run(), name="stoker-dispatch"),
             asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
             asyncio.create_task(self._keeper.run(), name="stoker-log-keeper"),
+            asyncio.create_task(self._series.run(), name="stoker-series"),
+            asyncio.create_task(self._bulks.run(), name="stoker-bulks"),
         ]
         if self._store.shared:
             self._neighbours.start()
@@ -353,22 +371,25 @@ class Coordinator:
             raise NotFound(f"there is no job {id}")
         if job.status in ("completed", "failed"):
             raise Conflict(f"job {id} is {job.status} already and cannot be cancelled")
-        if job.status == "running":
-            self._neighbours.cancel(job)
-            self._events.changed([id])
-        else:
-            if (
-                job.completed_at is not None and job.completed_at >= asked_at
-            ):  # not one that was cancelled before
+        self._on_cancelled([job], asked_at)
+        return job
+
+    def _on_cancelled(self, jobs: Sequence[Job], asked_at: int) -> None:
+        """Tell whom it concerns: workers of those that run, and whoever counts, follows or waits for the others."""
+        for job in jobs:
+            if job.status == "running":
+                self._neighbours.cancel(job)
+                self._events.changed([job.id])
+            elif job.completed_at is not None and job.completed_at >= asked_at:  # not cancelled before
                 self._metrics.on_cancelled(job)
-                self._events.changed([id], "cancelled")
+                self._events.changed([job.id], "cancelled")
                 if self._tracer is not None:
                     self._tracer.cancelled(job, job.completed_at)
-            self._waiters.finished([id])
-            self._output.ended([id])
-            self._neighbours.tell_changed([id])
-        log.info("job_cancelled" if job.status == "cancelled" else "job_cancel_requested", job_id=id)
-        return job
+            log.info("job_cancelled" if job.status == "cancelled" else "job_cancel_requested", job_id=job.id)
+        over = [job.id for job in jobs if job.status != "running"]
+        self._waiters.finished(over)
+        self._output.ended(over)
+        self._neighbours.tell_changed(over)
 
     async def retry(self, id: str) -> Job:
         job = await self._stored(id)
@@ -381,10 +402,16 @@ class Coordinator:
         (after,) = await self._store.replay([id])
         if after is None:
             raise NotFound(f"there is no job {id}")
-        self._events.changed([id])
-        self._neighbours.tell_changed([id])
-        log.info("job_replayed", job_id=id)
+        self._on_replayed([after])
         return after
+
+    def _on_replayed(self, jobs: Sequence[Job]) -> None:
+        self._dispatch.wake()
+        ids = [job.id for job in jobs]
+        self._events.changed(ids)
+        self._neighbours.tell_changed(ids)
+        for id in ids:
+            log.info("job_replayed", job_id=id)
 
     async def replay(
         self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
@@ -431,6 +458,54 @@ class Coordinator:
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         return await self._store.dead_letter_groups(limit)
+
+    # ── bulk operations ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start_bulk(self, action: BulkAction, filter: JobFilter) -> Bulk:
+        # Counted before it is narrowed to those that are there now: the counters know more totals than the jobs do.
+        page = await self._store.page(JobQuery(changeable(action, filter), limit=1, summary=True))
+        bulk = Bulk(
+            self._new_id(),
+            action,
+            filter,
+            "running",
+            page.total,
+            page.total_capped,
+            0,
+            0,
+            self._store.now_us(),
+        )
+        await self._store.put_bulk(bulk)
+        self._bulks.nudge()
+        log.info("bulk_accepted", bulk_id=bulk.id, action=action, total=bulk.total)
+        return bulk
+
+    async def bulk(self, id: str) -> Bulk:
+        return _found(await self._store.bulk(id), id)
+
+    async def bulks(self) -> list[Bulk]:
+        return await self._store.bulks(LATEST_BULKS)
+
+    async def stop_bulk(self, id: str) -> Bulk:
+        bulk = _found(await self._store.stop_bulk(id), id)
+        log.info("bulk_stopped", bulk_id=id, status=bulk.status, changed=bulk.changed)
+        return bulk
+
+    async def _before_bulk(self, action: BulkAction, ids: Sequence[str]) -> None:
+        """Nobody may read from the cache what the jobs were. It holds only jobs that are over, which no cancel changes."""
+        if action != "cancel" and ids:
+            await self._cache.forget(ids)
+
+    def _on_bulk_stepped(self, stepped: BulkStepped) -> None:
+        bulk = stepped.bulk
+        if bulk.action == "cancel":
+            self._on_cancelled(stepped.jobs, 0)
+        elif bulk.action == "retry":
+            self._on_replayed(stepped.jobs)
+        elif stepped.jobs:
+            log.info("dead_letters_discarded", count=len(stepped.jobs))
+        if bulk.status == "done":
+            log.info("bulk_done", bulk_id=bulk.id, done=bulk.done, changed=bulk.changed)
 
     # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -526,6 +601,33 @@ class Coordinator:
         self._scaling = state
         self._metrics.on_scaling(state, self.clock.monotonic())
 
+    async def series(self, wanted: Range, queue: str | None, type: str | None) -> list[Point]:
+        await self._series.settle()
+        tallies, gauges = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end, queue, type)
+        of_all = queue is None and type is None
+        return await _aside(len(tallies), lambda: points(wanted, tallies, gauges, of_all=of_all))
+
+    async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> dict[str, Tally]:
+        await self._series.settle()
+        tallies, _ = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end)
+        return await _aside(len(tallies), lambda: sums(tallies, by))
+
+    async def _depths(self) -> dict[Pair, int]:
+        return {
+            (count.queue, count.type): count.count
+            for count in await self._store.counts()
+            if count.status == "queued"
+        }
+
+    async def _gauges(self) -> Gauges:
+        live = [row for row in await self.workers() if row.status in ("live", "draining")]
+        return Gauges(
+            threads_used_max=sum(row.threads_used for row in live),
+            threads_max=sum(row.threads for row in live),
+            workers_max=len(live),
+            autoscaler_wanted=None if self._scaling is None else self._scaling.decision.wanted,
+        )
+
     async def not_ready(self) -> list[str]:
         if self._closing:
             return ["the coordinator is shutting down"]
@@ -581,6 +683,7 @@ class Coordinator:
 
     def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         self._metrics.on_ended(ended)
+        self._series.on_ended(ended)
         if self._tracer is not None:
             for finish, status in ended:
                 self._tracer.ended(finish.claim, finish.outcome, status)
@@ -601,6 +704,7 @@ class Coordinator:
             self._http.forget(id)
             log.warning("worker_stale", worker_id=id)
         self._metrics.on_expired(expired)
+        self._series.on_expired(expired)
         if self._tracer is not None:
             for lost in expired.losses:
                 self._tracer.lost(lost.claim, lost.status, self._store.now_us())
@@ -698,6 +802,22 @@ def _hands(rows: Iterable[Session]) -> list[Hand]:
         for row in rows
         if row.status in ("live", "draining")
     ]
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    """Work on so many rows: at once, or, where it would keep others waiting, on another thread."""
+    return work() if size < FEW_ROWS else await asyncio.to_thread(work)
+
+
+def _shard(id: str) -> int:
+    """A number of this life of the coordinator, from a fresh id."""
+    return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=7).digest(), "big")
+
+
+def _found(bulk: Bulk | None, id: str) -> Bulk:
+    if bulk is None:
+        raise NotFound(f"there is no bulk operation {id}; GET /bulk lists the latest")
+    return bulk
 
 
 def _is_dead_letter(job: Job) -> bool:

@@ -433,6 +433,97 @@ CROSS JOIN LATERAL (
     ORDER BY completed_at DESC, seq DESC LIMIT 1
 ) AS sample
 
+-- name: put_tallies
+INSERT INTO stoker.series
+    (shard, bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run)
+SELECT $1, * FROM unnest($2::int[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+                         $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[]) AS v
+ON CONFLICT (bucket_sec, at, queue, type, shard) DO UPDATE SET
+    submitted = excluded.submitted,
+    completed = excluded.completed,
+    failed = excluded.failed,
+    cancelled = excluded.cancelled,
+    retried = excluded.retried,
+    queue_depth_max = excluded.queue_depth_max,
+    wait = excluded.wait,
+    run = excluded.run
+
+-- name: put_gauges
+INSERT INTO stoker.series_gauges
+    (shard, bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted)
+SELECT $1, * FROM unnest($2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]) AS v
+ON CONFLICT (bucket_sec, at, shard) DO UPDATE SET
+    queue_depth_max = excluded.queue_depth_max,
+    threads_used_max = excluded.threads_used_max,
+    threads_max = excluded.threads_max,
+    workers_max = excluded.workers_max,
+    autoscaler_wanted = excluded.autoscaler_wanted
+
+-- name: tallies
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM stoker.series
+WHERE bucket_sec = $1 AND at >= $2 AND at < $3 AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR type = $5)
+
+-- name: gauges
+SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted
+FROM stoker.series_gauges WHERE bucket_sec = $1 AND at >= $2 AND at < $3
+
+-- name: purge_series
+-- A part at a time, the oldest first: after a long pause there may be much.
+DELETE FROM stoker.series
+WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series WHERE bucket_sec = $1))
+
+-- name: purge_gauges
+DELETE FROM stoker.series_gauges
+WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series_gauges WHERE bucket_sec = $1))
+
+-- name: put_bulk
+INSERT INTO stoker.bulks (id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT (id) DO UPDATE SET
+    status = excluded.status,
+    done = excluded.done,
+    changed = excluded.changed,
+    finished_at = excluded.finished_at,
+    cursor = excluded.cursor
+
+-- name: get_bulk
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM stoker.bulks WHERE id = $1
+
+-- name: hold_bulk
+-- Whoever works on an operation holds it until the commit.
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM stoker.bulks WHERE id = $1 FOR UPDATE
+
+-- name: latest_bulks
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM stoker.bulks ORDER BY created_at DESC, id DESC LIMIT $1
+
+-- name: running_bulks
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM stoker.bulks WHERE status = 'running' ORDER BY created_at DESC, id DESC LIMIT $1
+
+-- name: stop_bulk
+UPDATE stoker.bulks SET status = 'stopped', finished_at = $2 WHERE id = $1 AND status = 'running'
+
+-- name: purge_bulks
+DELETE FROM stoker.bulks WHERE status <> 'running' AND finished_at < $1
+
+-- name: next_hot
+-- The next jobs of a bulk operation, oldest first.
+SELECT seq, id::text FROM stoker.jobs WHERE seq > $1 AND {where} ORDER BY seq LIMIT $2
+
+-- name: next_final
+SELECT seq, id::text FROM stoker.history WHERE seq > $1 AND {where} ORDER BY seq LIMIT $2
+
+-- name: still_hot
+-- Those of the given jobs that match when they are about to be changed.
+SELECT {hot} FROM stoker.jobs WHERE seq = ANY($1::bigint[]) AND {where} ORDER BY seq FOR UPDATE
+
+-- name: still_final
+SELECT {final} FROM stoker.history WHERE seq = ANY($1::bigint[]) AND {where} ORDER BY seq FOR UPDATE
+
 -- name: get_meta
 SELECT value FROM stoker.meta WHERE key = $1
 

@@ -7,10 +7,12 @@ from typing import Any, Final
 from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
 from stoker.domain.retry import Claim, claim_of
+from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     SPARKS,
     TOTAL_CAP,
     Attempt,
+    Bulk,
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
@@ -20,7 +22,16 @@ from stoker.store.base import (
     Page,
     Session,
 )
-from stoker.store.common import counted, is_counted, session_of, sparkline, with_current
+from stoker.store.common import (
+    bulk_of,
+    counted,
+    gauge_of,
+    is_counted,
+    session_of,
+    sparkline,
+    tally_of,
+    with_current,
+)
 from stoker.store.postgres.database import Database, Link
 from stoker.store.postgres.filters import filter_sql, tables
 from stoker.store.postgres.memory import Memory
@@ -158,3 +169,29 @@ class Reader:
             for name, count, first, last, *_ in rows
         ]
         return DeadLetterGroups(groups, rows[0][4], rows[0][5])
+
+    async def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        tallies = await self._database.fetch(Q["tallies"], bucket_sec, start, end, queue, type)
+        gauges = await self._database.fetch(Q["gauges"], bucket_sec, start, end)
+        return [tally_of(row) for row in tallies], [gauge_of(row) for row in gauges]
+
+    async def bulk(self, id: str) -> Bulk | None:
+        rows = await self._database.fetch(Q["get_bulk"], id)
+        return bulk_of(rows[0]) if rows else None
+
+    async def bulks(self, limit: int, *, running: bool) -> list[Bulk]:
+        rows = await self._database.fetch(Q["running_bulks" if running else "latest_bulks"], limit)
+        return [bulk_of(row) for row in rows]
+
+    async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
+        return await self._database.read(lambda link: self._candidates(link, bulk, limit))
+
+    async def _candidates(self, link: Link, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
+        wanted = bulk.wanted
+        if wanted.type is not None or wanted.queue is not None:
+            await self._memory.read_lanes(link)
+        where, values = filter_sql(wanted, self._memory, first=3)
+        sql = Q["next_" + tables(wanted)].format(where=where)
+        return [(row[0], row[1]) for row in await link.fetch(sql, bulk.cursor, limit, *values)]

@@ -23,9 +23,13 @@ from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, RetryPolicy
+from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     Accepted,
     Attempt,
+    Bulk,
+    BulkStep,
+    BulkStepped,
     ClaimRequest,
     Count,
     DeadLetterGroups,
@@ -42,6 +46,7 @@ from stoker.store.base import (
     Start,
     Submission,
 )
+from stoker.store.common import gauge_values, tally_values
 from stoker.store.group_commit import Command, GroupCommit
 from stoker.store.postgres import database as db
 from stoker.store.postgres.database import UNPREPARED, Database, Link
@@ -245,6 +250,17 @@ class PostgresStore:
     async def discard_where(self, filter: JobFilter, limit: int) -> int:
         return int(await self._group.call("discard_where", (filter, limit), weight=limit))
 
+    async def put_bulk(self, bulk: Bulk) -> None:
+        await self._group.call("put_bulk", bulk)
+
+    async def stop_bulk(self, id: str) -> Bulk | None:
+        result: Bulk | None = await self._group.call("stop_bulk", id)
+        return result
+
+    async def bulk_step(self, step: BulkStep) -> BulkStepped | None:
+        result: BulkStepped | None = await self._group.call("bulk_step", step, weight=len(step.seqs))
+        return result
+
     async def purge(self, retention: Retention, limit: int) -> int:
         return int(await self._group.call("purge", (retention, limit), weight=limit))
 
@@ -301,6 +317,28 @@ class PostgresStore:
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         return await self._reader.dead_letter_groups(limit, self.now_us())
+
+    async def bulk(self, id: str) -> Bulk | None:
+        return await self._reader.bulk(id)
+
+    async def bulks(self, limit: int, *, running: bool = False) -> list[Bulk]:
+        return await self._reader.bulks(limit, running=running)
+
+    async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
+        return await self._reader.bulk_candidates(bulk, limit)
+
+    async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
+        if tallies:
+            rows = [tally_values(row) for row in tallies]
+            await self._database.execute(Q["put_tallies"], shard, *zip(*rows, strict=True))
+        if gauges:
+            rows = [gauge_values(noted) for noted in gauges]
+            await self._database.execute(Q["put_gauges"], shard, *zip(*rows, strict=True))
+
+    async def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        return await self._reader.series(bucket_sec, start, end, queue, type)
 
     async def counts(self) -> list[Count]:
         return await self._reader.counts()

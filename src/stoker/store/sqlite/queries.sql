@@ -276,6 +276,62 @@ WHERE status = 'failed' AND fingerprint = ?1 AND discarded_at IS NULL GROUP BY 1
 SELECT {columns} FROM jobs INDEXED BY jobs_fingerprint
 WHERE status = 'failed' AND fingerprint = ? AND discarded_at IS NULL ORDER BY completed_at DESC, seq DESC LIMIT 1
 
+-- name: put_tally
+INSERT OR REPLACE INTO series
+    (shard, bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: put_gauge
+INSERT OR REPLACE INTO series_gauges
+    (shard, bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: tallies
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM series WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3 AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR type = ?5)
+
+-- name: gauges
+SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted
+FROM series_gauges WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3
+
+-- name: purge_series
+-- A part at a time, the oldest first: after a long pause there may be much.
+DELETE FROM series WHERE bucket_sec = ?1 AND at < min(?2, ?3 + (SELECT min(at) FROM series WHERE bucket_sec = ?1))
+
+-- name: purge_gauges
+DELETE FROM series_gauges
+WHERE bucket_sec = ?1 AND at < min(?2, ?3 + (SELECT min(at) FROM series_gauges WHERE bucket_sec = ?1))
+
+-- name: put_bulk
+INSERT OR REPLACE INTO bulks (id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: get_bulk
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM bulks WHERE id = ?
+
+-- name: latest_bulks
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM bulks ORDER BY created_at DESC, id DESC LIMIT ?
+
+-- name: running_bulks
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM bulks WHERE status = 'running' ORDER BY created_at DESC, id DESC LIMIT ?
+
+-- name: stop_bulk
+UPDATE bulks SET status = 'stopped', finished_at = ?2 WHERE id = ?1 AND status = 'running'
+
+-- name: purge_bulks
+DELETE FROM bulks WHERE status <> 'running' AND finished_at < ?
+
+-- name: next_matching
+-- The next jobs of a bulk operation, oldest first.
+SELECT seq, id FROM jobs WHERE seq IN (SELECT seq FROM ({matching}) ORDER BY seq LIMIT ?) ORDER BY seq
+
+-- name: still_matching
+-- Those of the given jobs, as a JSON array of their numbers, that match when they are about to be changed.
+SELECT {columns} FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) AND {where} ORDER BY seq
+
 -- name: get_meta
 SELECT value FROM meta WHERE key = ?
 

@@ -22,9 +22,14 @@ from stoker.domain.job import COLUMNS, Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Lane, WorkerView
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
+from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
 from stoker.store import queries
 from stoker.store.base import (
     Accepted,
+    Bulk,
+    BulkAction,
+    BulkStep,
+    BulkStepped,
     ClaimRequest,
     Expired,
     Finish,
@@ -39,20 +44,32 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.common import (
+    SERIES_CHUNK_SEC,
     attempt_row,
+    bulk_of,
+    bulk_values,
+    changed_job,
     claimed,
     completion_row,
+    gauge_values,
     heads_wanted,
+    is_next,
+    json_text,
     lost_outcome,
     plan_for,
     serving,
     session_texts,
+    stepped,
+    tally_values,
     unpaused,
 )
 from stoker.store.sqlite.filters import best_index, filter_sql
 
 Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
+SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL"}
+SUMMARY_LIST: Final = ", ".join(SUMMARY.get(column, column) for column in COLUMNS)
+"""Without what can be large."""
 ROWS_PER_STATEMENT: Final = 100
 _QUEUE_AND_TYPE: Final = attrgetter("queue", "type")
 _COUNTED_AS: Final = attrgetter("queue", "type", "status")
@@ -489,11 +506,17 @@ class Round:
         job = self._by_id(id)
         if job is None:
             return None
-        if lifecycle.after(job.status, "cancel_requested") is not None:
-            self._db.execute(Q["request_cancel"], (job.seq, self._now))
-        elif self._changed(Q["cancel_waiting"], job.seq, self._now):
-            self._count(job, job.status, "cancelled")
+        self._cancel_job(job)
         return self._by_seq(job.seq)
+
+    def _cancel_job(self, job: Job) -> bool:
+        """Whether that changed it."""
+        if lifecycle.after(job.status, "cancel_requested") is not None:
+            return self._changed(Q["request_cancel"], job.seq, self._now)
+        changed = self._changed(Q["cancel_waiting"], job.seq, self._now)
+        if changed:
+            self._count(job, job.status, "cancelled")
+        return changed
 
     def replay(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         return [[self._replay(self._by_id(id)) for id in call] for call in calls]
@@ -501,11 +524,17 @@ class Round:
     def _replay(self, job: Job | None) -> Job | None:
         if job is None:
             return None
+        self._replay_job(job)
+        return self._by_seq(job.seq)
+
+    def _replay_job(self, job: Job) -> bool:
+        """Whether that changed it."""
         statement = Q["hurry_job"] if job.status == "scheduled" else Q["replay_job"]
-        if self._changed(statement, job.seq, self._now):
+        changed = self._changed(statement, job.seq, self._now)
+        if changed:
             self._count(job, job.status, "queued")
             self._woken.add(job.lane_id)
-        return self._by_seq(job.seq)
+        return changed
 
     def replay_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
         return [
@@ -526,6 +555,40 @@ class Round:
         where, values = filter_sql(replace(filter, status=None, dead_letters=False))
         sql = Q["dead_letters"].format(where=where, index=best_index(filter, few=True))
         return [int(row[0]) for row in self._rows(sql, *values, limit)]
+
+    # ── bulk operations ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_bulk(self, calls: list[Bulk]) -> list[None]:
+        self._db.executemany(Q["put_bulk"], [bulk_values(bulk) for bulk in calls])
+        return [None] * len(calls)
+
+    def stop_bulk(self, calls: list[str]) -> list[Bulk | None]:
+        for id in calls:
+            self._db.execute(Q["stop_bulk"], (id, self._now))
+        return [self._bulk(id) for id in calls]
+
+    def _bulk(self, id: str) -> Bulk | None:
+        row = self._db.execute(Q["get_bulk"], (id,)).fetchone()
+        return None if row is None else bulk_of(row)
+
+    def bulk_step(self, calls: list[BulkStep]) -> list[BulkStepped | None]:
+        return [self._bulk_step(call) for call in calls]
+
+    def _bulk_step(self, step: BulkStep) -> BulkStepped | None:
+        if not is_next(step, self._bulk(step.bulk.id)):
+            return None
+        where, values = filter_sql(step.bulk.wanted)
+        sql = Q["still_matching"].format(columns=SUMMARY_LIST, where=where)
+        found = [Job(*row) for row in self._rows(sql, json_text(step.seqs), *values)]
+        changed = [job for job in found if self._change(step.bulk.action, job)]
+        after = stepped(step, len(step.seqs), len(changed), self._now)
+        self._db.execute(Q["put_bulk"], bulk_values(after))
+        return BulkStepped(after, [changed_job(step.bulk.action, job, self._now) for job in changed])
+
+    def _change(self, action: BulkAction, job: Job) -> bool:
+        if action == "cancel":
+            return self._cancel_job(job)
+        return self._replay_job(job) if action == "retry" else self._discard(job)
 
     # ── upkeep ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -551,7 +614,21 @@ class Round:
             self._db.execute(Q["put_meta"], ("last_seq", str(self._seq - 1)))
         self._db.execute(Q["purge_keys"], (self._now, limit))
         self._db.execute(Q["purge_sessions"], (self._now - retention.sessions_us,))
+        self._purge_series()
+        self._db.execute(Q["purge_bulks"], (self._now - retention.completed_us,))
         return purged
+
+    def _purge_series(self) -> None:
+        for bucket_sec, kept_sec in KEPT_SEC.items():
+            span = (bucket_sec, self._now - kept_sec * SECOND, SERIES_CHUNK_SEC * SECOND)
+            self._db.execute(Q["purge_series"], span)
+            self._db.execute(Q["purge_gauges"], span)
+
+    def put_series(self, calls: list[tuple[int, Sequence[TallyRow], Sequence[GaugeRow]]]) -> list[None]:
+        for shard, tallies, gauges in calls:
+            self._db.executemany(Q["put_tally"], [(shard, *tally_values(row)) for row in tallies])
+            self._db.executemany(Q["put_gauge"], [(shard, *gauge_values(row)) for row in gauges])
+        return [None] * len(calls)
 
 
 VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
@@ -568,8 +645,12 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "replay_where": Round.replay_where,
     "discard": Round.discard,
     "discard_where": Round.discard_where,
+    "put_bulk": Round.put_bulk,
+    "stop_bulk": Round.stop_bulk,
+    "bulk_step": Round.bulk_step,
     "promote": Round.promote,
     "purge": Round.purge,
+    "put_series": Round.put_series,
     "insert": Round.insert,
     "claim": Round.claim,
 }
