@@ -21,7 +21,7 @@ from stoker.clock import SECOND, Clock
 from stoker.coordinator.bulk import Bulks
 from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
-from stoker.coordinator.events import Events, Message, success_rate, sum_by_status
+from stoker.coordinator.events import LATEST_BULKS, Events, Message, success_rate, sum_by_status
 from stoker.coordinator.http_workers import HttpWorkers
 from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.metrics import Metrics, text_in_turns
@@ -79,7 +79,6 @@ from stoker.wire.http import (
 BULK: Final = 1_000
 WARNED_TYPES: Final = 20
 FEW_ROWS: Final = 500
-LATEST_BULKS: Final = 20
 T = TypeVar("T")
 
 log = structlog.get_logger()
@@ -477,6 +476,7 @@ class Coordinator:
         )
         await self._store.put_bulk(bulk)
         self._bulks.nudge()
+        self._events.look_soon()
         log.info("bulk_accepted", bulk_id=bulk.id, action=action, total=bulk.total)
         return bulk
 
@@ -488,6 +488,7 @@ class Coordinator:
 
     async def stop_bulk(self, id: str) -> Bulk:
         bulk = _found(await self._store.stop_bulk(id), id)
+        self._events.look_soon()
         log.info("bulk_stopped", bulk_id=id, status=bulk.status, changed=bulk.changed)
         return bulk
 
@@ -503,7 +504,9 @@ class Coordinator:
         elif bulk.action == "retry":
             self._on_replayed(stepped.jobs)
         elif stepped.jobs:
+            self._events.changed([job.id for job in stepped.jobs])
             log.info("dead_letters_discarded", count=len(stepped.jobs))
+        self._events.look_soon()
         if bulk.status == "done":
             log.info("bulk_done", bulk_id=bulk.id, done=bulk.done, changed=bulk.changed)
 
