@@ -85,7 +85,6 @@ export function Palette({ onClose, onHelp }: { onClose: () => void; onHelp: () =
           aria-label="Go to, do, or find a job by id or name"
           placeholder="A page, a job's id or name, status:failed…"
           className="h-12 flex-1 bg-transparent text-base outline-none"
-          // biome-ignore lint/a11y/noAutofocus: the palette is there to be typed into.
           autoFocus
           value={text}
           onChange={(event) => {

@@ -36,7 +36,6 @@ function TokenForm() {
             autoComplete="current-password"
             spellCheck={false}
             required
-            // biome-ignore lint/a11y/noAutofocus: the dialog is there for this field alone.
             autoFocus
             value={value}
             onChange={(event) => setValue(event.target.value)}
