@@ -56,21 +56,23 @@ function stats(): WireStats {
 }
 
 const workers = () =>
-  [1, 2, 3].map((n): WireWorker => ({
-    id: `w-${n}`,
-    name: `stoker-${n}`,
-    status: drained.has(`w-${n}`) ? "draining" : "live",
-    threads: 4,
-    threads_used: Math.floor(Math.random() * 5),
-    types: ["echo", "resize_image", "send_mail"],
-    queues: n === 3 ? ["mail"] : null,
-    labels: n === 3 ? { zone: "eu" } : {},
-    registered_at: iso(START - n * 5_000_000),
-    last_heartbeat_at: iso(Date.now() - Math.random() * 4000),
-    endpoint: null,
-    host: "worker-host",
-    pid: 4000 + n,
-  }));
+  [1, 2, 3].map(
+    (n): WireWorker => ({
+      id: `w-${n}`,
+      name: `stoker-${n}`,
+      status: drained.has(`w-${n}`) ? "draining" : "live",
+      threads: 4,
+      threads_used: Math.floor(Math.random() * 5),
+      types: ["echo", "resize_image", "send_mail"],
+      queues: n === 3 ? ["mail"] : null,
+      labels: n === 3 ? { zone: "eu" } : {},
+      registered_at: iso(START - n * 5_000_000),
+      last_heartbeat_at: iso(Date.now() - Math.random() * 4000),
+      endpoint: null,
+      host: "worker-host",
+      pid: 4000 + n,
+    }),
+  );
 
 const queues = (): WireQueue[] =>
   ["default", "mail", "images", "batch"].map((name, n) => ({

@@ -71,6 +71,24 @@ export function Chart({ label, times, lines, format, height = 160, sync, range }
   return <div ref={box} role="img" aria-label={label} className="w-full min-w-0 overflow-hidden" />;
 }
 
+const two = (value: number) => String(value).padStart(2, "0");
+const DAY = 86_400;
+
+/** 12:05 within a day, 1/31 where the steps are long. */
+function tick(at: number, step: number): string {
+  const date = new Date(at * 1000);
+  const day = `${date.getMonth() + 1}/${date.getDate()}`;
+  if (step >= DAY) return day;
+  const time = `${two(date.getHours())}:${two(date.getMinutes())}`;
+  return step < 60 ? `${time}:${two(date.getSeconds())}` : time;
+}
+
+function moment(at: number): string {
+  const date = new Date(at * 1000);
+  const time = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+  return Date.now() / 1000 - at > DAY / 2 ? `${date.getMonth() + 1}/${date.getDate()} ${time}` : time;
+}
+
 type Latest = { current: { format: (value: number) => string; range: [number, number] | undefined } };
 
 function optionsOf(
@@ -103,7 +121,7 @@ function optionsOf(
       y: { range: (_, __, max) => [0, max > 0 ? max * 1.12 : 1] },
     },
     axes: [
-      { ...axis, size: 28, space: 70 },
+      { ...axis, size: 26, space: 64, values: (_, splits, __, ___, step) => splits.map((at) => tick(at, step)) },
       {
         ...axis,
         size: 54,
@@ -128,7 +146,11 @@ function seriesOf(look: Omit<Line, "values">, latest: Latest): uPlot.Series {
     width: 1.5,
     points: { show: false },
     spanGaps: false,
-    value: (_, value) => (value === null || value === undefined ? "–" : latest.current.format(value)),
+    // Without a cursor the legend tells the latest.
+    value: (plot, value, index, at) => {
+      const shown = at === null || at === undefined ? plot.data[index]?.at(-1) : value;
+      return shown === null || shown === undefined ? "–" : latest.current.format(shown);
+    },
     ...(look.area ? { fill: color.replace(/^rgb\((.*)\)$/, "rgba($1, 0.12)") } : {}),
     ...(look.dashed ? { dash: [5, 4] } : {}),
     ...(look.stepped && uPlot.paths.stepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),
