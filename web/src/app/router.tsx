@@ -32,9 +32,16 @@ export interface SubmitSearch {
   from?: string | undefined;
 }
 
+export interface DeadLettersSearch {
+  /** The group that is open, by its fingerprint. */
+  group?: string | undefined;
+}
+
 export interface AnalyticsSearch {
   range?: string | undefined;
   by?: "type" | "queue" | undefined;
+  /** Only this type or queue. */
+  key?: string | undefined;
 }
 
 const overview = createRoute({
@@ -71,6 +78,7 @@ const queues = createRoute({
 const deadLetters = createRoute({
   getParentRoute: () => root,
   path: "/dead-letters",
+  validateSearch: (search: Record<string, unknown>): DeadLettersSearch => ({ group: text(search.group) }),
   component: lazyRouteComponent(() => import("@/routes/DeadLettersPage"), "DeadLettersPage"),
 });
 const analytics = createRoute({
@@ -79,6 +87,7 @@ const analytics = createRoute({
   validateSearch: (search: Record<string, unknown>): AnalyticsSearch => ({
     range: text(search.range),
     by: search.by === "queue" || search.by === "type" ? search.by : undefined,
+    key: text(search.key),
   }),
   component: lazyRouteComponent(() => import("@/routes/AnalyticsPage"), "AnalyticsPage"),
 });
