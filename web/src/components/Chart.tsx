@@ -121,7 +121,12 @@ function optionsOf(
       y: { range: (_, __, max) => [0, max > 0 ? max * 1.12 : 1] },
     },
     axes: [
-      { ...axis, size: 26, space: 64, values: (_, splits, __, ___, step) => splits.map((at) => tick(at, step)) },
+      {
+        ...axis,
+        size: 26,
+        space: 64,
+        values: (_, splits, __, ___, step) => splits.map((at) => tick(at, step)),
+      },
       {
         ...axis,
         size: 54,
@@ -130,9 +135,7 @@ function optionsOf(
       },
     ],
     series: [
-      {
-        value: (_, at) => (at === null ? "" : new Date(at * 1000).toLocaleTimeString([], { hour12: false })),
-      },
+      { value: (_, at) => (at === null ? "" : moment(at)) },
       ...looks.map((look) => seriesOf(look, latest)),
     ],
   };
