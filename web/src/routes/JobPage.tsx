@@ -40,7 +40,7 @@ export function JobPage() {
   if (job.error instanceof ApiError && (job.error.status === 404 || job.error.status === 422))
     return (
       <Page>
-        <EmptyState icon="search" title="There is no such job" command={`stoker show ${shellWord(id)}`}>
+        <EmptyState icon="search" title="There is no such job" command={`stoker job ${shellWord(id)}`}>
           It may have been removed after its time to live, or belong to another server. Its id:{" "}
           <code className="wrap-any font-mono">{id.slice(0, 100)}</code>
         </EmptyState>
