@@ -484,8 +484,11 @@ async function answer(request: IncomingMessage, response: ServerResponse, next: 
 export function fakeServer(): Plugin {
   return {
     name: "stoker-fake",
-    configureServer: (server) => {
-      server.middlewares.use((request, response, next) => void answer(request, response, next));
+    configureServer: ({ middlewares }) => {
+      middlewares.use((request, response, next) => void answer(request, response, next));
+    },
+    configurePreviewServer: ({ middlewares }) => {
+      middlewares.use((request, response, next) => void answer(request, response, next));
     },
   };
 }

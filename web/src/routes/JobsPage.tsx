@@ -261,6 +261,7 @@ export function JobsPage() {
           <JobGrid
             ref={grid}
             count={jobs.count}
+            loading={jobs.loading}
             rowAt={jobs.rowAt}
             columns={columns}
             narrow={narrow}

@@ -41,6 +41,8 @@ export interface JobGridHandle {
 interface JobGridProps {
   ref?: Ref<JobGridHandle>;
   count: number;
+  /** Nothing is known yet: the places of some rows are shown. */
+  loading: boolean;
   /** The row, if it is here already. */
   rowAt: (index: number) => JobRow | undefined;
   columns: readonly JobColumn[];
@@ -60,7 +62,7 @@ interface JobGridProps {
 
 /** Any number of jobs, of which only those in view exist. */
 export function JobGrid(props: JobGridProps) {
-  const { ref, count, rowAt, columns, narrow, cursor, initialFirst, onRange } = props;
+  const { ref, count, loading, rowAt, columns, narrow, cursor, initialFirst, onRange } = props;
   const box = useRef<HTMLDivElement>(null);
   const rowPx = narrow ? TALL_ROW_PX : ROW_PX;
   const [viewPx, setViewPx] = useState(0);
@@ -149,7 +151,10 @@ export function JobGrid(props: JobGridProps) {
   }, [seen.first, seen.end, onRange]);
 
   const { first, end } = visible(geometry, place, OVERSCAN);
-  const indexes = Array.from({ length: Math.max(0, end - first) }, (_, n) => first + n);
+  const places = count === 0 && loading ? Math.ceil(viewPx / rowPx) : Math.max(0, end - first);
+  const indexes = Array.from({ length: places }, (_, n) => first + n);
+  // Elements are used again for other rows: to make new ones is most of the cost of a jump.
+  const slots = Math.ceil(viewPx / rowPx) + 2 * OVERSCAN + 2;
   const tracks = ["36px", ...columns.map(({ width }) => width)].join(" ");
   const minPx = narrow ? 0 : 52 + columns.reduce((sum, { min }) => sum + min + 12, 0);
   return (
@@ -197,7 +202,7 @@ export function JobGrid(props: JobGridProps) {
           const row = rowAt(index);
           return (
             <JobGridRow
-              key={index}
+              key={index % slots}
               index={index}
               row={row}
               top={rowTop(geometry, place, index)}

@@ -1,7 +1,6 @@
 import { type MouseEvent, memo, type ReactNode } from "react";
 import type { JobRow } from "@/api/model";
 import { Duration, Elapsed } from "@/components/Duration";
-import { Skeleton } from "@/components/Skeleton";
 import { StatusBadge } from "@/components/StatusBadge";
 import { Time } from "@/components/Time";
 import { cx } from "@/lib/cx";
@@ -67,7 +66,7 @@ export const JobGridRow = memo(function JobGridRow(props: JobGridRowProps) {
       style={{ top, height, gridTemplateColumns: narrow ? undefined : tracks }}
     >
       {row === undefined ? (
-        <Placeholder columns={columns} narrow={narrow} />
+        <Placeholder />
       ) : narrow ? (
         <>
           {box}
@@ -118,14 +117,7 @@ function Lines({ row, link }: { row: JobRow; link: JobGridRowProps["link"] }) {
   );
 }
 
-function Placeholder({ columns, narrow }: { columns: readonly JobColumn[]; narrow: boolean }) {
-  if (narrow) return <Skeleton className="h-3 w-2/3" />;
-  return (
-    <>
-      <span />
-      {columns.map((column) => (
-        <Skeleton key={column.key} className={cx("h-2.5", column.numeric ? "ml-auto w-1/2" : "w-2/3")} />
-      ))}
-    </>
-  );
+/** Still and of few parts: when the bar is dragged, a screenful of these comes and goes many times a second. */
+function Placeholder() {
+  return <span aria-hidden="true" className="col-span-full ml-12 h-2.5 w-1/3 rounded-sm bg-line" />;
 }
