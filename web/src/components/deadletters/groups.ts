@@ -1,6 +1,6 @@
 /** Dead letters as the page shows them: groups told apart, ordered and summed up. Pure. */
 
-import type { DeadLetterGroup, JobRow, Status } from "@/api/model";
+import type { DeadLetterGroup, Status } from "@/api/model";
 
 export interface Piece {
   text: string;
@@ -8,7 +8,8 @@ export interface Piece {
   hole: boolean;
 }
 
-const HOLE = /<[a-z][a-z0-9_ -]{0,30}>/g;
+/** What the server puts in place of what differs each time. */
+const HOLE = /<(?:url|id|text|path|time|hex|n)>/g;
 
 /** A normalised message, with the places that were filled differently each time. */
 export function piecesOf(message: string): Piece[] {
@@ -31,7 +32,7 @@ export function sorted(groups: readonly DeadLetterGroup[], by: GroupSort): DeadL
   );
 }
 
-/** New: began within the last tenth of the time that all groups span, or the last ten minutes. */
+/** It began within the last ten minutes. */
 export const isNew = (group: DeadLetterGroup, now: number): boolean => now - group.firstSeenAt < 10 * 60_000;
 
 export type CanaryState = "waiting" | "running" | "passed" | "failed";
@@ -53,6 +54,3 @@ export function mergeOrder(before: readonly string[], groups: readonly DeadLette
   known.sort((a, b) => (place.get(a.fingerprint) ?? 0) - (place.get(b.fingerprint) ?? 0));
   return [...fresh, ...known];
 }
-
-export const canaryOf = (job: Pick<JobRow, "status" | "attempt">): CanaryState =>
-  canaryState(job.status, job.attempt);
