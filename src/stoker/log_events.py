@@ -110,6 +110,15 @@ _event(
     "worker_id",
 )
 _event("worker_draining", "info", "coordinator", "Somebody asked a worker to leave.", "worker_id", "worker")
+_event(
+    "events_failed",
+    "error",
+    "coordinator",
+    "Those who watch could not be told what happened. Said once; they are told when it is possible again.",
+    "detail",
+)
+_event("queue_paused", "info", "coordinator", "Somebody paused a queue.", "queue")
+_event("queue_resumed", "info", "coordinator", "Somebody resumed a queue.", "queue")
 _event("worker_gone", "info", "coordinator", "A worker said goodbye.", "worker_id", "worker")
 _event(
     "worker_resting",

@@ -6,9 +6,13 @@ from pathlib import Path
 import pytest
 
 from stoker.domain.errors import StoreUnavailable
+from stoker.domain.explain import Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, Status
-from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery, Store
+from stoker.ids import new_id
+from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery, JobSummary, Store
+from stoker.store.postgres import reads as postgres_reads
+from stoker.store.sqlite import reads as sqlite_reads
 from tests.conformance.steps import (
     HOUR,
     a_job,
@@ -19,6 +23,7 @@ from tests.conformance.steps import (
     end,
     failed,
     ids,
+    look,
     report,
     submit,
     submitted,
@@ -43,6 +48,37 @@ async def one_of_each(store: Store, **fields: str) -> dict[Status, Job]:
         "failed": dead,
         "cancelled": cancelled,
     }
+
+
+async def test_a_line_counts_those_who_will_be_claimed_before(store: Store) -> None:
+    first, second = await submitted(store, priority=5), await submitted(store, priority=5)
+    assert await store.line(first) == Line(0, None)
+    assert await store.line(second) == Line(1, first.id)
+    await submitted(store, type="other", priority=5)
+    await submitted(store, delay_us=HOUR, priority=5)
+    urgent = await submitted(store, priority=1)
+    assert await store.line(second) == Line(2, urgent.id)
+    await claim(store, a_worker(threads=1))
+    assert await store.line(second) == Line(1, first.id)
+
+
+async def test_a_long_line_is_not_counted_to_its_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for reads in (postgres_reads, sqlite_reads):
+        monkeypatch.setattr(reads, "POSITION_CAP", 5)
+    jobs = await submit(store, *(a_job(store) for _ in range(9)))
+    assert await store.line(jobs[4]) == Line(4, jobs[0].id)
+    assert await store.line(jobs[8]) == Line(5, jobs[0].id)
+
+
+async def test_summaries_are_of_the_jobs_that_exist(store: Store) -> None:
+    done = await claimed(store, type="echo", name="one", queue="q", priority=3)
+    await end(store, done)
+    waiting = await submitted(store)
+    found = {job.id: job for job in await store.summaries([done.id, "no-id", waiting.id, new_id()])}
+    assert found.keys() == {done.id, waiting.id}
+    for job in (await look(store, done), await look(store, waiting)):
+        fields = {name: getattr(job, name) for name in JobSummary.__struct_fields__}
+        assert found[job.id] == JobSummary(**fields)
 
 
 async def test_get_answers_in_order_and_says_what_it_does_not_know(store: Store) -> None:

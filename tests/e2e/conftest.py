@@ -20,8 +20,10 @@ STORES: dict[str, Callable[[Path], str | None]] = {"sqlite": lambda _: None, "po
 ABOUT_JOBS = {
     "test_coordinator_death",
     "test_ending_jobs",
+    "test_events",
     "test_http_worker",
     "test_order",
+    "test_queues",
     "test_submit",
 }
 """Modules that run on every store each time."""

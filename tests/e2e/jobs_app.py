@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from stoker import Stoker
-from stoker.context import current_job
+from stoker.context import current_job, progress
 
 app = Stoker()
 
@@ -121,3 +121,11 @@ async def add_later(x: int, y: int) -> int:
 @app.task
 def threads_given() -> int:
     return current_job().threads
+
+
+@app.task
+def progressing(steps: int, seconds: float) -> int:
+    for done in range(1, steps + 1):
+        progress(done, steps, "on my way")
+        time.sleep(seconds / steps)
+    return steps

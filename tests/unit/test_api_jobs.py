@@ -443,6 +443,24 @@ def test_a_defect_is_a_500_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert log.lines == [("request_failed", "the password is hunter2")]
 
 
+def test_why_has_the_promised_shape() -> None:
+    service = FakeService()
+    id = ask(service, "POST", "/jobs", json={}).json()["id"]
+    assert ask(service, "GET", f"/jobs/{id}/why").json() == {
+        "job_id": id,
+        "status": "queued",
+        "code": "no_worker",
+        "summary": "No worker is connected.",
+        "details": [],
+        "blockers": [],
+        "position": 1,
+        "position_capped": False,
+        "estimate_sec": None,
+        "try": ["stoker worker"],
+    }
+    assert ask(service, "GET", "/jobs/no-such-job/why").status_code == 404
+
+
 def test_queues_sum_over_types() -> None:
     service = FakeService()
     service.tallies = [
@@ -453,6 +471,32 @@ def test_queues_sum_over_types() -> None:
     first, second = ask(service, "GET", "/queues").json()["queues"]
     assert (first["name"], first["failed"], first["paused"]) == ("a", 1, False)
     assert (second["name"], second["queued"], second["running"]) == ("b", 5, 0)
+
+
+def test_a_queue_is_paused_and_resumed_and_listed_without_jobs() -> None:
+    service = FakeService()
+    paused = ask(service, "POST", "/queues/mail/pause").json()
+    assert (paused["queue"], paused["paused"], paused["queued"]) == ("mail", True, 0)
+    assert paused["paused_at"].endswith("Z")
+    assert ask(service, "GET", "/queues").json()["queues"] == [paused]
+    resumed = ask(service, "POST", "/queues/mail/resume").json()
+    assert (resumed["paused"], resumed["paused_at"]) == (False, None)
+    assert ask(service, "GET", "/queues").json()["queues"] == []
+
+
+def test_the_name_of_a_queue_may_have_slashes() -> None:
+    service = FakeService()
+    assert ask(service, "POST", "/queues/a%2Fb/pause/pause").json()["queue"] == "a/b/pause"
+    assert list(service.paused) == ["a/b/pause"]
+
+
+@pytest.mark.parametrize("name", ["%20", "-x", "x" * 129])
+def test_what_no_job_could_name_as_its_queue_is_refused(name: str) -> None:
+    service = FakeService()
+    answer = ask(service, "POST", f"/queues/{name}/pause")
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["queue"]
+    assert service.paused == {}
 
 
 def test_health_ready_stats_and_metrics() -> None:

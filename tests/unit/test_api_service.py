@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,11 @@ import msgspec
 from stoker.api.app import create_app
 from stoker.api.service import Progress, Service, WorkerSocket
 from stoker.clock import Clock, SystemClock
+from stoker.coordinator.events import Hello, Message
+from stoker.coordinator.job_types import TypeState, type_states
+from stoker.coordinator.queues import QueueState, queue_states
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
+from stoker.domain.explain import Explanation, Facts, explain
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.scaling import ScalingState
@@ -65,6 +69,10 @@ class FakeService:
         self.progresses: dict[str, Progress] = {}
         self.sessions: list[Session] = []
         self.tallies: list[Count] = []
+        self.paused: dict[str, int] = {}
+        self.notes: dict[str, bytes] = {}
+        self.messages: list[Message] = []
+        self.changes: list[dict[str, object]] = []
         self.reasons: list[str] = []
         self.warnings: list[str] = []
         self.next_seq: int | None = None
@@ -117,6 +125,10 @@ class FakeService:
         self.asked.append(("attempts", id))
         return self.history.get(id, [])
 
+    async def why(self, id: str) -> tuple[Job, Explanation]:
+        job = await self.get(id)
+        return job, explain(job, Facts(self.clock.now_us()))
+
     def progress(self, job: Job) -> Progress | None:
         return self.progresses.get(job.id)
 
@@ -124,6 +136,22 @@ class FakeService:
         self.asked.append((which, after, wait))
         await self.get(which.job_id)
         return LogPage([], after, more=False, cut=False, written_bytes=0, ended=True)
+
+    async def follow(self, position: str | None) -> AsyncGenerator[Message, None]:
+        """Ends at once, unlike the real one: a test reads all of an answer."""
+        self.asked.append(("follow", position))
+        yield Hello("life", 7)
+        for message in self.messages:
+            yield message
+
+    @contextlib.contextmanager
+    def watching(self, id: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
+        async def news(seconds: float) -> bool:
+            change = self.changes.pop(0)
+            self.jobs[id] = msgspec.structs.replace(self.jobs[id], **change)
+            return True
+
+        yield news
 
     async def page(self, query: JobQuery) -> Page:
         self.asked.append(query)
@@ -161,8 +189,17 @@ class FakeService:
                 return msgspec.structs.replace(session, status="draining")
         raise NotFound(f"there is no worker {worker_id}")
 
-    async def counts(self) -> Sequence[Count]:
-        return self.tallies
+    async def queues(self) -> Sequence[QueueState]:
+        return queue_states(self.tallies, self.paused, {})
+
+    async def types(self) -> Sequence[TypeState]:
+        return type_states(self.sessions, self.notes, lambda type: 1_500_000 if type == "echo" else None)
+
+    async def set_paused(self, queue: str, paused: bool) -> QueueState:
+        self.paused.pop(queue, None)
+        if paused:
+            self.paused[queue] = self.clock.now_us()
+        return QueueState(queue, {}, self.paused.get(queue), None)
 
     async def stats(self) -> dict[str, object]:
         self._may_fail()

@@ -25,8 +25,9 @@ from tests.unit.fake_api import NOW, Answer, FakeApi, fake_api, job_fields, page
 ROOT = Path(__file__).parents[2]
 ERROR = {"type": "ValueError", "message": "no good", "traceback": "Traceback:\n  line 1"}
 COMMANDS = [
-    "up", "serve", "worker", "submit", "job", "jobs", "logs", "attempts", "cancel", "retry", "dlq", "dlq list",
-    "dlq replay", "dlq discard", "workers", "workers list", "workers drain", "queues", "stats", "version", "doctor",
+    "up", "serve", "worker", "submit", "job", "jobs", "why", "logs", "attempts", "cancel", "retry", "dlq", "dlq list",
+    "dlq replay", "dlq discard", "workers", "workers list", "workers drain", "queues", "queues list",
+    "queues pause", "queues resume", "types", "stats", "version", "doctor",
     "export", "import", "migrate", "migrate up", "migrate status",
 ]  # fmt: skip
 
@@ -224,6 +225,35 @@ def test_jobs_lists_and_filters(api: FakeApi) -> None:
 def test_off_a_terminal_nothing_is_cut(api: FakeApi) -> None:
     ok("submit", "echo", "--name", "n" * 300)
     assert "n" * 300 in ok("jobs")
+
+
+def test_why_says_what_stands_in_the_way_and_what_to_do(api: FakeApi) -> None:
+    answer = {
+        "code": "queue_paused",
+        "summary": "The queue mail is paused.",
+        "details": ["It was paused by hand."],
+        "blockers": [{"kind": "queue", "id": "mail", "text": "paused since 5 min"}],
+        "estimate_sec": 90.0,
+        "try": ["stoker queues resume mail"],
+    }
+    api.answers["GET", "/jobs/j-1/why"] = Answer(200, answer)
+    assert ok("why", "j-1").splitlines() == [
+        "The queue mail is paused.",
+        "It was paused by hand.",
+        "It should start in about 2m.",
+        "  - queue mail: paused since 5 min",
+        "  try: stoker queues resume mail",
+    ]
+    assert json.loads(ok("why", "j-1", "--json")) == answer
+
+
+def test_queues_are_paused_and_resumed_by_name(api: FakeApi) -> None:
+    queue = {"queue": "a/b", "queued": 12, "running": 3, "paused": True}
+    api.answers["POST", "/queues/a%2Fb/pause"] = Answer(200, queue)
+    api.answers["POST", "/queues/a%2Fb/resume"] = Answer(200, {**queue, "paused": False})
+    assert ok("queues", "pause", "a/b") == "a/b  paused, 12 queued, 3 running\n"
+    assert ok("queues", "resume", "a/b") == "a/b  not paused, 12 queued, 3 running\n"
+    assert json.loads(ok("queues", "pause", "a/b", "--json")) == queue
 
 
 def test_queues_stats_and_workers(api: FakeApi) -> None:

@@ -41,6 +41,15 @@ FROM_WORKER: dict[type, st.SearchStrategy[Any]] = {
         pid=st.none() | small,
         version=st.none() | texts,
         draining=st.booleans(),
+        schemas=st.dictionaries(
+            idents,
+            st.builds(
+                frames.TypeNote,
+                description=st.none() | texts,
+                schema=st.none() | st.dictionaries(texts, st.integers(-(2**53), 2**53) | texts, max_size=3),
+            ),
+            max_size=2,
+        ),
     ),
     frames.Heartbeat: st.builds(frames.Heartbeat, numbers, small, claim_lists, st.booleans()),
     frames.Reports: st.builds(

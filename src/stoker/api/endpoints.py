@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import aliases, dashboard_page, jobs, logs, operate, workers
+from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, types, why, workers
 from stoker.api.exchange import Request, Response
 from stoker.api.query import DeadLettersQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
@@ -21,6 +21,7 @@ from stoker.api.views import (
     JobsView,
     JobView,
     QueuesView,
+    QueueView,
     ReadyView,
     SessionsView,
     SessionView,
@@ -52,6 +53,8 @@ class Endpoint(NamedTuple):
     """A struct for JSON; `str` for text; None for what is not described."""
     or_text: bool = False
     """Answers with plain text unless asked for the response as JSON."""
+    events: bool = False
+    """Answers with a stream of server-sent events; most have the response as their data."""
     also: int | None = None
     """Another status that carries the same response."""
     errors: tuple[int, ...] = ()
@@ -170,6 +173,31 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         query=logs.LogsQuery,
         response=logs.LogsView,
         or_text=True,
+        errors=(404,),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{id}/why",
+        why.get_why,
+        "read",
+        "jobs",
+        "Ask why a job does not run",
+        "Its queue is paused, no worker can run it, others are before it, it waits for its time; what stands in the way, "
+        "and what to do about it.",
+        response=why.WhyView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "GET",
+        "/jobs/{id}/events",
+        events.get_job_events,
+        "read",
+        "jobs",
+        "Follow a job",
+        "Server-sent events: `job` with the job and its attempts, now and on each change, at most four times a second; "
+        "`end` after its final state, and then the stream ends.",
+        response=JobView,
+        events=True,
         errors=(404,),
     ),
     Endpoint(
@@ -310,12 +338,60 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     ),
     Endpoint(
         "GET",
+        "/events",
+        events.get_events,
+        "read",
+        "operation",
+        "Follow everything",
+        "Server-sent events. First `hello` (`{epoch, seq, version}`); then `update` when something changed, at most four "
+        "times a second, and at least every five seconds. An event's `id` is `EPOCH:SEQ`, and who comes back with it "
+        "(`Last-Event-ID`, or `after`) goes on after it. `reset` (`{reason}`) says that something was missed: fetch again "
+        "what is shown. "
+        "A comment comes when there was nothing to say for 15 seconds. Works at any coordinator, for all of them.",
+        query=events.EventsQuery,
+        response=events.UpdateView,
+        events=True,
+    ),
+    Endpoint(
+        "GET",
         "/queues",
-        operate.queues,
+        queues.list_queues,
         "read",
         "operation",
         "Count jobs by queue and status",
+        "Queues that have jobs, and those that are paused.",
         response=QueuesView,
+    ),
+    Endpoint(
+        "POST",
+        "/queues/{queue}/pause",
+        queues.pause,
+        "admin",
+        "operation",
+        "Pause a queue",
+        "After this answer no job of the queue starts, at any coordinator, until it is resumed. What runs goes on, and jobs "
+        "are accepted as before. A queue without jobs can be paused too.",
+        response=QueueView,
+    ),
+    Endpoint(
+        "POST",
+        "/queues/{queue}/resume",
+        queues.resume,
+        "admin",
+        "operation",
+        "Resume a queue",
+        "Its jobs start again, in their order. Nothing happens to a queue that is not paused.",
+        response=QueueView,
+    ),
+    Endpoint(
+        "GET",
+        "/types",
+        types.list_types,
+        "read",
+        "operation",
+        "List job types",
+        "Those that workers serve or have described, and the built-in ones, with the JSON schema of their payload.",
+        response=types.TypesView,
     ),
     Endpoint(
         "GET",

@@ -148,6 +148,8 @@ def _success(endpoint: Endpoint) -> Schema:
         success["content"] = {"application/json": {"schema": {"type": "object"}}}
     elif endpoint.response is not None:
         success["content"] = {"application/json": {"schema": _ref(endpoint.response)}}
+    if endpoint.events:
+        success["content"] = {"text/event-stream": success["content"]["application/json"]}
     if endpoint.or_text:
         success["content"] = {"text/plain": {"schema": {"type": "string"}}, **success["content"]}
     if endpoint.idempotent_submit:

@@ -1,7 +1,7 @@
 """What operators and their machines ask: is it alive, is it ready, how much is waiting."""
 
 from stoker.api.exchange import TEXT_METRICS, Request, Response
-from stoker.api.views import HealthView, QueuesView, ReadyView, encode, queue_views
+from stoker.api.views import HealthView, ReadyView, encode
 from stoker.domain.scaling import ScalingState
 
 _HEALTHY = encode(HealthView())
@@ -30,10 +30,6 @@ async def autoscaler(request: Request) -> Response:
     state: ScalingState = request.body
     request.context.service.scaling_decided(state)
     return Response(200, encode(state))
-
-
-async def queues(request: Request) -> Response:
-    return Response(200, encode(QueuesView(queue_views(await request.context.service.counts()))))
 
 
 async def openapi(request: Request) -> Response:

@@ -62,6 +62,8 @@ def _section(endpoint: Endpoint) -> str:
     if parameters:
         lines += ["", *map(_parameter, parameters)]
     answer = ("text, or " if endpoint.or_text else "") + _link(endpoint.response)
+    if endpoint.events:
+        answer = f"events with {answer}"
     statuses = f"{endpoint.status}" + (f" or {endpoint.also}" if endpoint.also else "")
     refusals = ", ".join(map(str, problems_of(endpoint)))
     lines.append(f"\nAnswers {statuses}: {answer}. Problems: {refusals}.")

@@ -61,7 +61,9 @@ class Router:
         self._patterns: list[tuple[Pattern[str], Route]] = []
         for path, group in by_path.items():
             if "{" in path:
-                self._patterns.append((compile_path(path)[0], Route(group)))
+                # The name of a queue may have slashes in it.
+                pattern = path.replace("{queue}", "{queue:path}")
+                self._patterns.append((compile_path(pattern)[0], Route(group)))
             else:
                 self._static[path] = Route(group)
 

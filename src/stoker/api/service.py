@@ -1,15 +1,19 @@
 """What the API asks of a coordinator, as a protocol: the real one is `stoker.coordinator.coordinator.Coordinator`, and tests
 bring a small one of their own. Errors are those of `stoker.domain.errors`."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
 from stoker.clock import Clock
+from stoker.coordinator.events import Message
+from stoker.coordinator.job_types import TypeState
+from stoker.coordinator.queues import QueueState
+from stoker.domain.explain import Explanation
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
 from stoker.settings import Settings
-from stoker.store.base import Accepted, Attempt, Count, JobFilter, JobQuery, Page, Session, Submission
+from stoker.store.base import Accepted, Attempt, JobFilter, JobQuery, Page, Session, Submission
 from stoker.store.logs import LogPage, Selection
 from stoker.wire.http import (
     HttpAssignment,
@@ -89,12 +93,25 @@ class Service(Protocol):
 
     async def attempts(self, id: str) -> list[Attempt]: ...
 
+    async def why(self, id: str) -> tuple[Job, Explanation]:
+        """Raises NotFound."""
+        ...
+
     def progress(self, job: Job) -> Progress | None:
         """What the attempt that runs now said last; None for a job that does not run, or says nothing."""
         ...
 
     async def logs(self, which: Selection, after: int = 0, wait: float = 0.0) -> LogPage:
         """Output after a position, waiting up to `wait` seconds for some. Raises NotFound, StoreUnavailable."""
+        ...
+
+    def follow(self, position: str | None) -> AsyncGenerator[Message, None]:
+        """Everything that happens, from a position on (`EPOCH:SEQ`); see `stoker.coordinator.events`."""
+        ...
+
+    def watching(self, id: str) -> AbstractContextManager[Callable[[float], Awaitable[bool]]]:
+        """Somebody looks at this job. What this yields waits for something to happen to it, for so many seconds at most;
+        False when this coordinator ends."""
         ...
 
     async def page(self, query: JobQuery) -> Page: ...
@@ -121,7 +138,17 @@ class Service(Protocol):
         """Raises NotFound."""
         ...
 
-    async def counts(self) -> Sequence[Count]: ...
+    async def queues(self) -> Sequence[QueueState]:
+        """Every queue that has jobs or is paused."""
+        ...
+
+    async def types(self) -> Sequence[TypeState]:
+        """Everything that can be submitted."""
+        ...
+
+    async def set_paused(self, queue: str, paused: bool) -> QueueState:
+        """Pause or resume a queue; as it is then."""
+        ...
 
     async def stats(self) -> dict[str, object]: ...
 

@@ -13,11 +13,12 @@ from stoker.api.query import encode_cursor
 from stoker.api.service import Progress
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.clock import SECOND
+from stoker.coordinator.queues import QueueState
 from stoker.domain.job import Job, Oversize, decode_map
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Kind
 from stoker.domain.scaling import ScalingState
-from stoker.store.base import Attempt, Count, JobQuery, Page, Session
+from stoker.store.base import Attempt, JobQuery, Page, Session
 
 Time = Annotated[
     str, msgspec.Meta(extra_json_schema={"format": "date-time", "examples": ["2026-01-31T12:00:00.000000Z"]})
@@ -146,18 +147,22 @@ class SessionsView(msgspec.Struct, frozen=True):
     workers: list[SessionView]
 
 
-class QueueView(msgspec.Struct):
-    """Jobs in one queue, by status."""
+class QueueView(msgspec.Struct, frozen=True):
+    """Jobs in one queue, by status. `name` is the same as `queue`."""
 
+    queue: str
     name: str
-    queued: int = 0
-    scheduled: int = 0
-    running: int = 0
-    blocked: int = 0
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    paused: bool = False
+    queued: int
+    scheduled: int
+    running: int
+    blocked: int
+    completed: int
+    failed: int
+    cancelled: int
+    paused: bool
+    paused_at: Time | None
+    oldest_queued_age_sec: float | None
+    """For how long the first in line could have run; null when nobody waits."""
 
 
 class QueuesView(msgspec.Struct, frozen=True):
@@ -392,10 +397,21 @@ def session_view(session: Session) -> SessionView:
     )
 
 
-def queue_views(counts: Iterable[Count]) -> list[QueueView]:
-    """Counts of queue, type and status, summed over types; in the order of names."""
-    queues: dict[str, QueueView] = {}
-    for count in counts:
-        view = queues.setdefault(count.queue, QueueView(count.queue))
-        setattr(view, count.status, getattr(view, count.status) + count.count)
-    return sorted(queues.values(), key=lambda view: view.name)
+def queue_view(state: QueueState, now: int) -> QueueView:
+    counts = state.counts
+    return QueueView(
+        queue=state.name,
+        name=state.name,
+        queued=counts.get("queued", 0),
+        scheduled=counts.get("scheduled", 0),
+        running=counts.get("running", 0),
+        blocked=counts.get("blocked", 0),
+        completed=counts.get("completed", 0),
+        failed=counts.get("failed", 0),
+        cancelled=counts.get("cancelled", 0),
+        paused=state.paused_at is not None,
+        paused_at=rfc3339_or_none(state.paused_at),
+        oldest_queued_age_sec=None
+        if state.oldest_due_at is None
+        else _seconds_from(state.oldest_due_at, now),
+    )

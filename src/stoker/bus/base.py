@@ -12,6 +12,11 @@ import msgspec
 WATCH_SECONDS: Final = 60.0
 """For how long a `Watch` counts; who still waits by then says so again."""
 
+LISTEN_SECONDS: Final = 12.0
+"""For how long a `Listen` counts."""
+HAPPENED_IDS: Final = 120
+"""So many ids in one `Happened`: with the rest of it they fit a message of any line."""
+
 
 class Work(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Jobs stand in the queue that the sender could not place itself: look again."""
@@ -54,7 +59,22 @@ class ProgressOf(msgspec.Struct, frozen=True, tag=True, gc=False):
     percent: float | None
 
 
-News = Work | Watch | Changed | CancelClaim | DrainSession | ProgressOf
+class Listen(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """Somebody at the sender watches everything, for the next `LISTEN_SECONDS`: tell what happens."""
+
+
+class Happened(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """What happened at the sender in a moment: some of the jobs that changed and how many more did, how often what was
+    done, and how long jobs waited and ran, as counts by bucket (`stoker.coordinator.latencies`)."""
+
+    ids: list[str]
+    more: int
+    tally: dict[str, int]
+    waits: dict[int, int]
+    runs: dict[int, int]
+
+
+News = Work | Watch | Changed | CancelClaim | DrainSession | ProgressOf | Listen | Happened
 Receive = Callable[[Sequence[News]], None]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from stoker.bus.base import Changed, News, ProgressOf, Watch
+from stoker.bus.base import Changed, Happened, News, ProgressOf, Watch
 
 LIMIT: Final = 20_000
 """So many ids and single news wait at most."""
@@ -45,6 +45,7 @@ class Outbox:
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._waiting: OrderedDict[tuple[Any, ...], News] = OrderedDict()
+        self._windows = 0
         self.dropped = 0
         """How many ids and single news were given up, because too much waited or one alone was too long."""
 
@@ -58,6 +59,9 @@ class Outbox:
                     self._put((type(news), id), news)
             case ProgressOf():
                 self._add_progress(news)
+            case Happened():  # each tells of another moment
+                self._windows += 1
+                self._put((Happened, self._windows), news)
             case _:
                 self._put((news,), news)
 

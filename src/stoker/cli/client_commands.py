@@ -19,6 +19,7 @@ from stoker.client.requests import (
     get_job,
     job_path,
     post,
+    queue_path,
     result_of,
     wait_for_end,
     worker_path,
@@ -28,6 +29,7 @@ from stoker.client.transport import Transport
 
 dlq_app = typer.Typer(rich_markup_mode=None)
 workers_app = typer.Typer(rich_markup_mode=None)
+queues_app = typer.Typer(rich_markup_mode=None)
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
 JobIds = Annotated[list[str], typer.Argument(metavar="ID", help="One or more job ids.")]
@@ -194,6 +196,28 @@ def _print_job(document: dict[str, Any]) -> None:
                 for attempt in attempts
             ],
         )
+
+
+def why(job_id: JobId, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Say why a job does not run, and what to do about it.
+
+    \b
+    Examples:
+      stoker why 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+    """
+    answer = ask(url, token, get(job_path(job_id, "why")))
+    if as_json:
+        output.print_json(answer)
+        return
+    print(output.plain(answer["summary"]))
+    for detail in answer.get("details") or []:
+        print(output.plain(detail))
+    if answer.get("estimate_sec"):
+        print(f"It should start in about {output.span(answer['estimate_sec'])}.")
+    for blocker in answer.get("blockers") or []:
+        print(f"  - {blocker['kind']} {output.plain(blocker['id'])}: {output.plain(blocker['text'])}")
+    for command in answer.get("try") or []:
+        print(f"  try: {output.plain(command)}")
 
 
 def one_line(error: dict[str, Any] | None) -> str | None:
@@ -515,12 +539,27 @@ def workers_drain(
         print(f"{output.plain(worker_id)}  draining")
 
 
-def queues(as_json: Json = False, url: Url = None, token: Token = None) -> None:
-    """List queues and what stands in them.
+@queues_app.callback(invoke_without_command=True)
+def queues(context: typer.Context, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Queues. Alone, lists them.
 
     \b
     Examples:
       stoker queues
+      stoker queues pause mail
+      stoker queues resume mail
+    """
+    if context.invoked_subcommand is None:
+        queues_list(as_json=as_json, url=url, token=token)
+
+
+@queues_app.command("list")
+def queues_list(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """List queues and what stands in them.
+
+    \b
+    Examples:
+      stoker queues list --json
     """
     answer = ask(url, token, get("/queues"))
     if as_json:
@@ -536,6 +575,68 @@ def queues(as_json: Json = False, url: Url = None, token: Token = None) -> None:
                 "yes" if queue.get("paused") else "no",
             )
             for queue in answer["queues"]
+        ],
+    )
+
+
+QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
+
+
+@queues_app.command("pause")
+def queues_pause(queue: QueueName, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Start nothing from a queue until it is resumed; what runs goes on, and jobs are still accepted.
+
+    \b
+    Examples:
+      stoker queues pause mail
+    """
+    _print_queue(ask(url, token, post(queue_path(queue, "pause"), repeatable=True)), as_json)
+
+
+@queues_app.command("resume")
+def queues_resume(queue: QueueName, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Start jobs of a paused queue again.
+
+    \b
+    Examples:
+      stoker queues resume mail
+    """
+    _print_queue(ask(url, token, post(queue_path(queue, "resume"), repeatable=True)), as_json)
+
+
+def _print_queue(queue: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        output.print_json(queue)
+        return
+    state = "paused" if queue.get("paused") else "not paused"
+    print(
+        f"{output.plain(queue['queue'])}  {state}, {queue.get('queued', 0)} queued, {queue.get('running', 0)} running"
+    )
+
+
+def types(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """List job types: what can be submitted, who serves it, and what it takes.
+
+    \b
+    Examples:
+      stoker types
+      stoker types --json | jq '.types[] | select(.type == "resize_image").schema'
+    """
+    answer = ask(url, token, get("/types"))
+    if as_json:
+        output.print_json(answer)
+        return
+    output.print_table(
+        ["TYPE", "WORKERS", "MEDIAN RUN", "TAKES", "DESCRIPTION"],
+        [
+            (
+                found["type"],
+                found.get("workers"),
+                seconds(found.get("run_p50_sec")),
+                ", ".join((found.get("schema") or {}).get("properties") or []),
+                (found.get("description") or "").partition("\n")[0],
+            )
+            for found in answer["types"]
         ],
     )
 

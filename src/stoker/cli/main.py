@@ -58,6 +58,7 @@ for _command in (
     client_commands.submit,
     client_commands.job,
     client_commands.jobs,
+    client_commands.why,
     log_commands.logs,
     log_commands.attempts,
     client_commands.cancel,
@@ -66,7 +67,8 @@ for _command in (
     app.command()(_command)
 app.add_typer(client_commands.dlq_app, name="dlq")
 app.add_typer(client_commands.workers_app, name="workers")
-app.command()(client_commands.queues)
+app.add_typer(client_commands.queues_app, name="queues")
+app.command()(client_commands.types)
 app.command()(client_commands.stats)
 app.command()(top.top)
 app.command("export")(move_commands.export)

@@ -109,6 +109,39 @@ def decode_arguments(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
         raise _explained(spec, error) from None
 
 
+def argument_schema(spec: ArgumentSpec) -> dict[str, Any] | None:
+    """The JSON schema of the payload that a call makes: an object of arguments by name. None where a type has no schema."""
+    try:
+        schema = msgspec.json.schema(spec.decoder.type)
+        return _described(spec, schema)
+    except (TypeError, ValueError, RecursionError):  # msgspec reads more types than it can describe
+        return None
+
+
+def _described(spec: ArgumentSpec, schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the struct, with the defaults that stand in the function and what goes to `**kwargs`."""
+    definitions = schema.pop("$defs")
+    found: dict[str, Any] = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
+    found.pop("title", None)
+    for name, field in found["properties"].items():
+        default = _json_or_unset(spec.signature.parameters[name].default)
+        if default is not msgspec.UNSET:
+            found["properties"][name] = {**field, "default": default}
+    if spec.extra is not None:
+        found["additionalProperties"] = True
+    return {**found, "$defs": definitions} if definitions else found
+
+
+def _json_or_unset(default: Any) -> Any:
+    """A default as JSON has it; UNSET for none, and for one that JSON cannot have."""
+    if default is inspect.Parameter.empty:
+        return msgspec.UNSET
+    try:
+        return msgspec.json.decode(msgspec.json.encode(default))
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return msgspec.UNSET
+
+
 # --- reading a signature ---------------------------------------------------------------------------------
 
 

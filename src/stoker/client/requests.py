@@ -215,6 +215,11 @@ def worker_path(worker_id: str, action: str = "") -> str:
     return _path("workers", worker_id, action)
 
 
+def queue_path(queue: str, action: str) -> str:
+    """The path of something to do with a queue."""
+    return _path("queues", queue, action)
+
+
 def _path(kind: str, identity: str, action: str) -> str:
     """Ids are quoted, since a person may have typed them."""
     return f"/{kind}/{quote(identity, safe='')}{f'/{action}' if action else ''}"

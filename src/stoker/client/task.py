@@ -10,11 +10,17 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
-from stoker.client.arguments import ArgumentSpec, argument_spec, decode_arguments, encode_arguments
+from stoker.client.arguments import (
+    ArgumentSpec,
+    argument_schema,
+    argument_spec,
+    decode_arguments,
+    encode_arguments,
+)
 from stoker.client.errors import TaskError
 from stoker.client.job import JobHandle
 from stoker.client.requests import (
@@ -32,6 +38,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+MAX_DESCRIPTION_CHARS: Final = 2_000
 
 
 class Task(Generic[P, R]):
@@ -64,6 +72,12 @@ class Task(Generic[P, R]):
     def bind(self, payload: bytes) -> dict[str, Any]:
         """The keyword arguments that a payload means: what a worker calls the function with."""
         return decode_arguments(self.arguments, payload)
+
+    def about(self) -> dict[str, Any]:
+        """What a worker tells of this task, for those who submit it by hand."""
+        text = inspect.getdoc(self.function)
+        description = None if text is None else text[:MAX_DESCRIPTION_CHARS]
+        return {"description": description, "schema": argument_schema(self.arguments)}
 
     def options(self, **changes: Unpack[SubmitFields]) -> Task[P, R]:
         """A copy whose jobs differ in this: `resize.options(priority=0, delay_sec=60).submit(...)`.

@@ -6,6 +6,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from stoker.coordinator.job_types import notes_to_store
 from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession, compare, forgotten
@@ -103,6 +104,8 @@ class Connection:
         if status is None:
             self._refuse("this session was given up for lost", new_session=True)
             return None
+        if hello.schemas:
+            await self._store.note_types(notes_to_store(hello.schemas))
         session = WorkerSession(hello, self._outbox.put_nowait)
         session.heard_at = self._store.now_us()
         held = await self._store.held(session.id)

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -19,17 +19,21 @@ from stoker.bus.local import JobWaiters, NoBus
 from stoker.clock import SECOND, Clock
 from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
+from stoker.coordinator.events import Events, Message, success_rate, sum_by_status
 from stoker.coordinator.http_workers import HttpWorkers
+from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.metrics import Metrics, text_in_turns
 from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
 from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
+from stoker.coordinator.queues import QueueState, queue_states
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions
 from stoker.coordinator.upkeep import Upkeep
 from stoker.domain.errors import Conflict, NotFound
+from stoker.domain.explain import Explanation, Facts, Hand, explain
 from stoker.domain.job import Job
-from stoker.domain.lifecycle import FINAL, STATUSES, Status
+from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import RetryPolicy
 from stoker.domain.scaling import ScalingState, pending_thread_seconds
 from stoker.ids import NewId, new_id
@@ -38,12 +42,12 @@ from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
-    Count,
     Expired,
     Finish,
     Grant,
     JobFilter,
     JobQuery,
+    JobSummary,
     Page,
     Retention,
     Session,
@@ -109,8 +113,21 @@ class Coordinator:
         self._sessions = Sessions(quiet_us)
         self._run_times = RunTimes()
         self._waiters = JobWaiters()
+        self._events = Events(
+            store,
+            new_epoch=new_id,
+            workers=self.workers,
+            scaling=lambda: self._scaling,
+            progress=self.progress,
+            monotonic=clock.monotonic,
+            publish=self._bus.publish if store.shared else None,
+        )
         self._output = OutputDesk(
-            store, logs, self._sessions, publish=self._bus.publish if store.shared else None
+            store,
+            logs,
+            self._sessions,
+            publish=self._bus.publish if store.shared else None,
+            progressed=self._events.changed,
         )
         self._metrics = Metrics(version)
         store.on_transaction(self._metrics.on_transaction)
@@ -134,6 +151,7 @@ class Coordinator:
             spread=spread,
             wake=self._dispatch.wake,
             finished=self._on_finished,
+            began=self._on_began,
         )
         self._http = HttpWorkers(
             store,
@@ -156,6 +174,7 @@ class Coordinator:
             retention=retention,
             wake=self._dispatch.wake,
             expired=self._on_expired,
+            promoted=self._events.changed_many,
         )
         self._neighbours = Neighbours(
             self._bus,
@@ -164,6 +183,7 @@ class Coordinator:
             self._output,
             wake=self._dispatch.wake,
             changed=self._on_changed_elsewhere,
+            events=self._events,
         )
         logs.on_written(self._neighbours.tell_changed)
         self._tasks: list[asyncio.Task[None]] = []
@@ -187,6 +207,7 @@ class Coordinator:
         self._closing = True
         self._waiters.finished_all()
         self._output.ended_all()
+        await self._events.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -217,6 +238,7 @@ class Coordinator:
         accepted, self._accepted = self._accepted, []
         requests, self._requests = self._requests, []
         self._metrics.on_submitted(accepted)
+        self._events.submitted(accepted)
         self._log_submitted(accepted, requests)
 
     async def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
@@ -274,8 +296,40 @@ class Coordinator:
     async def attempts(self, id: str) -> list[Attempt]:
         return await self._store.attempts(id)
 
-    def progress(self, job: Job) -> Progress | None:
+    async def why(self, id: str) -> tuple[Job, Explanation]:
+        """Why the job is where it is."""
+        job = await self.get(id)
+        if job.status != "queued":
+            return job, explain(job, Facts(self._store.now_us(), _hands(await self.workers())))
+        facts = Facts(
+            self._store.now_us(),
+            _hands(await self.workers()),
+            (await self._store.paused()).get(job.queue),
+            await self._store.line(job),
+            self._run_times.us.get(job.type),
+        )
+        return job, explain(job, facts)
+
+    def progress(self, job: Job | JobSummary) -> Progress | None:
         return self._output.progress(job)
+
+    def follow(self, position: str | None) -> AsyncGenerator[Message, None]:
+        """Everything that happens, from a position on."""
+        return self._events.follow(position)
+
+    @contextlib.contextmanager
+    def watching(self, id: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
+        """Somebody looks at this job. What this yields waits for something to happen to it, for so many seconds at most, and
+        says whether there may be more to come."""
+        with self._events.watch_job(id) as news:
+
+            async def wait(seconds: float) -> bool:
+                for left in self._looks(id, seconds):
+                    if self._closing or await _news(news, left) or self._store.shared:
+                        break
+                return not self._closing
+
+            yield wait
 
     async def logs(self, which: Selection, after: int = 0, wait: float = 0.0) -> LogPage:
         """Output after a position; when there is none yet, waits up to `wait` seconds for some, or for the end."""
@@ -300,11 +354,13 @@ class Coordinator:
             raise Conflict(f"job {id} is {job.status} already and cannot be cancelled")
         if job.status == "running":
             self._neighbours.cancel(job)
+            self._events.changed([id])
         else:
             if (
                 job.completed_at is not None and job.completed_at >= asked_at
             ):  # not one that was cancelled before
                 self._metrics.on_cancelled(job)
+                self._events.changed([id], "cancelled")
                 if self._tracer is not None:
                     self._tracer.cancelled(job, job.completed_at)
             self._waiters.finished([id])
@@ -324,6 +380,8 @@ class Coordinator:
         (after,) = await self._store.replay([id])
         if after is None:
             raise NotFound(f"there is no job {id}")
+        self._events.changed([id])
+        self._neighbours.tell_changed([id])
         log.info("job_replayed", job_id=id)
         return after
 
@@ -333,8 +391,10 @@ class Coordinator:
             await self._cache.forget(ids)
             dead = [job.id for job in await self._store.get(ids) if job is not None and _is_dead_letter(job)]
             count = sum(job is not None for job in await self._store.replay(dead)) if dead else 0
+            self._events.changed(dead)
         else:
             count = await self._in_bulk(lambda: self._store.replay_where(filter or JobFilter(), BULK))
+            self._events.changed_many(count)
         self._dispatch.wake()
         log.info("dead_letters_replayed", count=count)
         return count
@@ -343,8 +403,11 @@ class Coordinator:
         if ids is not None:
             await self._cache.forget(ids)
             count = await self._store.discard(ids)
+            self._events.changed(ids)
         else:
             count = await self._in_bulk(lambda: self._store.discard_where(filter or JobFilter(), BULK))
+            self._events.changed_many(count)
+        self._events.look_soon()
         log.info("dead_letters_discarded", count=count)
         return count
 
@@ -408,16 +471,29 @@ class Coordinator:
 
     # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def counts(self) -> list[Count]:
-        return await self._store.counts()
+    async def queues(self) -> list[QueueState]:
+        store = self._store
+        return queue_states(await store.counts(), await store.paused(), await store.oldest_due())
+
+    async def types(self) -> list[TypeState]:
+        """Everything that can be submitted."""
+        return type_states(
+            await self._store.sessions(), await self._store.noted_types(), self._run_times.p50_us
+        )
+
+    async def set_paused(self, queue: str, paused: bool) -> QueueState:
+        await self._store.set_paused(queue, paused)
+        self._events.look_soon()
+        log.info("queue_paused" if paused else "queue_resumed", queue=queue)
+        if not paused:
+            self._neighbours.resumed()
+        nothing = QueueState(queue, {}, None, None)
+        return next((state for state in await self.queues() if state.name == queue), nothing)
 
     async def stats(self) -> dict[str, object]:
         counts = await self._store.counts()
-        by_status = dict.fromkeys(STATUSES, 0)
-        for count in counts:
-            by_status[count.status] += count.count
+        by_status = sum_by_status(counts)
         live = [row for row in await self.workers() if row.status in ("live", "draining")]
-        ended = by_status["completed"] + by_status["failed"]
         return {
             "queue_depth": by_status["queued"],
             "workers": len(live),
@@ -425,7 +501,7 @@ class Coordinator:
             "threads_used": sum(row.threads_used for row in live),
             "jobs_by_status": by_status,
             "jobs_total": sum(by_status.values()),
-            "success_rate": by_status["completed"] / ended if ended else None,
+            "success_rate": success_rate(by_status),
             "uptime_sec": round(self.clock.monotonic() - self._started, 3),
             "pending_thread_seconds": pending_thread_seconds(
                 ((count.type, count.count) for count in counts if count.status == "queued"),
@@ -471,7 +547,13 @@ class Coordinator:
 
     # ── what the loops tell ────────────────────────────────────────────────────────────────────────────────────────
 
+    def _on_began(self, ids: Sequence[str]) -> None:
+        self._events.changed(ids)
+        self._neighbours.tell_changed(ids)
+
     def _on_dispatched(self, grants: list[Grant]) -> None:
+        self._events.dispatched(grants)
+        self._neighbours.tell_changed(grant.job.id for grant in grants)
         if self._log.enabled:
             heads = self._claim_heads(grant.session_id for grant in grants)
             self._log.job_events(
@@ -491,6 +573,7 @@ class Coordinator:
         if self._tracer is not None:
             for finish, status in ended:
                 self._tracer.ended(finish.claim, finish.outcome, status)
+        self._events.ended(ended)
         self._waiters.finished(finish.claim.id for finish, status in ended if status in FINAL)
         self._output.ended(finish.claim.id for finish, status in ended if status is not None)
         self._neighbours.tell_changed(finish.claim.id for finish, status in ended if status is not None)
@@ -518,11 +601,13 @@ class Coordinator:
                 claim=lost.claim.claim_id,
                 status=lost.status,
             )
+        self._events.expired(expired)
         self._waiters.finished(lost.claim.id for lost in expired.losses if lost.status in FINAL)
         self._output.ended(lost.claim.id for lost in expired.losses)
         self._neighbours.tell_changed(lost.claim.id for lost in expired.losses)
 
     def _on_changed_elsewhere(self, ids: Sequence[str]) -> None:
+        self._events.heard_changed(ids)
         self._waiters.finished(ids)
         self._output.news(ids)
 
@@ -576,14 +661,32 @@ _EVENTS: Final[dict[Status | None, str]] = {
 }
 
 
-async def _news(event: asyncio.Event, seconds: float) -> None:
-    """Wait for news, but not longer than this."""
+async def _news(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for news, but not longer than this; whether there were any."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
     except TimeoutError:
-        pass
+        return False
     event.clear()
+    return True
+
+
+def _hands(rows: Iterable[Session]) -> list[Hand]:
+    return [
+        Hand(
+            row.id,
+            row.name,
+            row.threads,
+            max(0, row.threads - row.threads_used),
+            frozenset(row.types),
+            None if row.queues is None else frozenset(row.queues),
+            row.labels,
+            row.status == "live",
+        )
+        for row in rows
+        if row.status in ("live", "draining")
+    ]
 
 
 def _is_dead_letter(job: Job) -> bool:

@@ -5,7 +5,8 @@ and cancels within `LOOK_SECONDS`, an order to drain with the next heartbeat, th
 again. So with the bus cut off everything still happens, later.
 
 News about jobs would be as many as the jobs themselves, and almost nobody is waiting. So whoever waits says for which job
-(`Watch`), and only what is watched is told (`Changed`).
+(`Watch`), and only what is watched is told (`Changed`). In the same way who has watchers of everything says so (`Listen`),
+and is told what happens (`Happened`), a few times a second: see `stoker.coordinator.events`.
 """
 
 import asyncio
@@ -20,11 +21,14 @@ from stoker.bus.base import (
     CancelClaim,
     Changed,
     DrainSession,
+    Happened,
+    Listen,
     News,
     ProgressOf,
     Watch,
     Work,
 )
+from stoker.coordinator.events import Events
 from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.sessions import Sessions
 from stoker.domain.errors import StoreUnavailable
@@ -50,6 +54,7 @@ class Neighbours:
         *,
         wake: Callable[[], None],
         changed: Callable[[Sequence[str]], None],
+        events: Events,
     ) -> None:
         self._bus = bus
         self._store = store
@@ -57,6 +62,7 @@ class Neighbours:
         self._output = output
         self._wake = wake
         self._changed = changed
+        self._events = events
         self._watched: dict[str, float] = {}
         self._told: set[tuple[str, int]] = set()
         self._workers_seen_at = 0.0
@@ -87,6 +93,12 @@ class Neighbours:
     def drain(self, session_id: str) -> None:
         if not self._tell_to_drain(session_id):
             self._bus.publish(DrainSession(session_id))
+
+    def resumed(self) -> None:
+        """A queue was resumed: its jobs wait for whoever has room, here or elsewhere."""
+        self._store.look_again()
+        self._wake()
+        self._bus.publish(Work())
 
     def _tell_to_cancel(self, session_id: str, claim: ClaimRef) -> bool:
         session = self._sessions.get(session_id)
@@ -119,6 +131,10 @@ class Neighbours:
                     self._tell_to_drain(session_id)
                 case ProgressOf():
                     self._output.note_elsewhere(item)
+                case Listen():
+                    self._events.heard_interest()
+                case Happened():
+                    self._events.heard(item)
 
     def _note_watched(self, ids: Sequence[str]) -> None:
         now = asyncio.get_running_loop().time()

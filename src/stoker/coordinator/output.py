@@ -24,7 +24,7 @@ from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.retry import Claim
-from stoker.store.base import Store
+from stoker.store.base import JobSummary, Store
 from stoker.store.logs import LogPage, Logs, Piece, Selection
 from stoker.wire.frames import OutputChunk, ProgressNote
 
@@ -56,12 +56,14 @@ class OutputDesk:
         sessions: Sessions,
         *,
         publish: Callable[[ProgressOf], None] | None = None,
+        progressed: Callable[[Sequence[str]], None] = lambda ids: None,
     ) -> None:
-        """`publish` carries progress to other coordinators."""
+        """`publish` carries progress to other coordinators; `progressed` is told which jobs said how far they are."""
         self._store = store
         self._logs = logs
         self._sessions = sessions
         self._publish = publish
+        self._progressed = progressed
         self._progress: dict[str, tuple[int, Progress]] = {}
         self._elsewhere: OrderedDict[str, tuple[int, Progress]] = OrderedDict()
         self._followers = JobWaiters()
@@ -86,12 +88,17 @@ class OutputDesk:
             await self._logs.settled(ids)
 
     def note(self, session: WorkerSession, notes: Sequence[ProgressNote]) -> None:
-        for note in notes:
-            if math.isfinite(note.done) and self._held(session, note.id, note.claim_id) is not None:
-                progress = _progress(note)
-                self._progress[note.id] = (note.claim_id, progress)
-                if self._publish is not None:
-                    self._publish(ProgressOf(note.id, note.claim_id, *msgspec.structs.astuple(progress)))
+        heard = [
+            note
+            for note in notes
+            if math.isfinite(note.done) and self._held(session, note.id, note.claim_id) is not None
+        ]
+        for note in heard:
+            progress = _progress(note)
+            self._progress[note.id] = (note.claim_id, progress)
+            if self._publish is not None:
+                self._publish(ProgressOf(note.id, note.claim_id, *msgspec.structs.astuple(progress)))
+        self._progressed([note.id for note in heard])
 
     def note_elsewhere(self, news: ProgressOf) -> None:
         """Progress of a job that runs at another coordinator's worker; only the latest of so many are kept."""
@@ -127,7 +134,7 @@ class OutputDesk:
 
     # ── for those who look ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def progress(self, job: Job) -> Progress | None:
+    def progress(self, job: Job | JobSummary) -> Progress | None:
         """The latest word of the attempt that runs now."""
         if job.status != "running":
             return None

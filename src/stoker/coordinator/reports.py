@@ -31,7 +31,9 @@ class ReportSink:
         spread: Callable[[], float],
         wake: Callable[[], None],
         finished: Finished,
+        began: Callable[[Sequence[str]], None] = lambda ids: None,
     ) -> None:
+        """`finished` and `began` are told of what was stored."""
         self._store = store
         self._run_times = run_times
         self._policy = policy
@@ -39,6 +41,7 @@ class ReportSink:
         self._spread = spread
         self.wake = wake
         self._finished = finished
+        self._began = began
 
     def release(self, session: WorkerSession, reports: Sequence[Report]) -> list[Claim | None]:
         """Set free what these reports end, at once: the next frame is judged by what the session holds then."""
@@ -89,6 +92,7 @@ class ReportSink:
                 starts.append(Start(holding.claim, _ago(now, note.started_us, holding.claim)))
         if starts:
             await self._store.started(starts)
+            self._began([start.claim.id for start in starts])
 
     async def hand_back(self, session: WorkerSession, claims: Sequence[Claim], why: str) -> None:
         """Return claims that their worker never got, without charging anybody."""

@@ -1,5 +1,6 @@
 """How long jobs of a type take, as observed: what the window is measured with."""
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -7,6 +8,7 @@ from stoker.domain.placement import WINDOW_US
 
 _WEIGHT: Final = 0.2
 _MAX_TYPES: Final = 10_000
+_SAMPLES: Final = 51
 
 
 class RunTimes:
@@ -15,6 +17,7 @@ class RunTimes:
     def __init__(self) -> None:
         self._average: dict[str, float] = {}
         self.us: dict[str, int] = {}
+        self._samples: dict[str, deque[int]] = {}
 
     def observe(self, runs: Iterable[tuple[str, int]]) -> None:
         """Take in the runs of one frame: (type, microseconds). One that was too
@@ -32,6 +35,13 @@ class RunTimes:
             if len(self._average) < _MAX_TYPES or known is not None:
                 self._average[type] = average
                 self.us[type] = int(average)
+                # One of each frame is enough for a median, and costs a busy coordinator next to nothing.
+                self._samples.setdefault(type, deque(maxlen=_SAMPLES)).append(times[len(times) // 2])
+
+    def p50_us(self, type: str) -> int | None:
+        """What half of the latest runs do not exceed; None for a type that was not seen."""
+        samples = self._samples.get(type)
+        return None if samples is None else sorted(samples)[(len(samples) - 1) // 2]
 
     def view(self) -> Mapping[str, int]:
         return self.us

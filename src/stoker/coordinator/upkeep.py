@@ -39,6 +39,7 @@ class Upkeep:
         retention: Retention,
         wake: Callable[[], None],
         expired: Callable[[Expired], None],
+        promoted: Callable[[int], None] = lambda count: None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -47,6 +48,7 @@ class Upkeep:
         self._retention = retention
         self._wake_dispatch = wake
         self._expired = expired
+        self._promoted = promoted
         self._nudge = asyncio.Event()
         self._next_purge = clock.monotonic() + PURGE_EVERY_SECONDS
         self._last_tick = clock.monotonic()
@@ -93,9 +95,11 @@ class Upkeep:
     async def _promote(self) -> None:
         due = await self._store.next_due_at()
         while due is not None and due <= self._store.now_us():
-            if await self._store.promote(PROMOTE_BATCH) == 0:
+            count = await self._store.promote(PROMOTE_BATCH)
+            if count == 0:
                 return
             self._wake_dispatch()
+            self._promoted(count)
             due = await self._store.next_due_at()
 
     async def _expire(self) -> None:

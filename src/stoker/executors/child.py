@@ -63,6 +63,8 @@ class PythonTask(Protocol):
 
     def bind(self, payload: bytes) -> dict[str, Any]: ...
 
+    def about(self) -> dict[str, Any]: ...
+
     @property
     def function(self) -> Callable[..., Any]: ...
 
@@ -76,8 +78,11 @@ class Tasks:
             self.python = {task.name: task for task in _import(app).tasks.values()}
 
     def ready(self) -> Ready:
+        tasks = self.python.values()
         return Ready(
-            sorted({*BUILTINS, *self.python}), sorted(t.name for t in self.python.values() if t.is_async)
+            sorted({*BUILTINS, *self.python}),
+            sorted(task.name for task in tasks if task.is_async),
+            about={task.name: task.about() for task in tasks},
         )
 
     def sync_runners(self) -> dict[str, Run]:

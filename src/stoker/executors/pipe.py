@@ -5,7 +5,7 @@ that only grows; results and output name it.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -55,6 +55,8 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag="y"):
     types: list[str]
     async_types: list[str] = []
     error: str | None = None
+    about: dict[str, dict[str, Any]] = {}
+    """What tasks of the user's app say of themselves: `description` and `schema`."""
 
 
 class ChildResult(msgspec.Struct, array_like=True, frozen=True, gc=False):

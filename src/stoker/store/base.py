@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from stoker.domain.explain import Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Policy, WorkerView
@@ -123,6 +124,23 @@ class Attempt(msgspec.Struct, frozen=True):
     retry_delay_us: int | None
     cpu_us: int | None
     peak_memory_kb: int | None
+
+
+class JobSummary(msgspec.Struct, frozen=True, gc=False):
+    """What a list shows of a job: nothing that may be large."""
+
+    id: str
+    type: str
+    name: str | None
+    queue: str
+    priority: int
+    status: Status
+    claim_id: int
+    attempt: int
+    worker_id: str | None
+    created_at: int
+    started_at: int | None
+    completed_at: int | None
 
 
 class JobFilter(msgspec.Struct, frozen=True):
@@ -279,7 +297,31 @@ class Store(Protocol):
         """Delete up to `limit` finished jobs past their retention, expired idempotency keys and old sessions."""
         ...
 
+    async def set_paused(self, queue: str, paused: bool) -> int | None:
+        """Pause or resume a queue; since when it is paused now. Once this returned, no claim of any coordinator takes a job
+        of a paused queue, also not as it is inserted; what runs goes on. Pausing twice changes nothing."""
+        ...
+
+    async def note_types(self, notes: Mapping[str, bytes]) -> None:
+        """Keep what workers say of job types, as JSON; what was said last counts, and outlives who said it."""
+        ...
+
+    async def noted_types(self) -> dict[str, bytes]: ...
+
+    async def paused(self) -> dict[str, int]:
+        """Every paused queue, whether or not it has jobs, and since when."""
+        ...
+
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
+
+    async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
+        """Those of these jobs that exist, in any order, without reading payloads and results."""
+        ...
+
+    async def line(self, job: Job) -> Line:
+        """Who stands before this job in its lane, counted up to `POSITION_CAP`. Reads the index of what waits, and nothing
+        else of the jobs ahead but the id of the first."""
+        ...
 
     async def attempts(self, id: str) -> list[Attempt]:
         """Every attempt at this job, oldest first, the current one included."""

@@ -44,6 +44,11 @@ def serving(lanes: Iterable[tuple[int, Lane]], workers: Sequence[WorkerView]) ->
     return found
 
 
+def unpaused(lanes: Iterable[tuple[int, Lane]], paused: Mapping[str, int]) -> list[tuple[int, Lane]]:
+    """Of these lanes, those whose queue is not paused."""
+    return [(id, lane) for id, lane in lanes if lane.queue not in paused]
+
+
 def heads_wanted(lane: Lane, workers: Sequence[WorkerView], run_us: Mapping[str, int]) -> int:
     """How many jobs from the head of a lane a plan can use. One of a large demand is read even when nothing is free: it may
     have earned a reservation."""

@@ -11,7 +11,7 @@ Binary frames are MessagePack; text frames are the same in JSON, where payload, 
 Durations travel, points in time do not: the two clocks need not agree.
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -41,6 +41,13 @@ class ClaimRef(msgspec.Struct, frozen=True, gc=False):
 # ── worker → coordinator ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+class TypeNote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker says of a type, for those who submit by hand: a text, and the JSON schema of the payload."""
+
+    description: Annotated[str, msgspec.Meta(max_length=4_000)] | None = None
+    schema: dict[str, Any] | None = None
+
+
 class Hello(Frame, frozen=True):
     protocol: int
     session: Ident
@@ -56,6 +63,8 @@ class Hello(Frame, frozen=True):
     async_types: list[Ident] = []
     """Those of `types` that run side by side, up to `async_concurrency` of them on one thread."""
     async_concurrency: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    schemas: dict[Ident, TypeNote] = {}
+    """What those of `types` take that are not known to everybody."""
 
 
 class Heartbeat(Frame, frozen=True):

@@ -6,13 +6,18 @@ then the native runner; then the same type in Python.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
+
+from stoker.wire.frames import MAX_FRAME_BYTES, TypeNote
 
 Executor = Literal["python", "async", "native", "runner", "command"]
 """`python`: warm children. `async`: one child for many tasks. `native`: warm runners. `runner`: a foreign runner, one
 process per job. `command`: an argv of the operator's, one process per job."""
+
+
+MAX_NOTES_BYTES: Final = MAX_FRAME_BYTES // 4
 
 
 class Routes(msgspec.Struct, frozen=True):
@@ -29,6 +34,22 @@ class Routes(msgspec.Struct, frozen=True):
     @property
     def async_types(self) -> list[str]:
         return sorted(type for type, executor in self.by_type.items() if executor == "async")
+
+
+def notes(about: Mapping[str, object], routes: Routes) -> dict[str, TypeNote]:
+    """What the hello says of types: of the user's own, and not more than a frame has room for. What does not fit, or
+    cannot be read, is left out: a job runs without it."""
+    found: dict[str, TypeNote] = {}
+    room = MAX_NOTES_BYTES
+    for type, told in about.items():
+        try:
+            note = msgspec.convert(told, TypeNote)
+            room -= len(msgspec.json.encode(note))
+        except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError):
+            continue
+        if room >= 0 and routes.executor(type) in ("python", "async"):
+            found[type] = note
+    return found
 
 
 def routes(

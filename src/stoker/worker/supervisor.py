@@ -37,7 +37,7 @@ from stoker.wire.frames import (
 from stoker.worker.connection import Dialer, Link, SessionLost
 from stoker.worker.machine import Machine
 from stoker.worker.output import OutputBuffer
-from stoker.worker.routes import Executor, Routes, routes
+from stoker.worker.routes import Executor, Routes, notes, routes
 from stoker.worker.threads import Ended, Threads
 
 TICK_SECONDS: Final = 0.05
@@ -73,6 +73,7 @@ class Supervisor:
         self._native_types = native_types
         self._runner_types = runner_types
         self._routes = Routes({}, {})
+        self._notes: dict[str, frames.TypeNote] = {}
         self._output = OutputBuffer()
         self._dialer = dialer
         self._new_id = new_id
@@ -109,7 +110,9 @@ class Supervisor:
         self._threads.open()
         tasks = [asyncio.create_task(self._tick_for_ever())]
         try:
-            self._routes = self._make_routes(await self._ready)
+            ready = await self._ready
+            self._routes = self._make_routes(ready)
+            self._notes = notes(ready.about, self._routes)
             if "native" in self._routes.by_type.values():
                 self._threads.warm("native")
             session = asyncio.create_task(self._stay_connected())
@@ -311,6 +314,7 @@ class Supervisor:
             self._draining.is_set(),
             self._routes.async_types,
             settings.async_concurrency,
+            self._notes,
         )
 
     def _start_over(self, why: str) -> None:

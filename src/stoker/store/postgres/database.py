@@ -136,10 +136,12 @@ class Database:
         await self.read(lambda link: link.execute(sql, *values))
 
     @contextlib.asynccontextmanager
-    async def transaction(self, link: Link) -> AsyncIterator[None]:
-        """A transaction of statements that find their rows by index. Raises `StoreUnreachable` where the end is unknown."""
+    async def transaction(self, link: Link, *, first: str | None = None) -> AsyncIterator[None]:
+        """A transaction of statements that find their rows by index. Raises `StoreUnreachable` where the end is unknown.
+        `first` is a statement without an answer that goes along with the BEGIN."""
+        begin = self._pools.begin if first is None else f"{self._pools.begin}; {first}"
         with refusals("the database refused the transaction; nothing was changed"):
-            async with _between(link, self._pools.begin):
+            async with _between(link, begin):
                 yield
 
     async def stop_preparing(self) -> None:

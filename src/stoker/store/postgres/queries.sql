@@ -49,12 +49,54 @@ CROSS JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) AS head
 
+-- name: line
+-- How many will be claimed before a job of the same lane, and the first of them.
+SELECT count(*), (
+    SELECT id::text FROM stoker.jobs WHERE status = 'queued' AND lane_id = $1 ORDER BY rank, seq LIMIT 1
+)
+FROM (
+    SELECT FROM stoker.jobs
+    WHERE status = 'queued' AND lane_id = $1 AND (rank, seq) < ($2::smallint, $3::bigint)
+    ORDER BY rank, seq LIMIT $4
+) AS ahead
+
 -- name: claim_jobs
 UPDATE stoker.jobs
 SET status = 'running', claim_id = claim_id + 1, attempt = attempt + 1, worker_id = v.session_id,
     threads_granted = v.threads, claimed_at = $4, started_at = NULL
 FROM unnest($1::bigint[], $2::text[], $3::smallint[]) AS v (seq, session_id, threads)
 WHERE jobs.seq = v.seq AND jobs.status || '' = 'queued'
+
+-- name: hold_pauses
+-- Sent with the BEGIN of a round that claims, and held until its commit. Whoever pauses a queue takes this lock alone, so by
+-- the time a pause is confirmed no claim is under way that did not see it. What is paused is read by a later statement, whose
+-- snapshot is taken when this lock is held.
+SELECT pg_advisory_xact_lock_shared(6010243129)
+
+-- name: lock_pauses
+SELECT pg_advisory_xact_lock(6010243129)
+
+-- name: paused_queues
+SELECT queue, paused_at FROM stoker.paused_queues
+
+-- name: pause_queue
+-- A queue that is paused already stays paused since then.
+INSERT INTO stoker.paused_queues AS known (queue, paused_at)
+VALUES ($1, coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint))
+ON CONFLICT (queue) DO UPDATE SET paused_at = known.paused_at
+RETURNING paused_at
+
+-- name: resume_queue
+DELETE FROM stoker.paused_queues WHERE queue = $1
+
+-- name: note_types
+-- In one order for everybody; what is known already is not written again.
+INSERT INTO stoker.job_types AS known (type, note)
+SELECT * FROM unnest($1::text[], $2::bytea[]) AS v (type, note) ORDER BY type
+ON CONFLICT (type) DO UPDATE SET note = excluded.note WHERE known.note <> excluded.note
+
+-- name: noted_types
+SELECT type, note FROM stoker.job_types
 
 -- ── the end of an attempt ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -305,6 +347,14 @@ DELETE FROM stoker.attempts USING unnest($1::bigint[]) AS v (seq) WHERE attempts
 SELECT {hot} FROM stoker.jobs WHERE id = ANY($1::uuid[])
 UNION ALL
 SELECT {final} FROM stoker.history WHERE id = ANY($1::uuid[])
+
+-- name: job_summaries
+-- As `get_jobs`, without what may be large.
+SELECT id::text, name, priority, lane_id, status, claim_id, attempt, worker_id, created_at, started_at, NULL::bigint
+FROM stoker.jobs WHERE id = ANY($1::uuid[])
+UNION ALL
+SELECT id::text, name, priority, lane_id, status, claim_id, attempt, worker_id, created_at, started_at, completed_at
+FROM stoker.history WHERE id = ANY($1::uuid[])
 
 -- name: known_ids
 SELECT id::text FROM stoker.jobs WHERE id = ANY($1::uuid[])

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.retry import Claim, claim_of
-from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, Page, Session
+from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, JobSummary, Page, Session
 from stoker.store.common import counted, is_counted, session_of, with_current
 from stoker.store.postgres.database import Database, Link
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.round import filter_sql
-from stoker.store.postgres.rows import Q, is_id, job_of
+from stoker.store.postgres.rows import Q, is_id, job_of, summary_of
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -35,6 +36,20 @@ class Reader:
         wanted = [id for id in ids if is_id(id)]
         jobs = {job.id: job for job in await self._jobs(Q["get_jobs"], wanted)} if wanted else {}
         return [jobs.get(id) for id in ids]
+
+    async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
+        async def read(link: Link) -> list[JobSummary]:
+            rows = await link.fetch(Q["job_summaries"], [id for id in ids if is_id(id)])
+            lanes = await self._memory.lanes_of(link, rows)
+            return [summary_of(row, lanes) for row in rows]
+
+        return await self._database.read(read)
+
+    async def line(self, job: Job) -> Line:
+        ((ahead, first),) = await self._database.fetch(
+            Q["line"], job.lane_id, job.rank, job.seq, POSITION_CAP
+        )
+        return Line(ahead, first if ahead else None)
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
         jobs = await self.get([id for id, _ in keys])
@@ -66,6 +81,12 @@ class Reader:
 
     async def oldest_due(self) -> dict[str, int]:
         return dict(await self._database.fetch(Q["oldest_due"]))
+
+    async def noted_types(self) -> dict[str, bytes]:
+        return dict(await self._database.fetch(Q["noted_types"]))
+
+    async def paused(self) -> dict[str, int]:
+        return dict(await self._database.fetch(Q["paused_queues"]))
 
     async def sessions(self) -> list[Session]:
         return [session_of(row) for row in await self._database.fetch(Q["all_sessions"])]

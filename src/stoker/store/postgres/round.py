@@ -10,7 +10,7 @@ many jobs it carries.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -236,6 +236,7 @@ class Round:
     async def _claim(self, request: ClaimRequest) -> Granted:
         # The planner spends its own copy: a round that fails is tried again with the same request.
         able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
+        able = await self._unpaused(able) if able else {}
         if not able:
             return Granted([], request.cursor)
         fresh = [job for job in self._unclaimed() if job.lane_id in able]
@@ -249,6 +250,14 @@ class Round:
     def _waiting_lanes(self) -> list[tuple[int, Lane]]:
         ids = self._memory.active | self._woken | {job.lane_id for job in self._unclaimed()}
         return [(id, self._memory.lane_of[id]) for id in ids]
+
+    async def _unpaused(self, able: dict[int, list[WorkerView]]) -> dict[int, list[WorkerView]]:
+        """Read in each round that claims: a pause that was confirmed a moment ago, anywhere, counts here."""
+        paused = {row[0] for row in await self._link.fetch(Q["paused_queues"])}
+        if not paused:
+            return able
+        lane_of = self._memory.lane_of
+        return {id: workers for id, workers in able.items() if lane_of[id].queue not in paused}
 
     def _unclaimed(self) -> list[Job]:
         """The jobs of this round that are due and that nobody has claimed yet."""
@@ -422,6 +431,12 @@ class Round:
         await self._write_ends(ends)
         return Expired(silent, losses)
 
+    async def note_types(self, calls: list[Mapping[str, bytes]]) -> list[None]:
+        notes = {type: note for call in calls for type, note in call.items()}
+        if notes:
+            await self._link.execute(Q["note_types"], list(notes), list(notes.values()))
+        return [None] * len(calls)
+
     # ── waiting jobs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def promote(self, calls: list[int]) -> list[int]:
@@ -542,6 +557,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] 
     "open_session": Round.open_session,
     "renew": Round.renew,
     "set_session_status": Round.set_session_status,
+    "note_types": Round.note_types,
     "started": Round.started,
     "finish": Round.finish,
     "expire": Round.expire,

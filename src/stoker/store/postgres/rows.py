@@ -14,6 +14,7 @@ from msgspec.structs import astuple
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.placement import Lane
 from stoker.store import queries
+from stoker.store.base import JobSummary
 
 OF_LANE: Final = frozenset({"type", "queue", "labels", "thread_demand", "group_key", "concurrency_key"})
 ONLY_FINAL: Final = frozenset({"completed_at", "discarded_at", "cpu_us", "peak_memory_kb", "result"})
@@ -108,6 +109,12 @@ def job_of(row: Any, lanes: Mapping[int, Lane]) -> Job:
         pending_deps,
         *rest,
     )
+
+
+def summary_of(row: Any, lanes: Mapping[int, Lane]) -> JobSummary:
+    id, name, priority, lane_id, *rest = row
+    lane = lanes[lane_id]
+    return JobSummary(id, lane.type, name, lane.queue, priority, *rest)
 
 
 def is_id(text: str) -> bool:

@@ -12,13 +12,14 @@ everything else, taken from the monotonic clock since the last reading, so that 
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
+from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, RetryPolicy
@@ -32,6 +33,7 @@ from stoker.store.base import (
     Granted,
     JobFilter,
     JobQuery,
+    JobSummary,
     Page,
     Renewal,
     Retention,
@@ -160,7 +162,7 @@ class PostgresStore:
             in_doubt=in_doubt,
         )
         try:
-            async with self._database.transaction(link):
+            async with self._database.transaction(link, first=_first(calls)):
                 results = await round.run(calls)
         except BaseException as error:
             self._memory.forget_lanes_after(lanes)
@@ -245,6 +247,28 @@ class PostgresStore:
     async def purge(self, retention: Retention, limit: int) -> int:
         return int(await self._group.call("purge", (retention, limit), weight=limit))
 
+    async def note_types(self, notes: Mapping[str, bytes]) -> None:
+        await self._group.call("note_types", notes)
+
+    async def set_paused(self, queue: str, paused: bool) -> int | None:
+        try:
+            return await self._set_paused(queue, paused)
+        except UNPREPARED:
+            await self._database.stop_preparing()
+            return await self._set_paused(queue, paused)
+
+    async def _set_paused(self, queue: str, paused: bool) -> int | None:
+        """On a connection beside that of the rounds: a round that claims would wait for itself."""
+        link = await self._database.acquire()
+        try:
+            async with self._database.transaction(link, first=Q["lock_pauses"]):
+                if not paused:
+                    await link.execute(Q["resume_queue"], queue)
+                    return None
+                return int(await link.fetchval(Q["pause_queue"], queue, self._clock.judge()))
+        finally:
+            await self._database.release(link)
+
     # ── reads ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
@@ -262,6 +286,12 @@ class PostgresStore:
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return await self._reader.get(ids)
 
+    async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
+        return await self._reader.summaries(ids)
+
+    async def line(self, job: Job) -> Line:
+        return await self._reader.line(job)
+
     async def attempts(self, id: str) -> list[Attempt]:
         return await self._reader.attempts(id)
 
@@ -273,6 +303,12 @@ class PostgresStore:
 
     async def oldest_due(self) -> dict[str, int]:
         return await self._reader.oldest_due()
+
+    async def noted_types(self) -> dict[str, bytes]:
+        return await self._reader.noted_types()
+
+    async def paused(self) -> dict[str, int]:
+        return await self._reader.paused()
 
     async def sessions(self) -> list[Session]:
         return await self._reader.sessions()
@@ -319,6 +355,11 @@ class ServerClock:
                 await self.set(database)
             except StoreUnavailable:
                 pass  # the last reading is good for a long time
+
+
+def _first(calls: Sequence[tuple[str, Any]]) -> str | None:
+    """What a round with these calls must hold from its beginning."""
+    return Q["hold_pauses"] if any(verb == "claim" for verb, _ in calls) else None
 
 
 async def _check_priority_order(database: Database, order: PriorityOrder) -> None:

@@ -10,6 +10,16 @@ SELECT {columns} FROM jobs
 WHERE lane_id = ? AND status = 'queued'
 ORDER BY rank, seq LIMIT ?
 
+-- name: count_ahead
+-- Those who will be claimed before a job of the same lane.
+SELECT count(*) FROM (
+    SELECT 1 FROM jobs INDEXED BY jobs_ready
+    WHERE status = 'queued' AND lane_id = ? AND (rank, seq) < (?, ?) LIMIT ?
+)
+
+-- name: first_in_lane
+SELECT id FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND lane_id = ? ORDER BY rank, seq LIMIT 1
+
 -- name: claim_jobs
 -- One statement for many jobs: the interpreter is not entered between rows. The claim number only ever grows.
 UPDATE jobs
@@ -33,6 +43,9 @@ UPDATE jobs SET started_at = ?3 WHERE seq = ?1 AND claim_id = ?2 AND status = 'r
 SELECT {columns} FROM jobs WHERE seq = ?
 
 -- name: job_by_id
+SELECT {columns} FROM jobs WHERE id = ?
+
+-- name: job_summary
 SELECT {columns} FROM jobs WHERE id = ?
 
 -- name: end_attempt
@@ -156,6 +169,23 @@ FROM sessions ORDER BY name, registered_at
 
 -- name: purge_sessions
 DELETE FROM sessions WHERE status IN ('lost', 'gone') AND last_heartbeat_at < ?
+
+-- name: pause_queue
+-- A queue that is paused already stays paused since then.
+INSERT INTO paused_queues (queue, paused_at) VALUES (?, ?) ON CONFLICT (queue) DO NOTHING
+
+-- name: resume_queue
+DELETE FROM paused_queues WHERE queue = ?
+
+-- name: paused_queues
+SELECT queue, paused_at FROM paused_queues
+
+-- name: note_type
+INSERT INTO job_types (type, note) VALUES (?, ?)
+ON CONFLICT (type) DO UPDATE SET note = excluded.note WHERE note <> excluded.note
+
+-- name: noted_types
+SELECT type, note FROM job_types
 
 -- name: get_key
 SELECT digest, job_id FROM idempotency_keys WHERE client = ? AND key = ? AND expires_at > ?

@@ -8,14 +8,16 @@ from typing import Any, Final
 
 import apsw
 
+from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import Claim, claim_of
-from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, Page, Session
+from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, JobSummary, Page, Session
 from stoker.store.common import counted, is_counted, session_of, with_current
 from stoker.store.sqlite.round import COLUMN_LIST, Q, filter_sql
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
+_SUMMARY = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
 _OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
 _CANCELS = Q["cancels_of_session"].format(columns=COLUMN_LIST)
 
@@ -39,6 +41,16 @@ class Reader:
     def get(self, id: str) -> Job | None:
         row = self._db.execute(_BY_ID, (id,)).fetchone()
         return None if row is None else Job(*row)
+
+    def summary(self, id: str) -> JobSummary | None:
+        row = self._db.execute(_SUMMARY, (id,)).fetchone()
+        return None if row is None else JobSummary(*row)
+
+    def line(self, job: Job) -> Line:
+        place = (job.lane_id, job.rank, job.seq, POSITION_CAP)
+        (ahead,) = self._db.execute(Q["count_ahead"], place).fetchone() or (0,)
+        first = self._db.execute(Q["first_in_lane"], (job.lane_id,)).fetchone() if ahead else None
+        return Line(int(ahead), None if first is None else str(first[0]))
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
         job = self.get(id)
@@ -64,6 +76,12 @@ class Reader:
 
     def oldest_due(self) -> dict[str, int]:
         return dict(self._db.execute(Q["oldest_due"]))
+
+    def noted_types(self) -> dict[str, bytes]:
+        return dict(self._db.execute(Q["noted_types"]))
+
+    def paused(self) -> dict[str, int]:
+        return dict(self._db.execute(Q["paused_queues"]))
 
     def sessions(self) -> list[Session]:
         return [session_of(row) for row in self._db.execute(Q["all_sessions"])]

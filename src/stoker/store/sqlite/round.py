@@ -9,7 +9,7 @@ over only after the commit, so a round that fails leaves no trace.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import apsw
@@ -46,6 +46,7 @@ from stoker.store.common import (
     plan_for,
     serving,
     session_texts,
+    unpaused,
 )
 
 Q: Final = queries.load("stoker.store.sqlite")
@@ -63,18 +64,21 @@ class Memory:
     """What the store keeps in memory between rounds; all of it can be rebuilt from the file.
 
     `active` holds every lane that may have queued jobs. It may hold more: a lane is dropped when a look finds it empty.
+    `paused` holds the queues from which nothing is claimed, and since when.
     """
 
     def __init__(self) -> None:
         self.lanes: dict[Lane, int] = {}
         self.lane_of: dict[int, Lane] = {}
         self.active: set[int] = set()
+        self.paused: dict[str, int] = {}
         self.next_seq = 1
 
     def load(self, db: apsw.Connection) -> None:
         for id, *fields in db.execute(Q["all_lanes"]):
             self.add_lane(Lane(*fields), int(id))
         self.active = {int(row[0]) for row in db.execute(Q["active_lanes"])}
+        self.paused = dict(db.execute(Q["paused_queues"]))
         (last,) = db.execute(Q["last_seq"]).fetchone() or (0,)
         kept = db.execute(Q["get_meta"], ("last_seq",)).fetchone()
         self.next_seq = max(int(last), int(kept[0]) if kept else 0) + 1
@@ -94,6 +98,7 @@ class Round:
         self._emptied: set[int] = set()
         self._lanes: dict[Lane, int] = {}
         self._lane_ids: dict[tuple[Any, ...], int] = {}
+        self._paused = memory.paused
         self._seq = memory.next_seq
         self._fresh: list[Job] = []
         self._fresh_claimed: dict[int, Job] = {}
@@ -120,6 +125,7 @@ class Round:
             memory.add_lane(lane, id)
         memory.active -= self._emptied - self._woken
         memory.active |= self._woken
+        memory.paused = self._paused
         memory.next_seq = self._seq
 
     def _write_counts(self) -> None:
@@ -251,7 +257,8 @@ class Round:
 
     def _waiting_lanes(self) -> list[tuple[int, Lane]]:
         ids = self._memory.active | self._woken | {job.lane_id for job in self._unclaimed()}
-        return [(id, self._lane_named(id)) for id in ids]
+        lanes = [(id, self._lane_named(id)) for id in ids]
+        return unpaused(lanes, self._paused) if self._paused else lanes
 
     def _unclaimed(self) -> list[Job]:
         """The jobs of this round that are due and that nobody has claimed yet."""
@@ -437,6 +444,23 @@ class Round:
                 losses.append(Lost(claim, status))
         return losses
 
+    # ── queues ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_paused(self, calls: list[tuple[str, bool]]) -> list[int | None]:
+        return [self._set_paused(*call) for call in calls]
+
+    def _set_paused(self, queue: str, paused: bool) -> int | None:
+        self._paused = {name: at for name, at in self._paused.items() if paused or name != queue}
+        if not paused:
+            self._db.execute(Q["resume_queue"], (queue,))
+            return None
+        self._db.execute(Q["pause_queue"], (queue, self._now))
+        return self._paused.setdefault(queue, self._now)
+
+    def note_types(self, calls: list[Mapping[str, bytes]]) -> list[None]:
+        self._db.executemany(Q["note_type"], [item for call in calls for item in call.items()])
+        return [None] * len(calls)
+
     # ── waiting jobs ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def promote(self, calls: list[int]) -> list[int]:
@@ -526,6 +550,8 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "open_session": Round.open_session,
     "renew": Round.renew,
     "set_session_status": Round.set_session_status,
+    "set_paused": Round.set_paused,
+    "note_types": Round.note_types,
     "started": Round.started,
     "finish": Round.finish,
     "expire": Round.expire,

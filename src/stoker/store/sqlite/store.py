@@ -1,7 +1,7 @@
 """The embedded store: `stoker.store.base.Store` over one SQLite file."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +10,7 @@ import apsw
 
 from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable
+from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, RetryPolicy
@@ -23,6 +24,7 @@ from stoker.store.base import (
     Granted,
     JobFilter,
     JobQuery,
+    JobSummary,
     Page,
     Renewal,
     Retention,
@@ -172,6 +174,19 @@ class SqliteStore:
     async def purge(self, retention: Retention, limit: int) -> int:
         return int(await self._group.call("purge", (retention, limit), weight=limit))
 
+    async def set_paused(self, queue: str, paused: bool) -> int | None:
+        since: int | None = await self._group.call("set_paused", (queue, paused))
+        return since
+
+    async def note_types(self, notes: Mapping[str, bytes]) -> None:
+        await self._group.call("note_types", notes)
+
+    async def noted_types(self) -> dict[str, bytes]:
+        return self._reader.noted_types()
+
+    async def paused(self) -> dict[str, int]:
+        return self._reader.paused()
+
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
         return [self._reader.claim(*key) for key in keys]
 
@@ -186,6 +201,13 @@ class SqliteStore:
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         return [self._reader.get(id) for id in ids]
+
+    async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
+        found = map(self._reader.summary, ids)
+        return [summary for summary in found if summary is not None]
+
+    async def line(self, job: Job) -> Line:
+        return self._reader.line(job)
 
     async def attempts(self, id: str) -> list[Attempt]:
         return self._reader.attempts(id)

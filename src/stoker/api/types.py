@@ -1,0 +1,45 @@
+"""Job types: what can be submitted, and what each of them takes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from stoker.api.exchange import Request, Response
+from stoker.api.views import encode
+from stoker.clock import SECOND
+from stoker.coordinator.job_types import TypeState
+
+
+class TypeView(msgspec.Struct, frozen=True):
+    """A job type. `schema` is the JSON schema of its payload and `description` what its worker says of it, null where
+    nobody said; `workers` are the live ones that serve it. `run_p50_sec` is by what this coordinator saw lately."""
+
+    type: str
+    description: str | None
+    workers: int
+    built_in: bool
+    schema: Mapping[str, Any] | None
+    example: Any
+    run_p50_sec: float | None
+
+
+class TypesView(msgspec.Struct, frozen=True):
+    types: list[TypeView]
+
+
+async def list_types(request: Request) -> Response:
+    return Response(200, encode(TypesView([_view(state) for state in await request.context.service.types()])))
+
+
+def _view(state: TypeState) -> TypeView:
+    p50 = state.run_p50_us
+    return TypeView(
+        type=state.type,
+        description=state.description,
+        workers=state.workers,
+        built_in=state.built_in,
+        schema=state.schema,
+        example=state.example,
+        run_p50_sec=None if p50 is None else p50 / SECOND,
+    )
