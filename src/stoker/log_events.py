@@ -246,6 +246,9 @@ _event(
 _event("news_not_taken", "error", "coordinator", "A defect while taking news.", "over")
 _event("look_failed", "warning", "coordinator", "Other coordinators' workers could not be seen.", "detail")
 _event(
+    "series_not_written", "warning", "coordinator", "Series wait in memory until the store answers.", "detail"
+)
+_event(
     "redis_lost",
     "warning",
     "coordinator",

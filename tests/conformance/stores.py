@@ -81,6 +81,7 @@ async def books_balance(store: Store) -> None:
     for job in jobs:
         assert 0 <= job.attempt <= job.max_attempts
         assert (job.completed_at is not None) == (job.status in ("completed", "failed", "cancelled"))
+        assert (job.fingerprint is not None) == (job.status == "failed")
         assert job.status != "running" or (job.worker_id and job.threads_granted and job.claimed_at)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.explain import Line
@@ -16,6 +17,7 @@ from stoker.store.sqlite import reads as sqlite_reads
 from tests.conformance.steps import (
     HOUR,
     a_job,
+    a_session,
     a_worker,
     blocked,
     claim,
@@ -138,6 +140,95 @@ async def test_filters_and_their_totals(store: Store, filter: JobFilter, expecte
     page = await store.page(JobQuery(filter))
     assert ids(page.jobs) == [jobs[n].id for n in reversed(expected)]
     assert (page.total, page.total_capped) == (len(expected), False)
+
+
+async def test_several_statuses_share_a_page(store: Store) -> None:
+    jobs = await one_of_each(store)
+    several: list[tuple[Status, ...]] = [
+        ("queued", "running"),
+        ("failed", "cancelled"),
+        ("running", "completed"),
+    ]
+    for wanted in several:
+        page = await store.page(JobQuery(JobFilter(status=wanted)))
+        expected = sorted((jobs[status] for status in wanted), key=lambda job: -job.seq)
+        assert ids(page.jobs) == ids(expected)
+        assert (page.total, page.total_capped) == (len(wanted), False)
+    assert (await store.page(JobQuery(JobFilter(status=())))).jobs == []
+
+
+async def test_jobs_of_a_worker_are_found_by_its_id_and_by_its_name(store: Store) -> None:
+    await store.open_session(a_session(store, "w2", name="two"))
+    first = await claimed(store, "w1")
+    second = await claimed(store, "w2")
+    await end(store, second)
+    await submitted(store)
+    for wanted, job in (("w1", first), ("w2", second), ("two", second)):
+        page = await store.page(JobQuery(JobFilter(worker=wanted)))
+        assert (ids(page.jobs), page.total) == ([job.id], 1)
+    assert ids((await store.page(JobQuery(JobFilter(worker="w1", status="running")))).jobs) == [first.id]
+    assert (await store.page(JobQuery(JobFilter(worker="nobody")))).total == 0
+
+
+async def test_jobs_are_found_by_when_they_were_created(store: Store, clock: FakeClock) -> None:
+    jobs = []
+    for _ in range(4):
+        jobs.append(await submitted(store))
+        clock.advance(60)
+    second, fourth = jobs[1].created_at, jobs[3].created_at
+    page = await store.page(JobQuery(JobFilter(created_after=second, created_before=fourth)))
+    assert ids(page.jobs) == [jobs[2].id, jobs[1].id]
+    assert ids((await store.page(JobQuery(JobFilter(created_after=fourth)))).jobs) == [jobs[3].id]
+    assert (await store.page(JobQuery(JobFilter(created_before=second)))).total == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("port 1", [0]),
+        ("IMPORT", [0]),
+        ("0%_", [0]),
+        ("t\\b", [1]),
+        ("port", [0, 1]),
+        ("_", [0]),
+        ("0%1", []),
+        ("zzz", []),
+        ("-", []),
+        ("f" * 40, []),
+        ("id:0", [0]),
+        ("id:2", [2]),
+    ],
+)
+async def test_text_begins_an_id_or_is_part_of_a_name(store: Store, text: str, expected: list[int]) -> None:
+    jobs = [await submitted(store, name=name) for name in ("Import 100%_a", "export\\b", None)]
+    await claim(store)
+    await store.finish([report(await look(store, jobs[1]))])
+    wanted = jobs[int(text[-1])].id.upper() if text.startswith("id:") else text
+    page = await store.page(JobQuery(JobFilter(text=wanted)))
+    assert ids(page.jobs) == [jobs[n].id for n in reversed(expected)]
+    assert page.total == len(expected)
+    assert len((await store.page(JobQuery(JobFilter(text=jobs[0].id[:6])))).jobs) == 3
+
+
+async def test_a_summary_has_everything_but_what_can_be_large(store: Store) -> None:
+    done, dead = await claimed(store), await failed(store)
+    await end(store, done)
+    await submitted(store)
+    whole = await store.page(JobQuery())
+    brief = await store.page(JobQuery(summary=True))
+    assert brief.jobs == [replace(job, payload=b"null", result=None, error=None) for job in whole.jobs]
+    assert dead.error is not None
+
+
+async def test_the_far_end_of_a_list_is_the_same_from_either_side(store: Store) -> None:
+    jobs = await submit(store, *[a_job(store, type="ab"[n % 2]) for n in range(20)])
+    expected = ids(jobs)[::-1]
+    for offset in range(22):
+        page = await store.page(JobQuery(limit=3, offset=offset))
+        assert ids(page.jobs) == expected[offset : offset + 3]
+        assert (page.next_before_seq is None) == (offset + 3 >= 20)
+        some = await store.page(JobQuery(JobFilter(type="a"), limit=3, offset=offset))
+        assert ids(some.jobs) == [job.id for job in jobs if job.type == "a"][::-1][offset : offset + 3]
 
 
 async def test_a_cursor_walk_sees_each_job_once_while_others_come(store: Store) -> None:

@@ -22,6 +22,7 @@ ABOUT_JOBS = {
     "test_ending_jobs",
     "test_events",
     "test_http_worker",
+    "test_operate_api",
     "test_order",
     "test_queues",
     "test_submit",

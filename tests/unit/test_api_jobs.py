@@ -12,9 +12,11 @@ import pytest
 from stoker.clock import SECOND
 from stoker.domain.errors import Overloaded, StoreUnavailable
 from stoker.domain.job import Job, JobSpec, new_job
+from stoker.domain.retry import problem
 from stoker.settings import Settings
-from stoker.store.base import Attempt, Count, JobFilter, JobQuery
+from stoker.store.base import Attempt, Count, DeadLetterGroup, JobFilter, JobQuery
 from tests.unit.test_api_service import TOKEN, FakeService, api, ask, call
+from tests.unit.test_fingerprint import TRACE
 
 NOW = 1_767_323_045_678_901
 
@@ -66,7 +68,7 @@ def test_a_job_has_every_field_that_clients_rely_on() -> None:
         "id type name queue priority status payload result error attempt max_attempts thread_demand timeout_sec memory_mb "
         "worker_id created_at run_at started_at completed_at claim_id threads_granted on_oversize labels metadata "
         "claimed_at cancel_requested_at discarded_at crashes queue_time_sec execution_time_sec total_time_sec "
-        "cpu_seconds peak_memory_kb progress"
+        "cpu_seconds peak_memory_kb progress fingerprint"
     )
     assert set(ask(FakeService(), "POST", "/jobs", json={}).json()) == set(promised.split())
 
@@ -194,6 +196,19 @@ def test_list_parameters_reach_the_store() -> None:
     full = asked_for("/jobs?limit=7&offset=3&status=failed&type=a.b&queue=q&priority=0&name=x+y%C3%A9")
     assert full == JobQuery(JobFilter("failed", "a.b", "q", 0, "x yé"), 7, 3, None)
     assert asked_for("/dlq?queue=q") == JobQuery(JobFilter(queue="q", dead_letters=True))
+    assert asked_for("/jobs?status=queued,running,queued").filter.status == ("queued", "running")
+    searched = asked_for("/jobs?worker=w1&text=0198a&summary=1")
+    assert searched == JobQuery(JobFilter(worker="w1", text="0198a"), summary=True)
+
+
+def test_times_of_a_list_are_moments_or_how_long_ago_they_were() -> None:
+    service = service_with()
+    path = "/jobs?created_after=10m&created_before=2026-01-02T03:04:05Z"
+    assert ask(service, "GET", path).status_code == 200
+    (query,) = service.asked
+    assert isinstance(query, JobQuery)
+    assert query.filter.created_after == NOW - 600 * SECOND
+    assert query.filter.created_before == NOW // SECOND * SECOND
 
 
 def test_a_list_is_continued_by_its_cursor() -> None:
@@ -220,6 +235,14 @@ def test_a_list_is_continued_by_its_cursor() -> None:
         ("offset=-1", "offset", "at least 0"),
         ("offset=10000001", "offset", "at most"),
         ("status=done", "status", "must be one of blocked, scheduled, queued"),
+        ("status=queued,done", "status", "must be one of blocked, scheduled, queued"),
+        ("status=", "status", "must be one of blocked, scheduled, queued"),
+        ("created_after=10x", "created_after", "how long ago"),
+        ("created_before=2026-01-02T03:04:05", "created_before", "offset from UTC"),
+        ("text=", "text", "must not be empty"),
+        ("text=%00", "text", "NUL"),
+        ("worker=%00", "worker", "NUL"),
+        ("summary=maybe", "summary", ""),
         ("priority=101", "priority", "at most 100"),
         ("type=a%20b", "type", "may contain only"),
         ("name=%00", "name", "control characters"),
@@ -262,11 +285,41 @@ def test_dead_letters_by_ids_filter_or_all(verb: str) -> None:
     assert ask(service, "POST", path, json={"ids": [id, id.upper(), "nope"]}).json() == {"count": 1}
     assert ask(service, "POST", path, json={"filter": {"queue": "q", "priority": 0}}).status_code == 200
     assert ask(service, "POST", path, json={"all": True}).status_code == 200
+    canary = {"filter": {"fingerprint": "5d41402abc4b2a76"}, "limit": 1}
+    assert ask(service, "POST", path, json=canary).status_code == 200
     assert service.asked == [
-        (verb, [id], None),
-        (verb, None, JobFilter(queue="q", priority=0, dead_letters=True)),
-        (verb, None, JobFilter(dead_letters=True)),
+        (verb, [id], None, None),
+        (verb, None, JobFilter(queue="q", priority=0, dead_letters=True), None),
+        (verb, None, JobFilter(dead_letters=True), None),
+        (verb, None, JobFilter(fingerprint="5d41402abc4b2a76", dead_letters=True), 1),
     ]
+
+
+def test_groups_are_told_in_the_words_of_their_last_job() -> None:
+    service = FakeService()
+    error = problem("ValueError", "row 7 is bad", traceback=TRACE)
+    sample = a_job(type="import", status="failed", error=error)
+    service.groups = [DeadLetterGroup("5d41402abc4b2a76", 3, NOW, NOW, [0] * 23 + [3], sample)]
+    assert ask(service, "GET", "/dlq/groups?limit=7").json() == {
+        "groups": [
+            {
+                "fingerprint": "5d41402abc4b2a76",
+                "type": "import",
+                "error_type": "ValueError",
+                "message": "row <n> is bad",
+                "frame": "tasks.py in resize",
+                "count": 3,
+                "first_seen_at": "2026-01-02T03:04:05.678901Z",
+                "last_seen_at": "2026-01-02T03:04:05.678901Z",
+                "sparkline": [0] * 23 + [3],
+                "sample_job_id": sample.id,
+            }
+        ],
+        "total_groups": 1,
+        "total_jobs": 3,
+    }
+    assert service.asked == [("groups", 7)]
+    assert asked_for("/dlq?fingerprint=5d41").filter == JobFilter(fingerprint="5d41", dead_letters=True)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +335,8 @@ def test_dead_letters_by_ids_filter_or_all(verb: str) -> None:
         ({"filter": {"status": "failed"}}, "filter.status"),
         ({"filter": {"priority": "0"}}, "filter.priority"),
         ({"all": "yes"}, "all"),
+        ({"all": True, "limit": 0}, "limit"),
+        ({"ids": ["x"], "limit": 1}, "limit"),
     ],
     ids=lambda value: str(value)[:40],
 )

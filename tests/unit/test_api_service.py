@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import httpx
 import msgspec
@@ -21,11 +21,14 @@ from stoker.domain.explain import Explanation, Facts, explain
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.scaling import ScalingState
+from stoker.domain.series import GaugeRow, Point, Range, Tally, TallyRow, points, sums
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
     Count,
+    DeadLetterGroup,
+    DeadLetterGroups,
     IdempotencyKey,
     JobFilter,
     JobQuery,
@@ -73,6 +76,9 @@ class FakeService:
         self.notes: dict[str, bytes] = {}
         self.messages: list[Message] = []
         self.changes: list[dict[str, object]] = []
+        self.tally_rows: list[TallyRow] = []
+        self.gauge_rows: list[GaugeRow] = []
+        self.groups: list[DeadLetterGroup] = []
         self.reasons: list[str] = []
         self.warnings: list[str] = []
         self.next_seq: int | None = None
@@ -172,13 +178,29 @@ class FakeService:
         self.jobs[id] = msgspec.structs.replace(job, status="queued")
         return self.jobs[id]
 
-    async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        self.asked.append(("replay", ids, filter))
+    async def replay(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        self.asked.append(("replay", ids, filter, limit))
         return 1 if ids is None else len(ids)
 
-    async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        self.asked.append(("discard", ids, filter))
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
+        self.asked.append(("groups", limit))
+        return DeadLetterGroups(self.groups, len(self.groups), sum(group.count for group in self.groups))
+
+    async def discard(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        self.asked.append(("discard", ids, filter, limit))
         return 1 if ids is None else len(ids)
+
+    async def series(self, wanted: Range, queue: str | None, type: str | None) -> list[Point]:
+        self.asked.append((wanted, queue, type))
+        return points(wanted, self.tally_rows, self.gauge_rows, of_all=queue is None and type is None)
+
+    async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> dict[str, Tally]:
+        self.asked.append((wanted, by))
+        return sums(self.tally_rows, by)
 
     async def workers(self) -> Sequence[Session]:
         return self.sessions

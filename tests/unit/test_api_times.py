@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from stoker.api import times
-from stoker.api.times import parse_rfc3339, rfc3339
+from stoker.api.times import parse_moment, parse_rfc3339, rfc3339
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,18 @@ def test_an_offset_is_taken_into_account() -> None:
 def test_what_is_not_a_moment_is_refused(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_rfc3339(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "ago"), [("30s", 30), ("10m", 600), ("2h", 7_200), ("7d", 604_800), ("0s", 0)]
+)
+def test_a_moment_may_be_how_long_ago_it_was(text: str, ago: int) -> None:
+    now = 1_767_323_045_678_901
+    assert parse_moment(text, now) == now - ago * 1_000_000
+    assert parse_moment("2026-01-02T03:04:05.678901Z", 0) == now
+
+
+@pytest.mark.parametrize("text", ["10", "m", "-5m", "10 m", "1w", "", "yesterday"])
+def test_what_is_neither_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ValueError, match="how long ago"):
+        parse_moment(text, 0)

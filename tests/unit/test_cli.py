@@ -215,11 +215,22 @@ def test_jobs_lists_and_filters(api: FakeApi) -> None:
     assert "[bold]x[/bold]\\u202e" in printed.stdout
     assert "\x1b" not in printed.stdout
     assert printed.stderr == "1 of 1\n"
-    query = {"status": "queued", "type": "echo", "queue": "default", "limit": "5", "offset": "2"}
+    query = {
+        "status": "queued",
+        "type": "echo",
+        "queue": "default",
+        "limit": "5",
+        "offset": "2",
+        "summary": "1",
+    }
     assert api.requests[-1].query == query
     assert json.loads(ok("jobs", "--json"))["total"] == 1
+    assert api.requests[-1].query == {"limit": "50", "offset": "0"}
     ok("jobs", "--cursor", "abc")
-    assert api.requests[-1].query == {"limit": "50", "cursor": "abc"}
+    assert api.requests[-1].query == {"limit": "50", "cursor": "abc", "summary": "1"}
+    ok("jobs", "--since", "10m", "--until", "5m", "--worker", "w", "--text", "im")
+    asked = {"created_after": "10m", "created_before": "5m", "worker": "w", "text": "im"}
+    assert asked.items() <= api.requests[-1].query.items()
 
 
 def test_off_a_terminal_nothing_is_cut(api: FakeApi) -> None:

@@ -9,14 +9,27 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import aliases, dashboard_page, events, jobs, logs, operate, queues, types, why, workers
+from stoker.api import (
+    aliases,
+    dashboard_page,
+    events,
+    jobs,
+    logs,
+    operate,
+    queues,
+    series,
+    types,
+    why,
+    workers,
+)
 from stoker.api.exchange import Request, Response
-from stoker.api.query import DeadLettersQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
+from stoker.api.query import DeadLettersQuery, GroupsQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
 from stoker.api.security import Scope
 from stoker.api.views import (
     AttemptsView,
     BatchView,
     CountView,
+    GroupsView,
     HealthView,
     JobsView,
     JobView,
@@ -235,13 +248,25 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         response=JobsView,
     ),
     Endpoint(
+        "GET",
+        "/dlq/groups",
+        jobs.list_groups,
+        "read",
+        "dead letters",
+        "List dead letters by how they failed",
+        "A group has the same type of job and of error, the same message but for ids, numbers, quoted text and paths, and "
+        "the same place in the code. Those that failed last come first.",
+        query=GroupsQuery,
+        response=GroupsView,
+    ),
+    Endpoint(
         "POST",
         "/dlq/replay",
         jobs.replay,
         "admin",
         "dead letters",
         "Run dead letters again",
-        'Exactly one of `{"ids": […]}`, `{"filter": {…}}` and `{"all": true}`.',
+        'Exactly one of `{"ids": […]}`, `{"filter": {…}}` and `{"all": true}`. `"limit": 1` takes one, to try it out.',
         body=jobs.DeadLetters,
         response=CountView,
     ),
@@ -402,6 +427,28 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Numbers for people",
         "`queue_depth` counts `queued` jobs only; `success_rate` is null until a job has ended.",
         response=StatsView,
+    ),
+    Endpoint(
+        "GET",
+        "/series",
+        series.series,
+        "read",
+        "operation",
+        "What happened when",
+        "Points from `from` until `to`, those without jobs included. Steps of less than 300 s reach back 24 hours, others "
+        "30 days. Percentiles are right within about an eighth.",
+        query=series.SeriesQuery,
+        response=series.SeriesView,
+    ),
+    Endpoint(
+        "GET",
+        "/series/breakdown",
+        series.breakdown,
+        "read",
+        "operation",
+        "What happened, by type or by queue",
+        query=series.BreakdownQuery,
+        response=series.BreakdownView,
     ),
     Endpoint(
         "POST",

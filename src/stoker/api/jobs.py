@@ -12,14 +12,15 @@ from stoker.api.idempotency import expiry, header_key, key_for_one, keys_for_bat
 from stoker.api.locate import join
 from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem, invalid_field
-from stoker.api.query import DeadLettersQuery, JobsQuery, WaitQuery, job_query
-from stoker.api.service import Submitted
+from stoker.api.query import DeadLettersQuery, Fingerprint, GroupsQuery, JobsQuery, WaitQuery, job_query
+from stoker.api.service import Service, Submitted
 from stoker.api.times import parse_rfc3339
 from stoker.api.views import (
     AttemptsView,
     CountView,
     attempt_view,
     encode,
+    groups_view,
     render_batch,
     render_job,
     render_job_with_attempts,
@@ -27,7 +28,7 @@ from stoker.api.views import (
 )
 from stoker.clock import SECOND
 from stoker.domain.job import MAX_BATCH, MAX_DELAY_SEC, Ident, JobSpec, Label, Priority, new_job
-from stoker.store.base import IdempotencyKey, JobFilter, Submission
+from stoker.store.base import IdempotencyKey, JobFilter, JobQuery, Submission
 
 BATCH_SIZE: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
 
@@ -50,14 +51,16 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: Ident | None = None
     name: Label | None = None
     priority: Priority | None = None
+    fingerprint: Fingerprint | None = None
 
 
 class DeadLetters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which dead letters: exactly one of `ids`, `filter` and `all`."""
+    """Which dead letters: exactly one of `ids`, `filter` and `all`; with `limit`, at most so many, the oldest first."""
 
     ids: Annotated[list[JobId], BATCH_SIZE] | None = None
     filter: DeadLetterFilter | None = None
     all: bool = False
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
 
 # --- submitting ----------------------------------------------------------------------------------------
@@ -176,16 +179,25 @@ async def get_attempts(request: Request) -> Response:
 
 async def list_jobs(request: Request) -> Response:
     parameters: JobsQuery = request.query
-    query = job_query(parameters)
     service = request.context.service
-    return Response(200, render_page(await service.page(query), query, service.progress))
+    return await _page(service, job_query(parameters, service.clock.now_us()))
 
 
 async def list_dead_letters(request: Request) -> Response:
     parameters: DeadLettersQuery = request.query
-    query = job_query(parameters, dead_letters=True)
     service = request.context.service
-    return Response(200, render_page(await service.page(query), query, service.progress))
+    return await _page(service, job_query(parameters, service.clock.now_us(), dead_letters=True))
+
+
+async def list_groups(request: Request) -> Response:
+    parameters: GroupsQuery = request.query
+    found = await request.context.service.dead_letter_groups(parameters.limit)
+    return Response(200, encode(groups_view(found)))
+
+
+async def _page(service: Service, query: JobQuery) -> Response:
+    page = await service.page(query)
+    return Response(200, await render_page(page, query, service.progress))
 
 
 # --- changing ------------------------------------------------------------------------------------------
@@ -200,13 +212,15 @@ async def retry(request: Request) -> Response:
 
 
 async def replay(request: Request) -> Response:
-    ids, wanted = _which(request.body)
-    return Response(200, encode(CountView(await request.context.service.replay(ids, wanted))))
+    body: DeadLetters = request.body
+    ids, wanted = _which(body)
+    return Response(200, encode(CountView(await request.context.service.replay(ids, wanted, body.limit))))
 
 
 async def discard(request: Request) -> Response:
-    ids, wanted = _which(request.body)
-    return Response(200, encode(CountView(await request.context.service.discard(ids, wanted))))
+    body: DeadLetters = request.body
+    ids, wanted = _which(body)
+    return Response(200, encode(CountView(await request.context.service.discard(ids, wanted, body.limit))))
 
 
 def _which(body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
@@ -214,6 +228,8 @@ def _which(body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
     named = (body.ids is not None) + (body.filter is not None) + body.all
     if named != 1:
         raise invalid_field("body", 'must have exactly one of "ids", "filter" and "all": true')
+    if body.limit is not None and body.ids is not None:
+        raise invalid_field("limit", "cannot be combined with ids; name fewer of them")
     if body.ids is not None:
         # An id that cannot be one is an id of nothing; a repeated one counts once.
         return list(dict.fromkeys(id.lower() for id in body.ids if is_job_id(id.lower()))), None
@@ -223,6 +239,7 @@ def _which(body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
         queue=wanted.queue,
         priority=wanted.priority,
         name=wanted.name,
+        fingerprint=wanted.fingerprint,
         dead_letters=True,
     )
 

@@ -12,8 +12,9 @@ from msgspec.structs import fields as struct_fields
 
 from stoker.api.decode import friendly, shortened, unknown
 from stoker.api.problems import FieldError, invalid, invalid_field
+from stoker.api.times import parse_moment
 from stoker.domain.job import Ident, Label, Priority
-from stoker.domain.lifecycle import Status
+from stoker.domain.lifecycle import STATUSES, Status
 from stoker.store.base import JobFilter, JobQuery
 from stoker.wire.http import MAX_LEASE_JOBS, MAX_LEASE_WAIT_SEC
 
@@ -35,6 +36,49 @@ Cursor = Annotated[
 ]
 
 
+_ONE_STATUS: Final = f"({'|'.join(STATUSES)})"
+Statuses = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=100,
+        description=f"Only jobs in one of these: {', '.join(STATUSES)}; several with commas, `queued,running`.",
+        extra_json_schema={"pattern": f"^{_ONE_STATUS}(,{_ONE_STATUS})*$"},
+    ),
+]
+Worker = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=256,
+        description="Only jobs that this worker runs or ran last, by its id or name.",
+    ),
+]
+Moment = Annotated[
+    str, msgspec.Meta(max_length=64, description="RFC 3339, or how long ago: `10m`, `2h`, `7d`.")
+]
+Text = Annotated[
+    str,
+    msgspec.Meta(min_length=1, max_length=256, description="The beginning of an id, or a part of a name."),
+]
+
+
+Fingerprint = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=256,
+        pattern=r"\A[^\x00]*\Z",
+        description="Only jobs that failed in this way; `GET /dlq/groups` lists them.",
+    ),
+]
+
+
+class GroupsQuery(msgspec.Struct, frozen=True):
+    """`GET /dlq/groups`."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT, description="The most groups to list.")] = 100
+
+
 class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True):
     """`GET /dlq`."""
 
@@ -45,12 +89,21 @@ class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True):
     queue: Ident | None = None
     priority: Priority | None = None
     name: Label | None = None
+    worker: Worker | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
+    text: Text | None = None
+    fingerprint: Fingerprint | None = None
+    summary: Annotated[
+        bool,
+        msgspec.Meta(description="Leave out what can be large: `payload`, `result` and `error` are null."),
+    ] = False
 
 
 class JobsQuery(DeadLettersQuery, frozen=True, kw_only=True):
     """`GET /jobs`."""
 
-    status: Status | None = None
+    status: Statuses | None = None
 
 
 class WaitQuery(msgspec.Struct, frozen=True):
@@ -79,16 +132,16 @@ class NoQuery(msgspec.Struct, frozen=True):
 
 def parse_query(kind: type[Q], query: bytes) -> Q:
     """The parameters as a struct of `kind`; raises a 422 that names every wrong one."""
-    known = {field.encode_name: field.type for field in struct_fields(kind)}
+    known = {field.encode_name: field for field in struct_fields(kind)}
     values: dict[str, Any] = {}
     errors: list[FieldError] = []
     for name, text in _pairs(query):
         if name not in known:
             errors.append(FieldError(shortened(name), unknown(name, known, "parameter")))
-        elif name in values:
+        elif known[name].name in values:
             errors.append(FieldError(name, "is given more than once"))
         else:
-            values[name] = _converted(known[name], name, text, errors)
+            values[known[name].name] = _converted(known[name].type, name, text, errors)
     if errors:
         raise invalid(errors)
     return kind(**values)
@@ -122,21 +175,53 @@ def present_type(kind: Any) -> Any:
     return arms[0] if len(arms) == 1 else kind
 
 
-def job_query(query: DeadLettersQuery, *, dead_letters: bool = False) -> JobQuery:
+def job_query(query: DeadLettersQuery, now: int, *, dead_letters: bool = False) -> JobQuery:
     """What the store is asked for a list of jobs."""
-    status = query.status if isinstance(query, JobsQuery) else None
     if query.cursor is not None and query.offset:
         raise invalid_field("cursor", "cannot be combined with offset; a cursor already says where to go on")
     wanted = JobFilter(
-        status=status,
+        status=parse_statuses(query.status, "status") if isinstance(query, JobsQuery) else None,
         type=query.type,
         queue=query.queue,
         priority=query.priority,
         name=query.name,
         dead_letters=dead_letters,
+        worker=_plain(query.worker, "worker"),
+        created_after=moment_of(query.created_after, "created_after", now),
+        created_before=moment_of(query.created_before, "created_before", now),
+        fingerprint=query.fingerprint,
+        text=_plain(query.text, "text"),
     )
     before = None if query.cursor is None else decode_cursor(query.cursor)
-    return JobQuery(wanted, query.limit, query.offset, before)
+    return JobQuery(wanted, query.limit, query.offset, before, query.summary)
+
+
+def parse_statuses(text: str | None, field: str) -> Status | tuple[Status, ...] | None:
+    """One status, or several with commas between them. Raises 422 for what is none."""
+    if text is None:
+        return None
+    names = list(dict.fromkeys(text.split(",")))
+    try:
+        found = msgspec.convert(names, tuple[Status, ...])
+    except msgspec.ValidationError:
+        raise invalid_field(field, f"must be one of {', '.join(STATUSES)}, or several with commas") from None
+    return found[0] if len(found) == 1 else found
+
+
+def moment_of(text: str | None, field: str, now: int) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_moment(text, now)
+    except ValueError as error:
+        raise invalid_field(field, str(error)) from None
+
+
+def _plain(text: str | None, field: str) -> str | None:
+    """PostgreSQL refuses NUL in any text, and no name has one."""
+    if text is not None and "\x00" in text:
+        raise invalid_field(field, "cannot contain a NUL character")
+    return text
 
 
 def encode_cursor(seq: int | None) -> str | None:

@@ -1,9 +1,9 @@
 """What the API asks of a coordinator, as a protocol: the real one is `stoker.coordinator.coordinator.Coordinator`, and tests
 bring a small one of their own. Errors are those of `stoker.domain.errors`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Literal, Protocol
 
 from stoker.clock import Clock
 from stoker.coordinator.events import Message
@@ -12,8 +12,18 @@ from stoker.coordinator.queues import QueueState
 from stoker.domain.explain import Explanation
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
+from stoker.domain.series import Point, Range, Tally
 from stoker.settings import Settings
-from stoker.store.base import Accepted, Attempt, JobFilter, JobQuery, Page, Session, Submission
+from stoker.store.base import (
+    Accepted,
+    Attempt,
+    DeadLetterGroups,
+    JobFilter,
+    JobQuery,
+    Page,
+    Session,
+    Submission,
+)
 from stoker.store.logs import LogPage, Selection
 from stoker.wire.http import (
     HttpAssignment,
@@ -124,13 +134,19 @@ class Service(Protocol):
         """Raises NotFound, Conflict."""
         ...
 
-    async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        """Run dead letters again; exactly one of the two is given."""
+    async def replay(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        """Run dead letters again; exactly one of the first two is given."""
         ...
 
-    async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        """Take dead letters off the list; exactly one of the two is given."""
+    async def discard(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        """Take dead letters off the list; exactly one of the first two is given."""
         ...
+
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups: ...
 
     async def workers(self) -> Sequence[Session]: ...
 
@@ -151,6 +167,12 @@ class Service(Protocol):
         ...
 
     async def stats(self) -> dict[str, object]: ...
+
+    async def series(self, wanted: Range, queue: str | None, type: str | None) -> Sequence[Point]:
+        """Every point of the range, for all jobs, or for those of a queue or type."""
+        ...
+
+    async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> Mapping[str, Tally]: ...
 
     def scaling_decided(self, state: ScalingState) -> None:
         """An autoscaler tells what it decided."""

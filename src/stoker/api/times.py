@@ -1,5 +1,6 @@
 """Times at the edge: RFC 3339 text outside, integer microseconds inside."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
@@ -10,6 +11,8 @@ from stoker.clock import SECOND
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _WithOffset = Annotated[datetime, msgspec.Meta(tz=True)]
+_AGO: Final = re.compile(r"(\d{1,6})([smhd])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 _REMEMBERED_SECONDS: Final = 4_096
@@ -36,6 +39,18 @@ def _remember(second: int) -> str:
 
 def rfc3339_or_none(us: int | None) -> str | None:
     return None if us is None else rfc3339(us)
+
+
+def parse_moment(text: str, now: int) -> int:
+    """Microseconds since 1970, from RFC 3339 or from how long ago it was: `10m`, `2h`, `7d`. Raises ValueError, in words for
+    the sender."""
+    ago = _AGO.fullmatch(text)
+    if ago is None:
+        try:
+            return parse_rfc3339(text)
+        except ValueError as error:
+            raise ValueError(f"{error}; or how long ago, such as 10m, 2h or 7d") from None
+    return max(0, now - int(ago[1]) * _UNITS[ago[2]] * SECOND)
 
 
 def parse_rfc3339(text: str) -> int:

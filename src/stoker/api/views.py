@@ -4,6 +4,7 @@ The structs are both what is encoded and what the OpenAPI document describes, so
 `result` and `error` are embedded as the bytes that were stored.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Final
 
@@ -14,11 +15,12 @@ from stoker.api.service import Progress
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.clock import SECOND
 from stoker.coordinator.queues import QueueState
+from stoker.domain.fingerprint import describe
 from stoker.domain.job import Job, Oversize, decode_map
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Kind
 from stoker.domain.scaling import ScalingState
-from stoker.store.base import Attempt, JobQuery, Page, Session
+from stoker.store.base import Attempt, DeadLetterGroup, DeadLetterGroups, JobQuery, Page, Session
 
 Time = Annotated[
     str, msgspec.Meta(extra_json_schema={"format": "date-time", "examples": ["2026-01-31T12:00:00.000000Z"]})
@@ -93,6 +95,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     cpu_seconds: float | None
     peak_memory_kb: int | None
     progress: ProgressView | None
+    fingerprint: str | None
     warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET
     attempts: list[AttemptView] | msgspec.UnsetType = msgspec.UNSET
 
@@ -123,6 +126,30 @@ class CountView(msgspec.Struct, frozen=True):
     """How many jobs were changed."""
 
     count: int
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """Dead letters that failed in the same way. `sparkline` counts them in 24 equal parts of the time from the first of them
+    until now, oldest first."""
+
+    fingerprint: str
+    type: str
+    error_type: str
+    message: str
+    frame: str | None
+    count: int
+    first_seen_at: Time
+    last_seen_at: Time
+    sparkline: list[int]
+    sample_job_id: str
+
+
+class GroupsView(msgspec.Struct, frozen=True):
+    """Groups of dead letters, those that failed last first; the totals count all of them."""
+
+    groups: list[GroupView]
+    total_groups: int
+    total_jobs: int
 
 
 class SessionView(msgspec.Struct, frozen=True):
@@ -197,6 +224,7 @@ class StatsView(msgspec.Struct, frozen=True):
 _ID_MARK: Final = "{the id}"
 _PAYLOAD_MARK: Final = b'"{the payload}"'
 _TEMPLATES_MAX: Final = 1_000
+_JOBS_A_TURN: Final = 200
 
 
 def _raw(value: bytes | None) -> msgspec.Raw:
@@ -256,6 +284,7 @@ def job_view(
         None if job.cpu_us is None else job.cpu_us / SECOND,
         job.peak_memory_kb,
         None if progress is None else progress_view(progress),
+        job.fingerprint,
         warnings,
         attempts,
     )
@@ -287,6 +316,17 @@ class _RenderedBatch(msgspec.Struct, frozen=True):
 
     jobs: list[msgspec.Raw | JobView]
     warnings: Sequence[str] | msgspec.UnsetType
+
+
+class _RenderedPage(msgspec.Struct, frozen=True):
+    """A `JobsView` whose jobs are rendered already."""
+
+    jobs: list[msgspec.Raw]
+    total: int
+    limit: int
+    offset: int
+    next_cursor: str | None
+    total_capped: bool | msgspec.UnsetType
 
 
 class FreshJobs:
@@ -344,10 +384,17 @@ def _template(job: Job) -> FreshJobs | None:
     return template
 
 
-def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], Progress | None]) -> bytes:
+async def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], Progress | None]) -> bytes:
+    """A part at a time: a thousand jobs take several milliseconds, and others want their turn."""
+    jobs: list[msgspec.Raw] = []
+    for first in range(0, len(page.jobs), _JOBS_A_TURN):
+        if first:
+            await asyncio.sleep(0)
+        part = page.jobs[first : first + _JOBS_A_TURN]
+        jobs += [msgspec.Raw(encode(job_view(job, progress=progress_of(job)))) for job in part]
     return encode(
-        JobsView(
-            [job_view(job, progress=progress_of(job)) for job in page.jobs],
+        _RenderedPage(
+            jobs,
             page.total,
             query.limit,
             query.offset,
@@ -376,6 +423,27 @@ def attempt_view(attempt: Attempt) -> AttemptView:
         retry_delay_sec=_seconds(attempt.retry_delay_us),
         cpu_seconds=_seconds(attempt.cpu_us),
         peak_memory_kb=attempt.peak_memory_kb,
+    )
+
+
+def groups_view(found: DeadLetterGroups) -> GroupsView:
+    return GroupsView(list(map(_group_view, found.groups)), found.total_groups, found.total_jobs)
+
+
+def _group_view(group: DeadLetterGroup) -> GroupView:
+    """Said in the words of its last job: what differs from job to job is left out of them."""
+    failure = describe(group.sample.type, group.sample.error)
+    return GroupView(
+        fingerprint=group.fingerprint,
+        type=failure.job_type,
+        error_type=failure.error_type,
+        message=failure.message,
+        frame=failure.frame,
+        count=group.count,
+        first_seen_at=rfc3339(group.first_seen_at),
+        last_seen_at=rfc3339(group.last_seen_at),
+        sparkline=group.sparkline,
+        sample_job_id=group.sample.id,
     )
 
 

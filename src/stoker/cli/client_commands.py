@@ -37,6 +37,9 @@ Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many t
 Offset = Annotated[int, typer.Option("--offset", min=0, help="How many to skip.")]
 QueueFilter = Annotated[str | None, typer.Option("--queue", help="Only this queue.")]
 TypeFilter = Annotated[str | None, typer.Option("--type", help="Only this job type.")]
+FingerprintFilter = Annotated[
+    str | None, typer.Option("--fingerprint", help="Only what failed in this way; see stoker dlq groups.")
+]
 
 
 # --- submit and follow -----------------------------------------------------------------------------------
@@ -231,11 +234,27 @@ def seconds(value: float | None) -> str | None:
 
 
 def jobs(
-    status: Annotated[str | None, typer.Option("--status", help="Only this status, such as running.")] = None,
+    status: Annotated[
+        str | None,
+        typer.Option("--status", help="Only this status, such as running, or several: queued,running."),
+    ] = None,
     type_name: TypeFilter = None,
     queue: QueueFilter = None,
     priority: Annotated[int | None, typer.Option("--priority", help="Only this priority.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="Only this name.")] = None,
+    worker: Annotated[
+        str | None, typer.Option("--worker", help="Only jobs of this worker, by id or name.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Created since: 2030-01-31T12:00:00Z, or 10m, 2h, 7d ago."
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Created before.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="The beginning of an id, or a part of a name.")
+    ] = None,
     limit: Limit = 50,
     offset: Offset = 0,
     cursor: Annotated[
@@ -251,6 +270,7 @@ def jobs(
     Examples:
       stoker jobs
       stoker jobs --status failed --type resize_image --limit 10
+      stoker jobs --status queued,running --since 10m --text import
       stoker jobs --json | jq -r '.jobs[].id'
     """
     request = get(
@@ -260,6 +280,11 @@ def jobs(
         queue=queue,
         priority=priority,
         name=name,
+        worker=worker,
+        created_after=since,
+        created_before=until,
+        text=text,
+        summary=None if as_json else "1",
         limit=limit,
         offset=offset if cursor is None else None,
         cursor=cursor,
@@ -364,6 +389,7 @@ def dlq(context: typer.Context, as_json: Json = False, url: Url = None, token: T
 def dlq_list(
     queue: QueueFilter = None,
     type_name: TypeFilter = None,
+    fingerprint: FingerprintFilter = None,
     limit: Limit = 50,
     offset: Offset = 0,
     as_json: Json = False,
@@ -376,7 +402,8 @@ def dlq_list(
     Examples:
       stoker dlq list --queue bulk
     """
-    page = ask(url, token, get("/dlq", queue=queue, type=type_name, limit=limit, offset=offset))
+    request = get("/dlq", queue=queue, type=type_name, fingerprint=fingerprint, limit=limit, offset=offset)
+    page = ask(url, token, request)
     if as_json:
         output.print_json(page)
         return
@@ -397,6 +424,39 @@ def dlq_list(
     output.note(f"{len(page['jobs'])} of {page.get('total')}")
 
 
+@dlq_app.command("groups")
+def dlq_groups(limit: Limit = 100, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """List dead letters by how they failed: one line for all that failed alike.
+
+    \b
+    Examples:
+      stoker dlq groups
+      stoker dlq replay --fingerprint 5d41402abc4b2a76 --limit 1
+    """
+    found = ask(url, token, get("/dlq/groups", limit=limit))
+    if as_json:
+        output.print_json(found)
+        return
+    output.print_table(
+        ["FINGERPRINT", "COUNT", "TYPE", "LAST", "ERROR", "IN"],
+        [
+            (
+                group["fingerprint"],
+                group["count"],
+                group["type"],
+                output.age(group["last_seen_at"]),
+                f"{group['error_type']}: {group['message']}",
+                group["frame"],
+            )
+            for group in found["groups"]
+        ],
+    )
+    output.note(f"{found['total_jobs']} dead letters in {found['total_groups']} groups")
+
+
+AtMost = Annotated[
+    int | None, typer.Option("--limit", min=1, help="At most so many of those that match; 1 to try it out.")
+]
 DeadIds = Annotated[
     list[str] | None, typer.Argument(metavar="ID", help="Ids of dead letters.", show_default=False)
 ]
@@ -408,6 +468,8 @@ def dlq_replay(
     job_ids: DeadIds = None,
     queue: QueueFilter = None,
     type_name: TypeFilter = None,
+    fingerprint: FingerprintFilter = None,
+    limit: AtMost = None,
     everything: All = False,
     as_json: Json = False,
     url: Url = None,
@@ -419,9 +481,11 @@ def dlq_replay(
     Examples:
       stoker dlq replay 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
       stoker dlq replay --queue bulk --type resize_image
+      stoker dlq replay --fingerprint 5d41402abc4b2a76 --limit 1
       stoker dlq replay --all
     """
-    body = _selection(job_ids, queue, type_name, everything)
+    filters = {"queue": queue, "type": type_name, "fingerprint": fingerprint}
+    body = _selection(job_ids, filters, everything, limit)
     _print_count(ask(url, token, post("/dlq/replay", body)), "queued again", as_json)
 
 
@@ -430,6 +494,8 @@ def dlq_discard(
     job_ids: DeadIds = None,
     queue: QueueFilter = None,
     type_name: TypeFilter = None,
+    fingerprint: FingerprintFilter = None,
+    limit: AtMost = None,
     everything: All = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
@@ -443,22 +509,26 @@ def dlq_discard(
       stoker dlq discard 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
       stoker dlq discard --all --yes
     """
-    body = _selection(job_ids, queue, type_name, everything)
+    filters = {"queue": queue, "type": type_name, "fingerprint": fingerprint}
+    body = _selection(job_ids, filters, everything, limit)
     if not job_ids and not yes:
         _confirm("Discard every dead letter that matches?")
     _print_count(ask(url, token, post("/dlq/discard", body)), "discarded", as_json)
 
 
 def _selection(
-    job_ids: list[str] | None, queue: str | None, type_name: str | None, everything: bool
+    job_ids: list[str] | None, filters: dict[str, str | None], everything: bool, limit: int | None
 ) -> dict[str, Any]:
     """The body that says which; exactly one way of saying it, so that nothing is hit by mistake."""
-    filters = {name: value for name, value in (("queue", queue), ("type", type_name)) if value is not None}
-    if sum((bool(job_ids), bool(filters), everything)) != 1:
-        raise typer.BadParameter("say which: ids, or --queue and/or --type, or --all", param_hint="ID")
+    given = {name: value for name, value in filters.items() if value is not None}
+    if sum((bool(job_ids), bool(given), everything)) != 1:
+        raise typer.BadParameter(
+            "say which: ids, or --queue, --type, --fingerprint, or --all", param_hint="ID"
+        )
     if job_ids:
         return {"ids": job_ids}
-    return {"filter": filters} if filters else {"all": True}
+    body: dict[str, Any] = {"filter": given} if given else {"all": True}
+    return body if limit is None else {**body, "limit": limit}
 
 
 def _confirm(question: str) -> None:

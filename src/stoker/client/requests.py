@@ -133,6 +133,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     completed_at: datetime | None = None
     attempts: list[AttemptInfo] = []
     progress: ProgressInfo | None = None
+    fingerprint: str | None = None
     warnings: list[str] = []
 
     @property

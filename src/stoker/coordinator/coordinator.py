@@ -5,10 +5,11 @@ It owns no truth. Whatever it keeps in memory (sessions connected here, run time
 
 import asyncio
 import contextlib
+import hashlib
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -28,6 +29,7 @@ from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
 from stoker.coordinator.queues import QueueState, queue_states
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.run_times import RunTimes
+from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions
 from stoker.coordinator.upkeep import Upkeep
 from stoker.domain.errors import Conflict, NotFound
@@ -36,12 +38,14 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import RetryPolicy
 from stoker.domain.scaling import ScalingState, pending_thread_seconds
+from stoker.domain.series import Gauges, Pair, Point, Range, Tally, points, sums
 from stoker.ids import NewId, new_id
 from stoker.log import JobLog, request_id
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
+    DeadLetterGroups,
     Expired,
     Finish,
     Grant,
@@ -69,6 +73,8 @@ from stoker.wire.http import (
 
 BULK: Final = 1_000
 WARNED_TYPES: Final = 20
+FEW_ROWS: Final = 500
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -131,6 +137,9 @@ class Coordinator:
         )
         self._metrics = Metrics(version)
         store.on_transaction(self._metrics.on_transaction)
+        self._series = Series(
+            store, self._metrics, shard=_shard(new_id()), depths=self._depths, gauges=self._gauges
+        )
         self._tracer = tracer
         self._scaling: ScalingState | None = None
         self._started = clock.monotonic()
@@ -195,6 +204,7 @@ class Coordinator:
             asyncio.create_task(self._dispatch.run(), name="stoker-dispatch"),
             asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
             asyncio.create_task(self._keeper.run(), name="stoker-log-keeper"),
+            asyncio.create_task(self._series.run(), name="stoker-series"),
         ]
         if self._store.shared:
             self._neighbours.start()
@@ -385,41 +395,51 @@ class Coordinator:
         log.info("job_replayed", job_id=id)
         return after
 
-    async def replay(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
-        """Run dead letters again: those named, or those that match."""
+    async def replay(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
+        """Run dead letters again: those named, or those that match, at most `limit` of these."""
         if ids is not None:
             await self._cache.forget(ids)
             dead = [job.id for job in await self._store.get(ids) if job is not None and _is_dead_letter(job)]
             count = sum(job is not None for job in await self._store.replay(dead)) if dead else 0
             self._events.changed(dead)
         else:
-            count = await self._in_bulk(lambda: self._store.replay_where(filter or JobFilter(), BULK))
+            wanted = filter or JobFilter()
+            count = await self._in_bulk(lambda most: self._store.replay_where(wanted, most), limit)
             self._events.changed_many(count)
         self._dispatch.wake()
         log.info("dead_letters_replayed", count=count)
         return count
 
-    async def discard(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+    async def discard(
+        self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
+    ) -> int:
         if ids is not None:
             await self._cache.forget(ids)
             count = await self._store.discard(ids)
             self._events.changed(ids)
         else:
-            count = await self._in_bulk(lambda: self._store.discard_where(filter or JobFilter(), BULK))
+            wanted = filter or JobFilter()
+            count = await self._in_bulk(lambda most: self._store.discard_where(wanted, most), limit)
             self._events.changed_many(count)
         self._events.look_soon()
         log.info("dead_letters_discarded", count=count)
         return count
 
-    async def _in_bulk(self, step: Callable[[], Awaitable[int]]) -> int:
+    async def _in_bulk(self, step: Callable[[int], Awaitable[int]], limit: int | None) -> int:
         """Repeat until there is nothing left to do. Before each step nobody may read from the cache what the jobs were."""
         total = 0
-        while True:
+        while limit is None or total < limit:
             await self._cache.forget_all()
-            count = await step()
+            count = await step(BULK if limit is None else min(BULK, limit - total))
             if not count:
-                return total
+                break
             total += count
+        return total
+
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
+        return await self._store.dead_letter_groups(limit)
 
     # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -515,6 +535,33 @@ class Coordinator:
         self._scaling = state
         self._metrics.on_scaling(state, self.clock.monotonic())
 
+    async def series(self, wanted: Range, queue: str | None, type: str | None) -> list[Point]:
+        await self._series.settle()
+        tallies, gauges = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end, queue, type)
+        of_all = queue is None and type is None
+        return await _aside(len(tallies), lambda: points(wanted, tallies, gauges, of_all=of_all))
+
+    async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> dict[str, Tally]:
+        await self._series.settle()
+        tallies, _ = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end)
+        return await _aside(len(tallies), lambda: sums(tallies, by))
+
+    async def _depths(self) -> dict[Pair, int]:
+        return {
+            (count.queue, count.type): count.count
+            for count in await self._store.counts()
+            if count.status == "queued"
+        }
+
+    async def _gauges(self) -> Gauges:
+        live = [row for row in await self.workers() if row.status in ("live", "draining")]
+        return Gauges(
+            threads_used_max=sum(row.threads_used for row in live),
+            threads_max=sum(row.threads for row in live),
+            workers_max=len(live),
+            autoscaler_wanted=None if self._scaling is None else self._scaling.decision.wanted,
+        )
+
     async def not_ready(self) -> list[str]:
         if self._closing:
             return ["the coordinator is shutting down"]
@@ -570,6 +617,7 @@ class Coordinator:
 
     def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         self._metrics.on_ended(ended)
+        self._series.on_ended(ended)
         if self._tracer is not None:
             for finish, status in ended:
                 self._tracer.ended(finish.claim, finish.outcome, status)
@@ -590,6 +638,7 @@ class Coordinator:
             self._http.forget(id)
             log.warning("worker_stale", worker_id=id)
         self._metrics.on_expired(expired)
+        self._series.on_expired(expired)
         if self._tracer is not None:
             for lost in expired.losses:
                 self._tracer.lost(lost.claim, lost.status, self._store.now_us())
@@ -687,6 +736,16 @@ def _hands(rows: Iterable[Session]) -> list[Hand]:
         for row in rows
         if row.status in ("live", "draining")
     ]
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    """Work on so many rows: at once, or, where it would keep others waiting, on another thread."""
+    return work() if size < FEW_ROWS else await asyncio.to_thread(work)
+
+
+def _shard(id: str) -> int:
+    """A number of this life of the coordinator, from a fresh id."""
+    return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=7).digest(), "big")
 
 
 def _is_dead_letter(job: Job) -> bool:

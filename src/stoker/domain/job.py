@@ -98,6 +98,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     error: bytes | None
     payload: bytes
     result: bytes | None
+    fingerprint: str | None = None
+    """Which failure this was (`stoker.domain.fingerprint`); only a failed job has one."""
 
 
 COLUMNS: Final[tuple[str, ...]] = Job.__struct_fields__

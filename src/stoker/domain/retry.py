@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
+from stoker.domain.fingerprint import fingerprint
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Event, Status, target
 
@@ -122,6 +123,7 @@ def after_attempt(job: Job, outcome: Outcome, now: int) -> Job:
     cancelled = outcome.event == "cancelled" or job.cancel_requested_at is not None
     status: Status = "cancelled" if cancelled else outcome.status
     over = status in FINAL
+    error = outcome.error if outcome.error is not None else job.error
     return replace(
         job,
         status=status,
@@ -135,7 +137,8 @@ def after_attempt(job: Job, outcome: Outcome, now: int) -> Job:
         claimed_at=job.claimed_at if over else None,
         cpu_us=outcome.cpu_us if over else None,
         peak_memory_kb=outcome.peak_memory_kb if over else None,
-        error=outcome.error if outcome.error is not None else job.error,
+        error=error,
+        fingerprint=fingerprint(job.type, error) if status == "failed" else None,
     )
 
 

@@ -15,9 +15,12 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Policy, WorkerView
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy
+from stoker.domain.series import GaugeRow, TallyRow
 
 TOTAL_CAP: Final = 10_000
 """Totals of filters that no counter covers are counted up to here and then marked as capped."""
+
+SPARKS: Final = 24
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
@@ -146,12 +149,26 @@ class JobSummary(msgspec.Struct, frozen=True, gc=False):
 class JobFilter(msgspec.Struct, frozen=True):
     """Which jobs. None means any; `dead_letters` means failed and not discarded."""
 
-    status: Status | None = None
+    status: Status | tuple[Status, ...] | None = None
     type: str | None = None
     queue: str | None = None
     priority: int | None = None
     name: str | None = None
     dead_letters: bool = False
+    worker: str | None = None
+    """The worker that runs it or ran it last, by its id, or by its name while that worker is still known."""
+    created_after: int | None = None
+    created_before: int | None = None
+    """Created at or after the one, and before the other."""
+    fingerprint: str | None = None
+    """Failed in this way; see `stoker.domain.fingerprint`."""
+    text: str | None = None
+    """The beginning of an id, or a part of a name in upper or lower case."""
+
+    @property
+    def statuses(self) -> tuple[Status, ...] | None:
+        """Any of these; None for all."""
+        return (self.status,) if isinstance(self.status, str) else self.status
 
 
 class JobQuery(msgspec.Struct, frozen=True):
@@ -161,6 +178,8 @@ class JobQuery(msgspec.Struct, frozen=True):
     limit: int = 50
     offset: int = 0
     before_seq: int | None = None
+    summary: bool = False
+    """Without what can be large: payload, result and error are null."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -168,6 +187,24 @@ class Page(msgspec.Struct, frozen=True):
     total: int
     total_capped: bool
     next_before_seq: int | None
+
+
+class DeadLetterGroup(msgspec.Struct, frozen=True):
+    """Dead letters that failed in the same way. `sparkline` counts them in `SPARKS` equal parts of the time from the first
+    of them until now; `sample` is the one that failed last, without its payload."""
+
+    fingerprint: str
+    count: int
+    first_seen_at: int
+    last_seen_at: int
+    sparkline: list[int]
+    sample: Job
+
+
+class DeadLetterGroups(msgspec.Struct, frozen=True):
+    groups: list[DeadLetterGroup]
+    total_groups: int
+    total_jobs: int
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -294,7 +331,7 @@ class Store(Protocol):
     async def discard_where(self, filter: JobFilter, limit: int) -> int: ...
 
     async def purge(self, retention: Retention, limit: int) -> int:
-        """Delete up to `limit` finished jobs past their retention, expired idempotency keys and old sessions."""
+        """Delete up to `limit` finished jobs past their retention, expired idempotency keys, old sessions and series."""
         ...
 
     async def set_paused(self, queue: str, paused: bool) -> int | None:
@@ -329,6 +366,10 @@ class Store(Protocol):
 
     async def page(self, query: JobQuery) -> Page: ...
 
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
+        """Dead letters by how they failed, those that failed last first. Reads the index of failed jobs and nothing else."""
+        ...
+
     async def counts(self) -> list[Count]:
         """Jobs by queue, type and status, from counters kept in the same transactions as the jobs; never a scan."""
         ...
@@ -336,6 +377,17 @@ class Store(Protocol):
     async def oldest_due(self) -> dict[str, int]:
         """For each queue in which jobs wait, when the first in line became due. Reads one job per lane and rank, never
         the backlog."""
+        ...
+
+    async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
+        """Store what one coordinator counted, each row in the place of the one that it stored before: doing it twice counts
+        nothing twice. Beside the transactions of jobs where there is more than one connection."""
+        ...
+
+    async def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        """The rows of all coordinators whose buckets began in [start, end); tallies of one queue or type alone, if given."""
         ...
 
     async def sessions(self) -> list[Session]:

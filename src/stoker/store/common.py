@@ -1,18 +1,31 @@
 """What every store works out in the same way, whatever it is written in."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from stoker.domain.job import Job
-from stoker.domain.lifecycle import Status
+from stoker.domain.lifecycle import STATUSES, Status
 from stoker.domain.placement import Lane, Placed, Plan, WorkerView, capacity, plan, serves
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, decide, problem
-from stoker.store.base import Attempt, ClaimRequest, Count, JobFilter, Session
+from stoker.domain.series import GaugeRow, Gauges, Histogram, Tally, TallyRow
+from stoker.store.base import SPARKS, Attempt, ClaimRequest, Count, JobFilter, Session
 
 HEADS_MAX: Final = 2_000
+NO_PAYLOAD: Final = b"null"
+"""Stands for the payload in a summary."""
+
+SERIES_CHUNK_SEC: Final = 600
+"""Series that are too old are deleted so much at a time."""
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+_unpack: Final = msgspec.msgpack.Decoder(Histogram).decode
+_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
+_LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 def claimed(placed: Placed, now: int) -> Job:
@@ -124,6 +137,7 @@ def replayed(job: Job, now: int) -> Job:
         peak_memory_kb=None,
         error=None,
         result=None,
+        fingerprint=None,
     )
 
 
@@ -158,17 +172,77 @@ def _current_attempt(job: Job) -> Attempt | None:
 
 def is_counted(filter: JobFilter) -> bool:
     """Whether the counters know how many jobs match."""
-    return filter.priority is None and filter.name is None and not filter.dead_letters
+    known = JobFilter(status=filter.status, queue=filter.queue, type=filter.type)
+    return filter == known
 
 
 def counted(counts: Iterable[Count], filter: JobFilter) -> int:
+    statuses = STATUSES if filter.statuses is None else filter.statuses
     return sum(
         count.count
         for count in counts
-        if filter.status in (None, count.status)
+        if count.status in statuses
         and filter.queue in (None, count.queue)
         and filter.type in (None, count.type)
     )
+
+
+def status_list(statuses: Iterable[Status]) -> str:
+    """Statuses for a statement. They are literals, because only then a partial index is used; and taken from the table, so
+    that nothing else can be in them."""
+    return ", ".join(f"'{STATUSES[STATUSES.index(status)]}'" for status in statuses)
+
+
+def id_range(text: str) -> tuple[str, str] | None:
+    """The first and the last id that begin with this text; None where no id does."""
+    start = text.lower()
+    first, last = start + _FIRST_ID[len(start) :], start + _LAST_ID[len(start) :]
+    return (first, last) if _ID.fullmatch(first) else None
+
+
+def like_part(text: str) -> str:
+    r"""A pattern for LIKE … ESCAPE '\' that finds this text anywhere."""
+    return "%" + re.sub(r"([\\%_])", r"\\\1", text) + "%"
+
+
+def sparkline(parts: Iterable[tuple[int, int]]) -> list[int]:
+    """Numbers of jobs by the part of the time in which they failed."""
+    line = [0] * SPARKS
+    for part, count in parts:
+        line[min(max(part, 0), SPARKS - 1)] += count
+    return line
+
+
+def tally_values(row: TallyRow) -> tuple[Any, ...]:
+    tally = row.tally
+    return (
+        row.bucket_sec,
+        row.at,
+        row.queue,
+        row.type,
+        tally.submitted,
+        tally.completed,
+        tally.failed,
+        tally.cancelled,
+        tally.retried,
+        tally.queue_depth_max,
+        _pack(tally.wait),
+        _pack(tally.run),
+    )
+
+
+def tally_of(row: Sequence[Any]) -> TallyRow:
+    bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, depth, wait, run = row
+    tally = Tally(submitted, completed, failed, cancelled, retried, depth, _unpack(wait), _unpack(run))
+    return TallyRow(bucket_sec, at, queue, type, tally)
+
+
+def gauge_values(row: GaugeRow) -> tuple[Any, ...]:
+    return (row.bucket_sec, row.at, *astuple(row.gauges))
+
+
+def gauge_of(row: Sequence[Any]) -> GaugeRow:
+    return GaugeRow(row[0], row[1], Gauges(*row[2:]))
 
 
 def session_texts(session: Session) -> tuple[str, str | None, str]:

@@ -22,9 +22,10 @@ from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, astuple, replace
 
 from stoker.domain.errors import StokerDomainError
+from stoker.domain.fingerprint import fingerprint
 from stoker.domain.job import (
     MAX_ATTEMPTS,
     MAX_TIMEOUT_SEC,
@@ -395,6 +396,8 @@ def moving_job(line: JobLine, number: int, order: PriorityOrder) -> MovingJob:
         _unwrap(line, "payload", number) or b"",
         _unwrap(line, "result", number),
     )
+    if job.status == "failed":  # follows from the error, so it need not travel
+        job = replace(job, fingerprint=fingerprint(job.type, job.error))
     return MovingJob(job, [_recorded(attempt, number) for attempt in line.attempts])
 
 

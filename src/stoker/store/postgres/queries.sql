@@ -362,18 +362,43 @@ UNION ALL
 SELECT id::text FROM stoker.history WHERE id = ANY($1::uuid[])
 
 -- name: list_jobs
-SELECT * FROM (
-    (SELECT {hot} FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT {take})
-    UNION ALL
-    (SELECT {final} FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT {take})
-) AS found
-ORDER BY seq DESC LIMIT $1 OFFSET $2
+-- The numbers alone first: what a page skips is never read as a whole row.
+WITH found AS MATERIALIZED (
+    SELECT seq FROM (
+        (SELECT seq FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT {take})
+        UNION ALL
+        (SELECT seq FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT {take})
+    ) AS both_tables
+    ORDER BY seq DESC LIMIT $1 OFFSET $2
+)
+SELECT {hot} FROM stoker.jobs WHERE seq = ANY(ARRAY(SELECT seq FROM found))
+UNION ALL
+SELECT {final} FROM stoker.history WHERE seq = ANY(ARRAY(SELECT seq FROM found))
+ORDER BY seq DESC
 
 -- name: list_hot
-SELECT {hot} FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2
+SELECT {hot} FROM stoker.jobs
+WHERE seq = ANY(ARRAY(SELECT seq FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2))
+ORDER BY seq DESC
 
 -- name: list_final
-SELECT {final} FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2
+SELECT {final} FROM stoker.history
+WHERE seq = ANY(ARRAY(SELECT seq FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2))
+ORDER BY seq DESC
+
+-- name: worker_matches
+worker_id IN (SELECT ?::text UNION ALL SELECT sessions.id FROM stoker.sessions WHERE sessions.name = ?)
+
+-- name: ids_between
+SELECT seq FROM stoker.jobs WHERE id BETWEEN ?::uuid AND ?::uuid
+UNION ALL
+SELECT seq FROM stoker.history WHERE id BETWEEN ?::uuid AND ?::uuid
+
+-- name: named_like
+-- The indexes of names hold those that have one.
+SELECT seq FROM stoker.jobs WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
+UNION ALL
+SELECT seq FROM stoker.history WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
 
 -- name: count_jobs
 SELECT (SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a)
@@ -384,6 +409,73 @@ SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a
 
 -- name: count_final
 SELECT count(*) FROM (SELECT FROM stoker.history WHERE {where} LIMIT $1) AS a
+
+-- name: dead_letter_groups
+-- Off the index of failed jobs alone. The last two columns are totals over all groups.
+SELECT fingerprint, count(*), min(completed_at), max(completed_at), count(*) OVER (), (sum(count(*)) OVER ())::bigint
+FROM stoker.history
+WHERE status = 'failed' AND discarded_at IS NULL AND fingerprint IS NOT NULL
+GROUP BY fingerprint ORDER BY max(completed_at) DESC, fingerprint LIMIT $1
+
+-- name: group_sparks
+SELECT v.fingerprint, ((dead.completed_at - v.first_at) * $4 / v.span)::int, count(*)
+FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS v (fingerprint, first_at, span)
+JOIN stoker.history AS dead ON dead.fingerprint = v.fingerprint
+WHERE dead.status = 'failed' AND dead.discarded_at IS NULL
+GROUP BY 1, 2
+
+-- name: group_samples
+-- Of each of these groups the one that failed last.
+SELECT sample.* FROM unnest($1::text[]) AS v (wanted)
+CROSS JOIN LATERAL (
+    SELECT {final} FROM stoker.history
+    WHERE status = 'failed' AND fingerprint = v.wanted AND discarded_at IS NULL
+    ORDER BY completed_at DESC, seq DESC LIMIT 1
+) AS sample
+
+-- name: put_tallies
+INSERT INTO stoker.series
+    (shard, bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run)
+SELECT $1, * FROM unnest($2::int[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[],
+                         $10::bigint[], $11::bigint[], $12::bytea[], $13::bytea[]) AS v
+ON CONFLICT (bucket_sec, at, queue, type, shard) DO UPDATE SET
+    submitted = excluded.submitted,
+    completed = excluded.completed,
+    failed = excluded.failed,
+    cancelled = excluded.cancelled,
+    retried = excluded.retried,
+    queue_depth_max = excluded.queue_depth_max,
+    wait = excluded.wait,
+    run = excluded.run
+
+-- name: put_gauges
+INSERT INTO stoker.series_gauges
+    (shard, bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted)
+SELECT $1, * FROM unnest($2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]) AS v
+ON CONFLICT (bucket_sec, at, shard) DO UPDATE SET
+    queue_depth_max = excluded.queue_depth_max,
+    threads_used_max = excluded.threads_used_max,
+    threads_max = excluded.threads_max,
+    workers_max = excluded.workers_max,
+    autoscaler_wanted = excluded.autoscaler_wanted
+
+-- name: tallies
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM stoker.series
+WHERE bucket_sec = $1 AND at >= $2 AND at < $3 AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR type = $5)
+
+-- name: gauges
+SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted
+FROM stoker.series_gauges WHERE bucket_sec = $1 AND at >= $2 AND at < $3
+
+-- name: purge_series
+-- A part at a time, the oldest first: after a long pause there may be much.
+DELETE FROM stoker.series
+WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series WHERE bucket_sec = $1))
+
+-- name: purge_gauges
+DELETE FROM stoker.series_gauges
+WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series_gauges WHERE bucket_sec = $1))
 
 -- name: get_meta
 SELECT value FROM stoker.meta WHERE key = $1

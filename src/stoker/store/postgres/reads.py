@@ -1,18 +1,39 @@
 """Reading the shared store: every read is one statement, or one transaction, and so one snapshot."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
 from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
-from stoker.domain.lifecycle import FINAL
 from stoker.domain.retry import Claim, claim_of
-from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, JobSummary, Page, Session
-from stoker.store.common import counted, is_counted, session_of, with_current
+from stoker.domain.series import GaugeRow, TallyRow
+from stoker.store.base import (
+    SPARKS,
+    TOTAL_CAP,
+    Attempt,
+    Count,
+    DeadLetterGroup,
+    DeadLetterGroups,
+    JobFilter,
+    JobQuery,
+    JobSummary,
+    Page,
+    Session,
+)
+from stoker.store.common import (
+    counted,
+    gauge_of,
+    is_counted,
+    session_of,
+    sparkline,
+    tally_of,
+    with_current,
+)
 from stoker.store.postgres.database import Database, Link
+from stoker.store.postgres.filters import filter_sql, tables
 from stoker.store.postgres.memory import Memory
-from stoker.store.postgres.round import filter_sql
-from stoker.store.postgres.rows import Q, is_id, job_of, summary_of
+from stoker.store.postgres.rows import SAMPLES, SUMMARY_Q, Q, is_id, job_of, summary_of
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -116,20 +137,40 @@ class Reader:
             where += f" AND seq < ${3 + len(values)}"
             values.append(query.before_seq)
         take = query.offset + query.limit + 1
-        sql = Q["list_" + _tables(query.filter)].format(where=where, take=take)
+        named = SUMMARY_Q if query.summary else Q
+        sql = named["list_" + tables(query.filter)].format(where=where, take=take)
         return await self._jobs_over(link, sql, query.limit + 1, query.offset, *values)
 
     async def _total(self, link: Link, filter: JobFilter) -> tuple[int, bool]:
         if is_counted(filter):
             return counted([Count(*row) for row in await link.fetch(Q["all_counts"])], filter), False
         where, values = filter_sql(filter, self._memory, first=2)
-        sql = Q["count_" + _tables(filter)].format(where=where)
+        sql = Q["count_" + tables(filter)].format(where=where)
         found = int(await link.fetchval(sql, TOTAL_CAP + 1, *values))
         return min(found, TOTAL_CAP), found > TOTAL_CAP
 
+    async def dead_letter_groups(self, limit: int, now: int) -> DeadLetterGroups:
+        return await self._database.read(lambda link: self._groups(link, limit, now), begin=SNAPSHOT)
 
-def _tables(filter: JobFilter) -> str:
-    """Where the jobs can be that match: a status is enough to know."""
-    if filter.dead_letters or filter.status in FINAL:
-        return "final"
-    return "hot" if filter.status is not None else "jobs"
+    async def _groups(self, link: Link, limit: int, now: int) -> DeadLetterGroups:
+        rows = await link.fetch(Q["dead_letter_groups"], limit)
+        if not rows:
+            return DeadLetterGroups([], 0, 0)
+        names, firsts = [row[0] for row in rows], [row[2] for row in rows]
+        spans = [max(now - first, 0) + 1 for first in firsts]
+        sparks: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        for name, *part in await link.fetch(Q["group_sparks"], names, firsts, spans, SPARKS):
+            sparks[name].append((part[0], part[1]))
+        samples = {job.fingerprint: job for job in await self._jobs_over(link, SAMPLES, names)}
+        groups = [
+            DeadLetterGroup(name, count, first, last, sparkline(sparks[name]), samples[name])
+            for name, count, first, last, *_ in rows
+        ]
+        return DeadLetterGroups(groups, rows[0][4], rows[0][5])
+
+    async def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        tallies = await self._database.fetch(Q["tallies"], bucket_sec, start, end, queue, type)
+        gauges = await self._database.fetch(Q["gauges"], bucket_sec, start, end)
+        return [tally_of(row) for row in tallies], [gauge_of(row) for row in gauges]

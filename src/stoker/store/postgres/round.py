@@ -22,6 +22,7 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.placement import Lane, WorkerView
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
+from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.store.base import (
     Accepted,
     ClaimRequest,
@@ -38,6 +39,7 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.common import (
+    SERIES_CHUNK_SEC,
     attempt_row,
     claimed,
     completion_row,
@@ -49,6 +51,7 @@ from stoker.store.common import (
     session_texts,
 )
 from stoker.store.postgres.database import SCHEMA, Link
+from stoker.store.postgres.filters import filter_sql
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import (
     FINAL_COLUMNS,
@@ -547,7 +550,14 @@ class Round:
             purged += len(rows)
         await self._link.execute(Q["purge_keys"], self._now, limit)
         await self._link.execute(Q["purge_sessions"], self._now - retention.sessions_us)
+        await self._purge_series()
         return purged
+
+    async def _purge_series(self) -> None:
+        for bucket_sec, kept_sec in KEPT_SEC.items():
+            span = (bucket_sec, self._now - kept_sec * SECOND, SERIES_CHUNK_SEC * SECOND)
+            await self._link.execute(Q["purge_series"], *span)
+            await self._link.execute(Q["purge_gauges"], *span)
 
 
 Resolved = tuple[Submission, KeyName | None]
@@ -590,25 +600,6 @@ def _resolve(
             return IdempotencyMismatch(key.key)
         resolved.append((submission, name))
     return resolved
-
-
-def filter_sql(filter: JobFilter, memory: Memory, *, first: int) -> tuple[str, list[Any]]:
-    """A WHERE clause and its values, numbered from `first`. What belongs to a lane is asked of the lanes in memory."""
-    clauses: list[str] = []
-    values: list[Any] = []
-    if filter.dead_letters:
-        clauses.append("status = 'failed' AND discarded_at IS NULL")
-    elif filter.status is not None:
-        clauses.append(f"status = '{lifecycle.STATUSES[lifecycle.STATUSES.index(filter.status)]}'")
-    if filter.type is not None or filter.queue is not None:
-        clauses.append(f"lane_id = ANY(${first + len(values)}::int[])")
-        values.append(memory.lanes_matching(filter.queue, filter.type))
-    for column in ("priority", "name"):
-        value = getattr(filter, column)
-        if value is not None:
-            clauses.append(f"{column} = ${first + len(values)}")
-            values.append(value)
-    return " AND ".join(clauses) or "true", values
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

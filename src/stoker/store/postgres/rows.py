@@ -5,7 +5,7 @@ in which an unfinished job has nothing where only a final one can have something
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from operator import itemgetter
 from typing import Any, Final
 
@@ -17,8 +17,10 @@ from stoker.store import queries
 from stoker.store.base import JobSummary
 
 OF_LANE: Final = frozenset({"type", "queue", "labels", "thread_demand", "group_key", "concurrency_key"})
-ONLY_FINAL: Final = frozenset({"completed_at", "discarded_at", "cpu_us", "peak_memory_kb", "result"})
-_TYPES: Final = {"result": "bytea"}
+ONLY_FINAL: Final = frozenset(
+    {"completed_at", "discarded_at", "cpu_us", "peak_memory_kb", "result", "fingerprint"}
+)
+_TYPES: Final = {"result": "bytea", "fingerprint": "text"}
 
 SELECTED: Final = tuple(column for column in COLUMNS if column not in OF_LANE)
 HOT_COLUMNS: Final = tuple(column for column in SELECTED if column not in ONLY_FINAL)
@@ -28,24 +30,43 @@ _hot_values = itemgetter(*(COLUMNS.index(column) for column in HOT_COLUMNS))
 _final_values = itemgetter(*(COLUMNS.index(column) for column in FINAL_COLUMNS))
 
 
-def _select(*, final: bool) -> str:
+_SUMMARY: Final = {
+    "error": "NULL::bytea AS error",
+    "payload": "'null'::bytea AS payload",
+    "result": "NULL::bytea AS result",
+}
+
+
+def _select(*, final: bool, without: Collection[str] = ()) -> str:
     return ", ".join(
-        "id::text AS id"
-        if column == "id"
-        else column
-        if final or column not in ONLY_FINAL
-        else f"NULL::{_TYPES.get(column, 'bigint')} AS {column}"
-        for column in SELECTED
+        _SUMMARY[column] if column in without else _selected(column, final) for column in SELECTED
     )
+
+
+def _selected(column: str, final: bool) -> str:
+    if column == "id":
+        return "id::text AS id"
+    if final or column not in ONLY_FINAL:
+        return column
+    return f"NULL::{_TYPES.get(column, 'bigint')} AS {column}"
 
 
 HOT: Final = _select(final=False)
 FINAL: Final = _select(final=True)
 
-Q: Final = {
-    name: sql.replace("{hot}", HOT).replace("{final}", FINAL)
-    for name, sql in queries.load("stoker.store.postgres").items()
-}
+_STATEMENTS: Final = queries.load("stoker.store.postgres")
+
+
+def _filled(hot: str, final: str) -> dict[str, str]:
+    return {name: sql.replace("{hot}", hot).replace("{final}", final) for name, sql in _STATEMENTS.items()}
+
+
+Q: Final = _filled(HOT, FINAL)
+SUMMARY_Q: Final = _filled(_select(final=False, without=_SUMMARY), _select(final=True, without=_SUMMARY))
+"""The same, reading jobs without what can be large."""
+SAMPLES: Final = _STATEMENTS["group_samples"].replace(
+    "{final}", _select(final=True, without=("payload", "result"))
+)
 
 
 def hot_row(job: Job) -> tuple[Any, ...]:

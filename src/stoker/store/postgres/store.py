@@ -23,11 +23,13 @@ from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, RetryPolicy
+from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     Accepted,
     Attempt,
     ClaimRequest,
     Count,
+    DeadLetterGroups,
     Expired,
     Finish,
     Granted,
@@ -41,6 +43,7 @@ from stoker.store.base import (
     Start,
     Submission,
 )
+from stoker.store.common import gauge_values, tally_values
 from stoker.store.group_commit import Command, GroupCommit
 from stoker.store.postgres import database as db
 from stoker.store.postgres.database import UNPREPARED, Database, Link
@@ -297,6 +300,22 @@ class PostgresStore:
 
     async def page(self, query: JobQuery) -> Page:
         return await self._reader.page(query)
+
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
+        return await self._reader.dead_letter_groups(limit, self.now_us())
+
+    async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
+        if tallies:
+            rows = [tally_values(row) for row in tallies]
+            await self._database.execute(Q["put_tallies"], shard, *zip(*rows, strict=True))
+        if gauges:
+            rows = [gauge_values(noted) for noted in gauges]
+            await self._database.execute(Q["put_gauges"], shard, *zip(*rows, strict=True))
+
+    async def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        return await self._reader.series(bucket_sec, start, end, queue, type)
 
     async def counts(self) -> list[Count]:
         return await self._reader.counts()

@@ -52,7 +52,7 @@ SELECT {columns} FROM jobs WHERE id = ?
 -- The end of an attempt that did not complete the job; fenced like complete_jobs.
 UPDATE jobs
 SET status = ?3, attempt = ?4, crashes = ?5, run_at = ?6, started_at = ?7, completed_at = ?8, worker_id = ?9,
-    threads_granted = ?10, claimed_at = ?11, cpu_us = ?12, peak_memory_kb = ?13, error = ?14
+    threads_granted = ?10, claimed_at = ?11, cpu_us = ?12, peak_memory_kb = ?13, error = ?14, fingerprint = ?15
 WHERE seq = ?1 AND claim_id = ?2 AND status = 'running'
 
 -- name: insert_attempt
@@ -81,7 +81,7 @@ UPDATE jobs SET cancel_requested_at = ?2 WHERE seq = ?1 AND status = 'running' A
 UPDATE jobs
 SET status = 'queued', attempt = 0, crashes = 0, run_at = ?2, worker_id = NULL, claimed_at = NULL, started_at = NULL,
     completed_at = NULL, cancel_requested_at = NULL, discarded_at = NULL, threads_granted = NULL, cpu_us = NULL,
-    peak_memory_kb = NULL, error = NULL, result = NULL
+    peak_memory_kb = NULL, error = NULL, result = NULL, fingerprint = NULL
 WHERE seq = ?1 AND status IN ('failed', 'cancelled')
 
 -- name: hurry_job
@@ -232,14 +232,75 @@ DELETE FROM jobs WHERE seq = ?
 DELETE FROM attempts WHERE seq = ?
 
 -- name: dead_letters
-SELECT seq FROM jobs INDEXED BY jobs_dead
+SELECT seq FROM jobs {index}
 WHERE status = 'failed' AND discarded_at IS NULL AND {where} ORDER BY seq LIMIT ?
 
--- name: list_jobs
-SELECT {columns} FROM jobs {index} WHERE {where} ORDER BY seq DESC LIMIT ? OFFSET ?
+-- name: matching
+-- What a list is made of: the numbers of jobs that match, off one index. A list of several statuses has several of these.
+SELECT seq FROM jobs {index} WHERE {where}
 
--- name: count_jobs
-SELECT count(*) FROM (SELECT 1 FROM jobs {index} WHERE {where} LIMIT ?)
+-- name: list_seqs
+-- The numbers alone: what a page skips is never read as a whole row.
+SELECT seq FROM ({matching}) ORDER BY seq {order} LIMIT ? OFFSET ?
+
+-- name: count_seqs
+SELECT count(*) FROM (SELECT 1 FROM ({matching}) LIMIT ?)
+
+-- name: list_jobs
+-- Rows by their numbers, given as a JSON array.
+SELECT {columns} FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq DESC
+
+-- name: text_matches
+-- Begins an id, or is part of a name. Unnamed jobs are not looked at.
+seq IN (
+    SELECT seq FROM jobs INDEXED BY jobs_id WHERE id BETWEEN ? AND ?
+    UNION ALL
+    SELECT seq FROM jobs INDEXED BY jobs_name WHERE name IS NOT NULL AND name LIKE ? ESCAPE '\'
+)
+
+-- name: worker_matches
+worker_id IN (SELECT ? UNION ALL SELECT id FROM sessions WHERE name = ?)
+
+-- name: dead_letter_groups
+-- Off the index of failed jobs alone. The last two columns are totals over all groups.
+SELECT fingerprint, count(*), min(completed_at), max(completed_at), count(*) OVER (), sum(count(*)) OVER ()
+FROM jobs INDEXED BY jobs_fingerprint
+WHERE status = 'failed' AND discarded_at IS NULL AND fingerprint IS NOT NULL
+GROUP BY fingerprint ORDER BY max(completed_at) DESC, fingerprint LIMIT ?
+
+-- name: group_sparks
+SELECT (completed_at - ?2) * ?4 / ?3, count(*) FROM jobs INDEXED BY jobs_fingerprint
+WHERE status = 'failed' AND fingerprint = ?1 AND discarded_at IS NULL GROUP BY 1
+
+-- name: group_sample
+SELECT {columns} FROM jobs INDEXED BY jobs_fingerprint
+WHERE status = 'failed' AND fingerprint = ? AND discarded_at IS NULL ORDER BY completed_at DESC, seq DESC LIMIT 1
+
+-- name: put_tally
+INSERT OR REPLACE INTO series
+    (shard, bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: put_gauge
+INSERT OR REPLACE INTO series_gauges
+    (shard, bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: tallies
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM series WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3 AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR type = ?5)
+
+-- name: gauges
+SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted
+FROM series_gauges WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3
+
+-- name: purge_series
+-- A part at a time, the oldest first: after a long pause there may be much.
+DELETE FROM series WHERE bucket_sec = ?1 AND at < min(?2, ?3 + (SELECT min(at) FROM series WHERE bucket_sec = ?1))
+
+-- name: purge_gauges
+DELETE FROM series_gauges
+WHERE bucket_sec = ?1 AND at < min(?2, ?3 + (SELECT min(at) FROM series_gauges WHERE bucket_sec = ?1))
 
 -- name: get_meta
 SELECT value FROM meta WHERE key = ?

@@ -1,35 +1,61 @@
 """Reading the embedded store: short reads on connections that cannot write.
 
 Point reads answer in microseconds and run where they are called. Lists may have to walk, so they get a thread and a
-connection of their own; they never hold a snapshot longer than one page, so the write-ahead log can be emptied.
+connection of their own; they never hold a snapshot longer than one page, so the write-ahead log can be emptied. That
+connection maps the file into memory: to skip 900,000 jobs takes 10 ms then, and 128 ms when each page is copied first.
 """
 
 from typing import Any, Final
 
 import apsw
+import msgspec
+from msgspec.structs import replace
 
 from stoker.domain.explain import POSITION_CAP, Line
-from stoker.domain.job import Job
-from stoker.domain.lifecycle import FINAL, Status
+from stoker.domain.job import COLUMNS, Job
 from stoker.domain.retry import Claim, claim_of
-from stoker.store.base import TOTAL_CAP, Attempt, Count, JobFilter, JobQuery, JobSummary, Page, Session
-from stoker.store.common import counted, is_counted, session_of, with_current
-from stoker.store.sqlite.round import COLUMN_LIST, Q, filter_sql
+from stoker.domain.series import GaugeRow, TallyRow
+from stoker.store.base import (
+    SPARKS,
+    TOTAL_CAP,
+    Attempt,
+    Count,
+    DeadLetterGroup,
+    DeadLetterGroups,
+    JobFilter,
+    JobQuery,
+    JobSummary,
+    Page,
+    Session,
+)
+from stoker.store.common import (
+    counted,
+    gauge_of,
+    is_counted,
+    session_of,
+    sparkline,
+    tally_of,
+    with_current,
+)
+from stoker.store.sqlite.filters import best_index, filter_sql, union
+from stoker.store.sqlite.round import COLUMN_LIST, Q
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
-_SUMMARY = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
+_SUMMARY_BY_ID = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
 _OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
 _CANCELS = Q["cancels_of_session"].format(columns=COLUMN_LIST)
 
 SMALL: Final = 5_000
 """Up to so many jobs of a status, its own index plus a sort beats walking the table from the newest job down."""
 
-_STATUS_INDEX: Final[dict[Status, str]] = {
-    "queued": "jobs_ready",
-    "scheduled": "jobs_due",
-    "running": "jobs_running",
-    "blocked": "jobs_blocked",
-}
+_SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL"}
+_SAMPLE: Final = Q["group_sample"].format(
+    columns=", ".join(_SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS)
+)
+_LISTED: Final = Q["list_jobs"].format(columns=COLUMN_LIST)
+_SUMMARIES: Final = Q["list_jobs"].format(
+    columns=", ".join(_SUMMARY.get(column, column) for column in COLUMNS)
+)
 
 
 class Reader:
@@ -43,7 +69,7 @@ class Reader:
         return None if row is None else Job(*row)
 
     def summary(self, id: str) -> JobSummary | None:
-        row = self._db.execute(_SUMMARY, (id,)).fetchone()
+        row = self._db.execute(_SUMMARY_BY_ID, (id,)).fetchone()
         return None if row is None else JobSummary(*row)
 
     def line(self, job: Job) -> Line:
@@ -96,35 +122,71 @@ class Reader:
     def page(self, query: JobQuery) -> Page:
         with self._db:  # one snapshot for the page and its total
             total, capped = self._total(query.filter)
-            jobs = self._page(query)
-        more = len(jobs) > query.limit
-        jobs = jobs[: query.limit]
-        return Page(jobs, total, capped, jobs[-1].seq if more else None)
+            seqs = self._seqs(query, None if capped or not is_counted(query.filter) else total)
+            jobs = self._listed(seqs[: query.limit], summary=query.summary)
+        more = len(seqs) > query.limit
+        return Page(jobs, total, capped, seqs[query.limit - 1] if more else None)
 
-    def _page(self, query: JobQuery) -> list[Job]:
-        where, values = filter_sql(query.filter)
-        if query.before_seq is not None:
-            where += " AND seq < ?"
-            values.append(query.before_seq)
-        sql = Q["list_jobs"].format(columns=COLUMN_LIST, where=where, index=self._index(query.filter))
-        return [Job(*row) for row in self._db.execute(sql, (*values, query.limit + 1, query.offset))]
+    def _seqs(self, query: JobQuery, total: int | None) -> list[int]:
+        """The numbers of the jobs on a page, and of the one after it, newest first. What lies beyond the middle of a list
+        whose length is known is counted from its end."""
+        matching, values = self._matching(query.filter, query.before_seq)
+        take, skip = query.limit + 1, query.offset
+        from_the_end = total is not None and query.before_seq is None and 2 * skip > total
+        if total is not None and from_the_end:
+            take = max(0, min(take, total - skip))
+            skip = max(0, total - skip - take)
+        sql = Q["list_seqs"].format(matching=matching, order="ASC" if from_the_end else "DESC")
+        seqs = [int(row[0]) for row in self._db.execute(sql, (*values, take, skip))]
+        return seqs[::-1] if from_the_end else seqs
 
-    def _index(self, filter: JobFilter) -> str:
-        if filter.dead_letters:
-            return "INDEXED BY jobs_dead"
-        if filter.status is None or self._counted(JobFilter(status=filter.status)) > SMALL:
-            return "NOT INDEXED"
-        if filter.status in FINAL:
-            return "INDEXED BY jobs_finished"
-        return f"INDEXED BY {_STATUS_INDEX[filter.status]}"
+    def _listed(self, seqs: list[int], *, summary: bool) -> list[Job]:
+        rows = self._db.execute(_SUMMARIES if summary else _LISTED, (msgspec.json.encode(seqs).decode(),))
+        return [Job(*row) for row in rows]
+
+    def _matching(self, filter: JobFilter, before_seq: int | None = None) -> tuple[str, list[Any]]:
+        """The statement that finds the numbers of all that match, and its values."""
+        statuses = filter.statuses
+        few = statuses is not None and self._counted(JobFilter(status=statuses)) <= SMALL
+        # Several statuses share no index, but each of them has one.
+        parts = [replace(filter, status=s) for s in statuses] if few and statuses else [filter]
+        statements: list[str] = []
+        values: list[Any] = []
+        for part in parts:
+            where, given = filter_sql(part)
+            if before_seq is not None:
+                where, given = f"{where} AND seq < ?", [*given, before_seq]
+            statements.append(Q["matching"].format(index=best_index(part, few=few), where=where))
+            values += given
+        return union(statements), values
 
     def _total(self, filter: JobFilter) -> tuple[int, bool]:
         if is_counted(filter):
             return self._counted(filter), False
-        where, values = filter_sql(filter)
-        sql = Q["count_jobs"].format(where=where, index=self._index(filter))
+        matching, values = self._matching(filter)
+        sql = Q["count_seqs"].format(matching=matching)
         (found,) = self._db.execute(sql, (*values, TOTAL_CAP + 1)).fetchone() or (0,)
         return min(found, TOTAL_CAP), found > TOTAL_CAP
+
+    def dead_letter_groups(self, limit: int, now: int) -> DeadLetterGroups:
+        with self._db:
+            rows: list[Any] = self._db.execute(Q["dead_letter_groups"], (limit,)).fetchall()
+            groups = [self._group(row[0], row[1], row[2], row[3], now) for row in rows]
+        return DeadLetterGroups(groups, rows[0][4] if rows else 0, rows[0][5] if rows else 0)
+
+    def _group(self, name: str, count: int, first: int, last: int, now: int) -> DeadLetterGroup:
+        span = max(now - first, 0) + 1
+        sparks = sparkline(self._db.execute(Q["group_sparks"], (name, first, span, SPARKS)))
+        sample = Job(*(self._db.execute(_SAMPLE, (name,)).fetchone() or ()))
+        return DeadLetterGroup(name, count, first, last, sparks, sample)
+
+    def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        with self._db:
+            tallies = self._db.execute(Q["tallies"], (bucket_sec, start, end, queue, type)).fetchall()
+            gauges = self._db.execute(Q["gauges"], (bucket_sec, start, end)).fetchall()
+        return [tally_of(row) for row in tallies], [gauge_of(row) for row in gauges]
 
     def _counted(self, filter: JobFilter) -> int:
         return counted(self.counts(), filter)

@@ -21,6 +21,7 @@ from stoker.domain.job import COLUMNS, Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Lane, WorkerView
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
+from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
 from stoker.store import queries
 from stoker.store.base import (
     Accepted,
@@ -38,16 +39,20 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.common import (
+    SERIES_CHUNK_SEC,
     attempt_row,
     claimed,
     completion_row,
+    gauge_values,
     heads_wanted,
     lost_outcome,
     plan_for,
     serving,
     session_texts,
+    tally_values,
     unpaused,
 )
+from stoker.store.sqlite.filters import best_index, filter_sql
 
 Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
@@ -367,6 +372,7 @@ class Round:
             ended.cpu_us,
             ended.peak_memory_kb,
             ended.error,
+            ended.fingerprint,
         )
         if not written:
             return None
@@ -515,8 +521,9 @@ class Round:
         return job is not None and self._changed(Q["discard_job"], job.seq, self._now)
 
     def _dead(self, filter: JobFilter, limit: int) -> list[int]:
+        filter = replace(filter, status=None, dead_letters=True)
         where, values = filter_sql(replace(filter, status=None, dead_letters=False))
-        sql = Q["dead_letters"].format(where=where)
+        sql = Q["dead_letters"].format(where=where, index=best_index(filter, few=True))
         return [int(row[0]) for row in self._rows(sql, *values, limit)]
 
     # ── upkeep ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -543,7 +550,20 @@ class Round:
             self._db.execute(Q["put_meta"], ("last_seq", str(self._seq - 1)))
         self._db.execute(Q["purge_keys"], (self._now, limit))
         self._db.execute(Q["purge_sessions"], (self._now - retention.sessions_us,))
+        self._purge_series()
         return purged
+
+    def _purge_series(self) -> None:
+        for bucket_sec, kept_sec in KEPT_SEC.items():
+            span = (bucket_sec, self._now - kept_sec * SECOND, SERIES_CHUNK_SEC * SECOND)
+            self._db.execute(Q["purge_series"], span)
+            self._db.execute(Q["purge_gauges"], span)
+
+    def put_series(self, calls: list[tuple[int, Sequence[TallyRow], Sequence[GaugeRow]]]) -> list[None]:
+        for shard, tallies, gauges in calls:
+            self._db.executemany(Q["put_tally"], [(shard, *tally_values(row)) for row in tallies])
+            self._db.executemany(Q["put_gauge"], [(shard, *gauge_values(row)) for row in gauges])
+        return [None] * len(calls)
 
 
 VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
@@ -562,27 +582,10 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "discard_where": Round.discard_where,
     "promote": Round.promote,
     "purge": Round.purge,
+    "put_series": Round.put_series,
     "insert": Round.insert,
     "claim": Round.claim,
 }
-
-
-def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
-    """A WHERE clause and its values. The status is a literal, because only then SQLite uses a partial index."""
-    clauses: list[str] = []
-    values: list[Any] = []
-    if filter.dead_letters:
-        clauses.append("status = 'failed' AND discarded_at IS NULL")
-    elif filter.status is not None:
-        clauses.append(f"status = '{lifecycle.STATUSES[lifecycle.STATUSES.index(filter.status)]}'")
-        if filter.status in lifecycle.FINAL:
-            clauses.append("completed_at IS NOT NULL")
-    for column in ("type", "queue", "priority", "name"):
-        value = getattr(filter, column)
-        if value is not None:
-            clauses.append(f"{column} = ?")
-            values.append(value)
-    return " AND ".join(clauses) or "1", values
 
 
 def _placeholders(rows: int, columns: int) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import apsw
 
@@ -14,11 +14,13 @@ from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, RetryPolicy
+from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     Accepted,
     Attempt,
     ClaimRequest,
     Count,
+    DeadLetterGroups,
     Expired,
     Finish,
     Granted,
@@ -39,6 +41,7 @@ from stoker.store.sqlite.round import Memory, Q, Round
 from stoker.store.sqlite.writer import InlineWriter, ThreadWriter, Writer
 
 DEFAULT_MAX_PENDING: Final = 100_000
+T = TypeVar("T")
 
 
 class SqliteStore:
@@ -62,7 +65,7 @@ class SqliteStore:
         self._writer: Writer = ThreadWriter(db) if threads else InlineWriter(db)
         self._reads = database.open_reader(path)
         self._open_reader: Reader | None = Reader(self._reads)
-        self._lists = database.open_reader(path)
+        self._lists = database.open_reader(path, mapped=True)
         self._list_reader = Reader(self._lists)
         self._list_thread = ThreadPoolExecutor(1, thread_name_prefix="stoker-list") if threads else None
         self._group = GroupCommit(self._transact, max_pending=max_pending)
@@ -225,10 +228,26 @@ class SqliteStore:
         return self._reader.known_key(client, key, self.now_us())
 
     async def page(self, query: JobQuery) -> Page:
+        return await self._in_list_thread(lambda reader: reader.page(query))
+
+    async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
+        now = self.now_us()
+        return await self._in_list_thread(lambda reader: reader.dead_letter_groups(limit, now))
+
+    async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
+        await self._group.call("put_series", (shard, tallies, gauges), weight=0)
+
+    async def series(
+        self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
+    ) -> tuple[list[TallyRow], list[GaugeRow]]:
+        return await self._in_list_thread(lambda reader: reader.series(bucket_sec, start, end, queue, type))
+
+    async def _in_list_thread(self, read: Callable[[Reader], T]) -> T:
+        """For reads that may take more than a moment."""
         if self._list_thread is None or self._open_reader is None:
-            return self._reader.page(query)
+            return read(self._reader)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._list_thread, self._list_reader.page, query)
+        return await loop.run_in_executor(self._list_thread, read, self._list_reader)
 
     @property
     def _reader(self) -> Reader:

@@ -1,0 +1,82 @@
+"""Filters as SQL: a WHERE clause with its values, that fits both `jobs` and `history`."""
+
+from typing import Any
+
+from stoker.domain.lifecycle import FINAL
+from stoker.store.base import JobFilter
+from stoker.store.common import id_range, like_part, status_list
+from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.rows import Q
+
+
+class Clauses:
+    """Clauses in the making: `?` in one stands for the value that is given with it."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self.clauses: list[str] = []
+        self.values: list[Any] = []
+
+    def add(self, clause: str, *values: Any) -> None:
+        for value in values:
+            clause = clause.replace("?", f"${self._first + len(self.values)}", 1)
+            self.values.append(value)
+        self.clauses.append(clause)
+
+    @property
+    def where(self) -> str:
+        return " AND ".join(self.clauses) or "true"
+
+
+def filter_sql(filter: JobFilter, memory: Memory, *, first: int) -> tuple[str, list[Any]]:
+    """A WHERE clause and its values, numbered from `first`. What belongs to a lane is asked of the lanes in memory."""
+    found = Clauses(first)
+    if filter.dead_letters:
+        found.add("status = 'failed' AND discarded_at IS NULL")
+    elif filter.statuses is not None:
+        found.add(_status_sql(filter.statuses))
+    if filter.type is not None or filter.queue is not None:
+        found.add("lane_id = ANY(?::int[])", memory.lanes_matching(filter.queue, filter.type))
+    for field, clause in (
+        ("priority", "priority = ?"),
+        ("name", "name = ?"),
+        ("created_after", "created_at >= ?"),
+        ("created_before", "created_at < ?"),
+    ):
+        value = getattr(filter, field)
+        if value is not None:
+            found.add(clause, value)
+    _add_searches(filter, found)
+    return found.where, found.values
+
+
+def _status_sql(statuses: tuple[Any, ...]) -> str:
+    if len(statuses) == 1:
+        return f"status = {status_list(statuses)}"
+    return f"status IN ({status_list(statuses)})" if statuses else "false"
+
+
+def _add_searches(filter: JobFilter, found: Clauses) -> None:
+    if filter.fingerprint is not None:
+        found.add("status = 'failed' AND fingerprint = ?", filter.fingerprint)
+    if filter.worker is not None:
+        found.add(Q["worker_matches"], filter.worker, filter.worker)
+    if filter.text is not None:
+        ids = id_range(filter.text)
+        part = like_part(filter.text)
+        names = Q["named_like"]
+        if ids is None:
+            found.add(f"seq IN ({names})", part, part)
+        else:
+            found.add(f"seq IN ({Q['ids_between']} UNION ALL {names})", *ids, *ids, part, part)
+
+
+def tables(filter: JobFilter) -> str:
+    """Where the jobs can be that match: a status is enough to know."""
+    if filter.dead_letters or filter.fingerprint is not None:
+        return "final"  # `jobs` has no column for how one failed
+    statuses = filter.statuses
+    if statuses is None:
+        return "jobs"
+    final = [status in FINAL for status in statuses]
+    return "final" if all(final) else "jobs" if any(final) else "hot"

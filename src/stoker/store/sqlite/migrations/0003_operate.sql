@@ -1,0 +1,37 @@
+-- Finding jobs by their names. Most have none, and then this costs nothing.
+CREATE INDEX jobs_name ON jobs (name) WHERE name IS NOT NULL;
+
+-- How a failed job failed. Those that failed before this column are one group per type.
+ALTER TABLE jobs ADD COLUMN fingerprint TEXT;
+UPDATE jobs SET fingerprint = 'earlier:' || type WHERE status = 'failed';
+CREATE INDEX jobs_fingerprint ON jobs (fingerprint, discarded_at, completed_at) WHERE status = 'failed';
+
+-- What happened when, by coordinator (shard), queue and type: see stoker.domain.series. `wait` and `run` are histograms.
+CREATE TABLE series (
+    bucket_sec      INTEGER NOT NULL,
+    at              INTEGER NOT NULL,
+    queue           TEXT NOT NULL,
+    type            TEXT NOT NULL,
+    shard           INTEGER NOT NULL,
+    submitted       INTEGER NOT NULL,
+    completed       INTEGER NOT NULL,
+    failed          INTEGER NOT NULL,
+    cancelled       INTEGER NOT NULL,
+    retried         INTEGER NOT NULL,
+    queue_depth_max INTEGER NOT NULL,
+    wait            BLOB NOT NULL,
+    run             BLOB NOT NULL,
+    PRIMARY KEY (bucket_sec, at, queue, type, shard)
+) WITHOUT ROWID;
+
+CREATE TABLE series_gauges (
+    bucket_sec        INTEGER NOT NULL,
+    at                INTEGER NOT NULL,
+    shard             INTEGER NOT NULL,
+    queue_depth_max   INTEGER NOT NULL,
+    threads_used_max  INTEGER NOT NULL,
+    threads_max       INTEGER NOT NULL,
+    workers_max       INTEGER NOT NULL,
+    autoscaler_wanted INTEGER,
+    PRIMARY KEY (bucket_sec, at, shard)
+) WITHOUT ROWID;
