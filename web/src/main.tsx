@@ -21,6 +21,9 @@ const client = new QueryClient({
 
 startLive(client);
 
+// The server was replaced by another version and the page's own parts are gone: take the new ones.
+window.addEventListener("vite:preloadError", () => location.reload());
+
 const root = document.getElementById("root");
 if (root)
   createRoot(root).render(
