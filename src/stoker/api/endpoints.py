@@ -539,20 +539,11 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("GET", "/dashboard", dashboard_page.page, "public", "dashboard", "The page", documented=False),
     Endpoint(
         "GET",
-        "/dashboard/app.js",
-        dashboard_page.script,
+        "/dashboard/{path}",
+        dashboard_page.file,
         "public",
         "dashboard",
-        "Its script",
-        documented=False,
-    ),
-    Endpoint(
-        "GET",
-        "/dashboard/style.css",
-        dashboard_page.style,
-        "public",
-        "dashboard",
-        "Its style",
+        "Its files and pages",
         documented=False,
     ),
 )
