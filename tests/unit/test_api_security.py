@@ -224,7 +224,12 @@ def test_the_dashboard_is_public_and_holds_no_inline_code() -> None:
 
 def test_a_place_inside_the_dashboard_is_its_page_but_a_missing_script_is_not() -> None:
     page = send(GUARDED, "GET", "/dashboard", [])
-    for path in ("/dashboard/", "/dashboard/jobs", "/dashboard/jobs/0192f0c1-2345-7abc-8def-0123456789ab"):
+    for path in (
+        "/dashboard/",
+        "/dashboard/jobs",
+        "/dashboard/jobs?q=status:failed&at=7",
+        "/dashboard/jobs/0192f0c1-2345-7abc-8def-0123456789ab",
+    ):
         assert send(GUARDED, "GET", path, []).text == page.text
     assert page.headers["cache-control"] == "no-cache"
     assert send(GUARDED, "GET", "/dashboard/assets/gone-abc.js", []).status_code == 404

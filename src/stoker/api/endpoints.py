@@ -23,7 +23,15 @@ from stoker.api import (
     workers,
 )
 from stoker.api.exchange import Request, Response
-from stoker.api.query import DeadLettersQuery, GroupsQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
+from stoker.api.query import (
+    DeadLettersQuery,
+    GroupsQuery,
+    JobsQuery,
+    LeaseQuery,
+    NoQuery,
+    PageQuery,
+    WaitQuery,
+)
 from stoker.api.security import Scope
 from stoker.api.views import (
     AttemptsView,
@@ -536,7 +544,16 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         errors=(404,),
     ),
     Endpoint("GET", "/", dashboard_page.root, "public", "dashboard", "To the dashboard", documented=False),
-    Endpoint("GET", "/dashboard", dashboard_page.page, "public", "dashboard", "The page", documented=False),
+    Endpoint(
+        "GET",
+        "/dashboard",
+        dashboard_page.page,
+        "public",
+        "dashboard",
+        "The page",
+        query=PageQuery,
+        documented=False,
+    ),
     Endpoint(
         "GET",
         "/dashboard/{path}",
@@ -544,6 +561,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "public",
         "dashboard",
         "Its files and pages",
+        query=PageQuery,
         documented=False,
     ),
 )
