@@ -1,13 +1,12 @@
 /** The request that submits a job like this one, for a shell. */
 
-import { formatExact } from "@/api/json";
-import type { Job } from "@/api/model";
-
-const quoted = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`;
+import type { Job, JobSpec } from "@/api/model";
+import { curl } from "@/components/submit/snippets";
 
 const hasAny = (pairs: Record<string, string>) => Object.keys(pairs).length > 0;
 
-export function specOf(job: Job): Record<string, unknown> {
+/** What its submitter said, without what goes without saying. */
+export function specOf(job: Job): JobSpec & { memory_mb?: number } {
   return {
     type: job.type,
     payload: job.payload,
@@ -23,13 +22,5 @@ export function specOf(job: Job): Record<string, unknown> {
   };
 }
 
-export function asCurl(job: Job, origin: string, withToken: boolean): string {
-  const parts = [
-    `curl -X POST ${quoted(`${origin}/jobs`)}`,
-    // Never the token itself: what is copied is pasted where others read it.
-    ...(withToken ? [`-H "authorization: Bearer $STOKER_TOKEN"`] : []),
-    "-H 'content-type: application/json'",
-    `--data-raw ${quoted(formatExact(specOf(job)))}`,
-  ];
-  return parts.join(" \\\n  ");
-}
+export const asCurl = (job: Job, origin: string, withToken: boolean): string =>
+  curl(specOf(job), origin, withToken);
