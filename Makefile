@@ -109,6 +109,24 @@ docs: $(DEV) ## Write the reference pages again, from the code
 	$(BIN)/python -m stoker.coordinator.metric_table > docs/reference/metrics.md
 	$(BIN)/python -m stoker.settings > docs/reference/settings.md
 
+.PHONY: web
+web: ## Build the dashboard from web/ into src/stoker/dashboard (needs Node 20.19 or later)
+	cd web && npm ci && npm run build
+
+.PHONY: web-test
+web-test: web/node_modules ## Test the dashboard: units, style, types
+	cd web && npm run lint && npm run types && npm test
+
+.PHONY: web-check
+web-check: web/node_modules ## Check that the dashboard in the package is what its source builds
+	rm -rf build/dashboard
+	cd web && STOKER_DASHBOARD_OUT=$(CURDIR)/build/dashboard npm run build
+	diff -r build/dashboard src/stoker/dashboard || { echo "src/stoker/dashboard is stale: run 'make web' and commit it" >&2; exit 1; }
+
+web/node_modules: web/package-lock.json
+	cd web && npm ci
+	@touch $@
+
 .PHONY: fmt
 fmt: $(DEV) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from stoker.settings import Settings
 from tests.unit.test_api_service import TOKEN, FakeService, ask
 
 HTTP = [endpoint for endpoint in ENDPOINTS if endpoint.method != "WEBSOCKET"]
-PUBLIC = {"/health", "/ready", "/", "/dashboard", "/dashboard/app.js", "/dashboard/style.css"}
+PUBLIC = {"/health", "/ready", "/", "/dashboard", "/dashboard/{path}"}
 GUARDED = Settings(token=TOKEN)
 
 
@@ -214,8 +215,34 @@ def test_the_dashboard_is_public_and_holds_no_inline_code() -> None:
     assert page.headers["x-content-type-options"] == "nosniff"
     assert page.headers["referrer-policy"] == "no-referrer"
     assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son\w+=|style=", page.text)
-    script = send(GUARDED, "GET", "/dashboard/app.js", [])
-    assert "innerHTML" not in script.text
-    assert script.headers["content-type"].startswith("text/javascript")
-    assert send(GUARDED, "GET", "/dashboard/style.css", []).headers["content-type"].startswith("text/css")
+    types = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+    parts = re.findall(r'(?:src|href)="(/dashboard/[^"]+)"', page.text)
+    assert {Path(part).suffix for part in parts} == set(types)
+    for part in parts:
+        assert send(GUARDED, "GET", part, []).headers["content-type"].startswith(types[Path(part).suffix])
     assert send(GUARDED, "GET", "/", []).headers["location"] == "/dashboard"
+
+
+def test_a_place_inside_the_dashboard_is_its_page_but_a_missing_script_is_not() -> None:
+    page = send(GUARDED, "GET", "/dashboard", [])
+    for path in (
+        "/dashboard/",
+        "/dashboard/jobs",
+        "/dashboard/jobs?q=status:failed&at=7",
+        "/dashboard/jobs/0192f0c1-2345-7abc-8def-0123456789ab",
+    ):
+        assert send(GUARDED, "GET", path, []).text == page.text
+    assert page.headers["cache-control"] == "no-cache"
+    assert send(GUARDED, "GET", "/dashboard/assets/gone-abc.js", []).status_code == 404
+    assert send(GUARDED, "GET", "/dashboard/..%2fsettings.py", []).text == page.text
+
+
+def test_assets_are_kept_for_ever_and_sent_small() -> None:
+    script = re.findall(r'src="(/dashboard/assets/[^"]+\.js)"', send(GUARDED, "GET", "/dashboard", []).text)[
+        0
+    ]
+    plain = send(GUARDED, "GET", script, [])
+    small = send(GUARDED, "GET", script, [("accept-encoding", "gzip, br")])
+    assert "immutable" in plain.headers["cache-control"]
+    assert small.headers["content-encoding"] == "gzip"
+    assert small.content == plain.content, "httpx unpacks it"

@@ -1,45 +1,99 @@
-"""The plain page at `/dashboard`: public, since it holds no data; what it shows it fetches with the visitor's own
-token."""
+"""The dashboard at `/dashboard`: public, since it holds no data; what it shows it fetches with the visitor's own token.
 
+Its files are built from `web/` into `stoker/dashboard` and shipped with the package. All of them are read at once, at the
+first request: a page that is half of one version and half of another helps nobody. What is not a file is a place inside the
+application, and gets the page that knows where to go from there.
+"""
+
+import asyncio
+import gzip
+from functools import cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import PurePosixPath
 from typing import Final
 
+import msgspec
+
 from stoker.api.exchange import Header, Request, Response
+from stoker.domain.errors import NotFound
 
 _POLICY: Final = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS: Final[tuple[Header, ...]] = (
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-cache"),
+    (b"vary", b"accept-encoding"),
 )
+_LOOK_AGAIN: Final[Header] = (b"cache-control", b"no-cache")
+# The name of an asset has a hash of its content in it.
+_FOR_EVER: Final[Header] = (b"cache-control", b"public, max-age=31536000, immutable")
+_TYPES: Final = {
+    ".html": b"text/html; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+_NOT_BUILT: Final = b"""<!doctype html><title>Stoker</title><p>The dashboard is not in this build. Make it with
+<code>make web</code>, or ask <code>stoker top</code>.</p>"""
 
 
-def _file(name: str, content_type: bytes) -> Response:
-    """Read once, at import: a page that is half of one version and half of another helps nobody."""
-    body = files("stoker.api").joinpath("static", name).read_bytes()
-    return Response(200, body, _HEADERS, content_type)
+class File(msgspec.Struct, frozen=True):
+    """One file, as it is and as most browsers take it."""
+
+    body: bytes
+    zipped: bytes
+    content_type: bytes
+    cache: Header
 
 
-_PAGE: Final = _file("index.html", b"text/html; charset=utf-8")
-_SCRIPT: Final = _file("app.js", b"text/javascript; charset=utf-8")
-_STYLE: Final = _file("style.css", b"text/css; charset=utf-8")
-_TO_PAGE: Final = Response(307, b"", ((b"location", b"/dashboard"),), b"text/plain; charset=utf-8")
+@cache
+def _files() -> dict[str, File]:
+    return dict(_found(files("stoker").joinpath("dashboard"), ""))
+
+
+def _found(folder: Traversable, prefix: str) -> list[tuple[str, File]]:
+    found: list[tuple[str, File]] = []
+    for entry in folder.iterdir() if folder.is_dir() else ():
+        path = prefix + entry.name
+        if entry.is_dir():
+            found += _found(entry, f"{path}/")
+        elif (content_type := _TYPES.get(PurePosixPath(path).suffix)) is not None:
+            body = entry.read_bytes()
+            kept = _FOR_EVER if path.startswith("assets/") else _LOOK_AGAIN
+            found.append((path, File(body, gzip.compress(body, 6, mtime=0), content_type, kept)))
+    return found
 
 
 async def page(request: Request) -> Response:
-    return _PAGE
+    return await _answer(request, "index.html")
 
 
-async def script(request: Request) -> Response:
-    return _SCRIPT
+async def file(request: Request) -> Response:
+    path = request.params["path"]
+    known = await asyncio.to_thread(_files)
+    if path in known:
+        return await _answer(request, path)
+    # `/dashboard/jobs/…` is a page; a script that is not there must not be answered with one.
+    if path.startswith("assets/"):
+        raise NotFound("There is no such file in this version of the dashboard; reload the page.")
+    return await _answer(request, "index.html")
 
 
-async def style(request: Request) -> Response:
-    return _STYLE
+async def _answer(request: Request, path: str) -> Response:
+    file = (await asyncio.to_thread(_files)).get(path)
+    if file is None:
+        return Response(200, _NOT_BUILT, (*_HEADERS, _LOOK_AGAIN), _TYPES[".html"])
+    if b"gzip" in request.headers.get(b"accept-encoding", b""):
+        headers = (*_HEADERS, file.cache, (b"content-encoding", b"gzip"))
+        return Response(200, file.zipped, headers, file.content_type)
+    return Response(200, file.body, (*_HEADERS, file.cache), file.content_type)
+
+
+_TO_PAGE: Final = Response(307, b"", ((b"location", b"/dashboard"),), b"text/plain; charset=utf-8")
 
 
 async def root(request: Request) -> Response:

@@ -24,7 +24,15 @@ from stoker.api import (
     workers,
 )
 from stoker.api.exchange import Request, Response
-from stoker.api.query import DeadLettersQuery, GroupsQuery, JobsQuery, LeaseQuery, NoQuery, WaitQuery
+from stoker.api.query import (
+    DeadLettersQuery,
+    GroupsQuery,
+    JobsQuery,
+    LeaseQuery,
+    NoQuery,
+    PageQuery,
+    WaitQuery,
+)
 from stoker.api.security import Scope
 from stoker.api.views import (
     AttemptsView,
@@ -590,23 +598,24 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         errors=(404,),
     ),
     Endpoint("GET", "/", dashboard_page.root, "public", "dashboard", "To the dashboard", documented=False),
-    Endpoint("GET", "/dashboard", dashboard_page.page, "public", "dashboard", "The page", documented=False),
     Endpoint(
         "GET",
-        "/dashboard/app.js",
-        dashboard_page.script,
+        "/dashboard",
+        dashboard_page.page,
         "public",
         "dashboard",
-        "Its script",
+        "The page",
+        query=PageQuery,
         documented=False,
     ),
     Endpoint(
         "GET",
-        "/dashboard/style.css",
-        dashboard_page.style,
+        "/dashboard/{path}",
+        dashboard_page.file,
         "public",
         "dashboard",
-        "Its style",
+        "Its files and pages",
+        query=PageQuery,
         documented=False,
     ),
 )

@@ -132,8 +132,14 @@ class NoQuery(msgspec.Struct, frozen=True):
     """For endpoints that take no parameters."""
 
 
+class PageQuery(msgspec.Struct, frozen=True):
+    """For pages, whose parameters are read by the page itself: `/dashboard/jobs?q=status:failed`."""
+
+
 def parse_query(kind: type[Q], query: bytes) -> Q:
     """The parameters as a struct of `kind`; raises a 422 that names every wrong one."""
+    if kind is PageQuery:
+        return kind()
     known = {field.encode_name: field for field in struct_fields(kind)}
     values: dict[str, Any] = {}
     errors: list[FieldError] = []

@@ -61,8 +61,8 @@ class Router:
         self._patterns: list[tuple[Pattern[str], Route]] = []
         for path, group in by_path.items():
             if "{" in path:
-                # The name of a queue may have slashes in it.
-                pattern = path.replace("{queue}", "{queue:path}")
+                # The name of a queue may have slashes in it, and so has the path of a file.
+                pattern = path.replace("{queue}", "{queue:path}").replace("{path}", "{path:path}")
                 self._patterns.append((compile_path(pattern)[0], Route(group)))
             else:
                 self._static[path] = Route(group)

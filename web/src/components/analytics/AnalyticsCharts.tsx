@@ -1,0 +1,73 @@
+import { useMemo } from "react";
+import type { Point, Series } from "@/api/model";
+import { Chart, type Line } from "@/components/Chart";
+import { Panel } from "@/components/Panel";
+import { duration, rate } from "@/lib/format";
+
+const SYNC = "analytics";
+
+interface Spec {
+  title: string;
+  lines: Line[];
+  format: (value: number) => string;
+}
+
+/** Throughput, waiting and running over the same time, with one cursor. */
+export function AnalyticsCharts({ series }: { series: Series }) {
+  const { points, stepSec } = series;
+  const times = useMemo(() => points.map((point) => point.at / 1000), [points]);
+  const charts = useMemo(() => chartsOf(points, stepSec), [points, stepSec]);
+  const range = useMemo((): [number, number] => [series.from / 1000, series.to / 1000], [series]);
+  return (
+    <div className="grid gap-3 sm:gap-4 md:grid-cols-2">
+      {charts.map(({ title, lines, format }, index) => (
+        <Panel key={title} title={title} flush className={index === 0 ? "pb-2 md:col-span-2" : "pb-2"}>
+          <div className="px-2">
+            <Chart
+              label={title}
+              times={times}
+              lines={lines}
+              format={format}
+              sync={SYNC}
+              range={range}
+              height={index === 0 ? 200 : 160}
+            />
+          </div>
+        </Panel>
+      ))}
+    </div>
+  );
+}
+
+function chartsOf(points: Point[], stepSec: number): Spec[] {
+  const perSec = (value: (point: Point) => number) => points.map((point) => value(point) / stepSec);
+  const values = (value: (point: Point) => number | null) => points.map(value);
+  return [
+    {
+      title: "Jobs per second",
+      format: rate,
+      lines: [
+        { label: "submitted", color: "accent", values: perSec((point) => point.submitted) },
+        { label: "completed", color: "completed", values: perSec((point) => point.completed), area: true },
+        { label: "failed", color: "failed", values: perSec((point) => point.failed) },
+        { label: "retried", color: "blocked", values: perSec((point) => point.retried), dashed: true },
+      ],
+    },
+    {
+      title: "Wait before a run",
+      format: duration,
+      lines: [
+        { label: "median", color: "queued", values: values((point) => point.waitP50), area: true },
+        { label: "95 %", color: "scheduled", values: values((point) => point.waitP95) },
+      ],
+    },
+    {
+      title: "Run time",
+      format: duration,
+      lines: [
+        { label: "median", color: "running", values: values((point) => point.runP50), area: true },
+        { label: "95 %", color: "scheduled", values: values((point) => point.runP95) },
+      ],
+    },
+  ];
+}

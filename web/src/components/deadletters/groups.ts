@@ -1,0 +1,56 @@
+/** Dead letters as the page shows them: groups told apart, ordered and summed up. Pure. */
+
+import type { DeadLetterGroup, Status } from "@/api/model";
+
+export interface Piece {
+  text: string;
+  /** It stands for what differs from job to job: a number, an id, a path. */
+  hole: boolean;
+}
+
+/** What the server puts in place of what differs each time. */
+const HOLE = /<(?:url|id|text|path|time|hex|n)>/g;
+
+/** A normalised message, with the places that were filled differently each time. */
+export function piecesOf(message: string): Piece[] {
+  const pieces: Piece[] = [];
+  let at = 0;
+  for (const { 0: hole, index } of message.matchAll(HOLE)) {
+    if (index > at) pieces.push({ text: message.slice(at, index), hole: false });
+    pieces.push({ text: hole.slice(1, -1), hole: true });
+    at = index + hole.length;
+  }
+  if (at < message.length) pieces.push({ text: message.slice(at), hole: false });
+  return pieces;
+}
+
+export type GroupSort = "latest" | "most";
+
+export function sorted(groups: readonly DeadLetterGroup[], by: GroupSort): DeadLetterGroup[] {
+  return groups.toSorted((a, b) =>
+    by === "most" ? b.count - a.count || b.lastSeenAt - a.lastSeenAt : b.lastSeenAt - a.lastSeenAt,
+  );
+}
+
+/** It began within the last ten minutes. */
+export const isNew = (group: DeadLetterGroup, now: number): boolean => now - group.firstSeenAt < 10 * 60_000;
+
+export type CanaryState = "waiting" | "running" | "passed" | "failed";
+
+/** What one job, run again, says about its group. */
+export function canaryState(status: Status, attempt: number): CanaryState {
+  if (status === "completed") return "passed";
+  if (status === "failed" || status === "cancelled") return "failed";
+  // It goes on trying, but it has already failed the same way once more.
+  if (status === "scheduled" && attempt > 0) return "failed";
+  return status === "running" ? "running" : "waiting";
+}
+
+/** Groups without those that are gone, in their old order: an open group does not jump away under the pointer. */
+export function mergeOrder(before: readonly string[], groups: readonly DeadLetterGroup[]): DeadLetterGroup[] {
+  const place = new Map(before.map((fingerprint, index) => [fingerprint, index]));
+  const known = groups.filter(({ fingerprint }) => place.has(fingerprint));
+  const fresh = groups.filter(({ fingerprint }) => !place.has(fingerprint));
+  known.sort((a, b) => (place.get(a.fingerprint) ?? 0) - (place.get(b.fingerprint) ?? 0));
+  return [...fresh, ...known];
+}

@@ -1,0 +1,182 @@
+/** The columns of the table of jobs, by the names that stand in the URL. */
+
+import type { ReactNode } from "react";
+import type { JobRow } from "@/api/model";
+import { Duration, Elapsed } from "@/components/Duration";
+import { Meter } from "@/components/Meter";
+import { StatusBadge } from "@/components/StatusBadge";
+import { Time } from "@/components/Time";
+import { shortId } from "@/lib/format";
+
+export interface JobColumn {
+  key: string;
+  title: string;
+  /** A CSS grid track. */
+  width: string;
+  /** Pixels below which the table rather scrolls sideways. */
+  min: number;
+  numeric?: boolean;
+  cell: (row: JobRow) => ReactNode;
+}
+
+const none = <span className="text-faint">–</span>;
+
+const PRIORITIES: Record<number, string> = { 0: "high", 1: "normal", 2: "low" };
+
+export function Priority({ value }: { value: number }) {
+  const name = PRIORITIES[value];
+  return (
+    <span
+      className={value === 0 ? "text-accent" : value === 1 ? "text-muted" : undefined}
+      title={`priority ${value}`}
+    >
+      {name ?? value}
+    </span>
+  );
+}
+
+function RunTime({ row }: { row: JobRow }) {
+  if (row.status !== "running" || row.startedAt === null) return <Duration seconds={row.runSec} />;
+  if (row.progress?.percent == null) return <Elapsed since={row.startedAt} />;
+  return (
+    <span className="flex items-center justify-end gap-2" title={row.progress.message ?? undefined}>
+      <Meter value={row.progress.percent} max={100} label="Progress" className="w-12" />
+      <Elapsed since={row.startedAt} />
+    </span>
+  );
+}
+
+const text = (value: string | null) =>
+  value === null || value === "" ? (
+    none
+  ) : (
+    <span className="clip block" title={value}>
+      {value}
+    </span>
+  );
+
+export const COLUMNS: readonly JobColumn[] = [
+  {
+    key: "status",
+    title: "Status",
+    width: "104px",
+    min: 104,
+    cell: (row) => <StatusBadge status={row.status} cancelling={row.cancelRequestedAt !== null} />,
+  },
+  {
+    key: "type",
+    title: "Type",
+    width: "minmax(120px, 1.2fr)",
+    min: 120,
+    cell: (row) => (
+      <span className="clip block font-medium" title={row.type}>
+        {row.type}
+      </span>
+    ),
+  },
+  { key: "name", title: "Name", width: "minmax(120px, 1.4fr)", min: 120, cell: (row) => text(row.name) },
+  {
+    key: "id",
+    title: "Id",
+    width: "92px",
+    min: 92,
+    cell: (row) => (
+      <span className="clip block font-mono text-xs text-muted" title={row.id}>
+        {shortId(row.id)}
+      </span>
+    ),
+  },
+  { key: "queue", title: "Queue", width: "minmax(80px, 0.8fr)", min: 80, cell: (row) => text(row.queue) },
+  {
+    key: "priority",
+    title: "Priority",
+    width: "72px",
+    min: 72,
+    cell: (row) => <Priority value={row.priority} />,
+  },
+  {
+    key: "attempt",
+    title: "Attempt",
+    width: "72px",
+    min: 72,
+    numeric: true,
+    cell: (row) =>
+      row.attempt === 0 ? (
+        none
+      ) : (
+        <span className={row.attempt > 1 ? undefined : "text-muted"}>
+          {row.attempt}
+          {row.maxAttempts !== null && <span className="text-faint">/{row.maxAttempts}</span>}
+        </span>
+      ),
+  },
+  {
+    key: "threads",
+    title: "Threads",
+    width: "72px",
+    min: 72,
+    numeric: true,
+    cell: (row) => row.threads ?? none,
+  },
+  {
+    key: "worker",
+    title: "Worker",
+    width: "minmax(90px, 0.8fr)",
+    min: 90,
+    cell: (row) =>
+      row.workerId === null ? (
+        none
+      ) : (
+        <span className="clip block text-muted" title={row.workerId}>
+          {shortId(row.workerId)}
+        </span>
+      ),
+  },
+  { key: "created", title: "Created", width: "92px", min: 92, cell: (row) => <Time at={row.createdAt} /> },
+  { key: "due", title: "Due", width: "92px", min: 92, cell: (row) => <Time at={row.runAt} /> },
+  { key: "started", title: "Started", width: "92px", min: 92, cell: (row) => <Time at={row.startedAt} /> },
+  { key: "ended", title: "Ended", width: "92px", min: 92, cell: (row) => <Time at={row.completedAt} /> },
+  {
+    key: "wait",
+    title: "Waited",
+    width: "84px",
+    min: 84,
+    numeric: true,
+    cell: (row) => <Duration seconds={row.queueSec} />,
+  },
+  {
+    key: "run",
+    title: "Ran",
+    width: "116px",
+    min: 116,
+    numeric: true,
+    cell: (row) => <RunTime row={row} />,
+  },
+];
+
+const USUAL = [
+  "status",
+  "type",
+  "name",
+  "id",
+  "queue",
+  "priority",
+  "attempt",
+  "worker",
+  "created",
+  "wait",
+  "run",
+];
+
+/** From the URL; what is unknown is left out, and the usual ones stand in for none. */
+export function columnsOf(names: string | undefined): JobColumn[] {
+  const wanted = names?.split(",") ?? USUAL;
+  const chosen = COLUMNS.filter(({ key }) => wanted.includes(key));
+  return chosen.length ? chosen : COLUMNS.filter(({ key }) => USUAL.includes(key));
+}
+
+/** For the URL; nothing when they are the usual ones. */
+export function columnNames(columns: readonly string[]): string | undefined {
+  const ordered = COLUMNS.map(({ key }) => key).filter((key) => columns.includes(key));
+  return ordered.join() === USUAL.join() ? undefined : ordered.join();
+}

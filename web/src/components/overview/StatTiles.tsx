@@ -1,0 +1,140 @@
+import type { Stats } from "@/api/model";
+import { Duration } from "@/components/Duration";
+import { Meter } from "@/components/Meter";
+import { compact, count, duration, percent, plural, rate } from "@/lib/format";
+import type { Rates, Second } from "@/live/state";
+import { StatTile } from "./StatTile";
+
+interface StatTilesProps {
+  stats: Stats | null;
+  rates: Rates | null;
+  /** The recent past, for the little lines. */
+  seconds: readonly Second[];
+}
+
+const MINUTE = 60;
+
+export function StatTiles({ stats, rates, seconds }: StatTilesProps) {
+  const recent = seconds.slice(-MINUTE);
+  const trend = (value: (second: Second) => number) => smooth(recent.map(value));
+  const dead = stats?.deadLetters ?? stats?.counts.failed ?? 0;
+  return (
+    <dl className="grid grid-cols-2 gap-2 sm:gap-3 md:grid-cols-3 lg:grid-cols-5">
+      <StatTile
+        label="Submitted"
+        value={rates ? rate(rates.submitted) : "–"}
+        unit="/s"
+        note={stats && plural(total(stats), "job")}
+        trend={trend((second) => second.submitted)}
+        trendTone="accent"
+      />
+      <StatTile
+        label="Completed"
+        value={rates ? rate(rates.completed) : "–"}
+        unit="/s"
+        note={stats && `${compact(stats.counts.completed)} in all`}
+        trend={trend((second) => second.completed)}
+        trendTone="completed"
+      />
+      <StatTile
+        label="Failed"
+        value={rates ? rate(rates.failed) : "–"}
+        unit="/s"
+        tone={rates && rates.failed > 0 ? "bad" : undefined}
+        note={stats && `${compact(stats.counts.failed)} in all`}
+        trend={trend((second) => second.failed)}
+        trendTone="failed"
+      />
+      <StatTile
+        label="Success rate"
+        value={stats?.successRate == null ? "–" : percent(stats.successRate)}
+        note={stats?.successRate == null ? "no job has ended yet" : "of the jobs that ended"}
+      />
+      <StatTile
+        label="Dead letters"
+        value={stats ? count(dead) : "–"}
+        tone={dead > 0 ? "bad" : undefined}
+        note={dead > 0 ? "failed for good" : "nothing failed for good"}
+      />
+      <StatTile
+        label="Queue depth"
+        value={stats ? compact(stats.queueDepth) : "–"}
+        note={
+          stats?.oldestQueuedAgeSec == null
+            ? stats && stats.queueDepth === 0
+              ? "nothing waits"
+              : null
+            : `oldest waits ${duration(Math.round(stats.oldestQueuedAgeSec * 10) / 10)}`
+        }
+        trend={trend((second) => second.queueDepth)}
+        trendTone="queued"
+      />
+      <StatTile
+        label="Wait, median"
+        value={<Duration seconds={stats?.waitP50} />}
+        note={<>95 % within {<Duration seconds={stats?.waitP95} />}</>}
+      />
+      <StatTile
+        label="Run time, median"
+        value={<Duration seconds={stats?.runP50} />}
+        note={<>95 % within {<Duration seconds={stats?.runP95} />}</>}
+      />
+      <ThreadsTile stats={stats} />
+      <WorkersTile stats={stats} />
+    </dl>
+  );
+}
+
+function ThreadsTile({ stats }: { stats: Stats | null }) {
+  const threads = stats?.threads ?? null;
+  const used = stats?.threadsUsed ?? null;
+  const full = threads !== null && used !== null && threads > 0 && used >= threads;
+  return (
+    <StatTile
+      label="Threads in use"
+      value={used ?? "–"}
+      unit={threads === null ? undefined : `of ${count(threads)}`}
+      tone={full ? "warn" : undefined}
+      note={
+        <Meter
+          value={used ?? 0}
+          max={threads ?? 0}
+          label="Threads in use"
+          tone={full ? "warn" : "running"}
+          className="mb-1"
+        />
+      }
+    />
+  );
+}
+
+function WorkersTile({ stats }: { stats: Stats | null }) {
+  const scaling = stats?.scaling ?? null;
+  return (
+    <StatTile
+      label={scaling ? "Workers, and wanted" : "Workers"}
+      value={stats ? count(stats.workers) : "–"}
+      unit={scaling ? `of ${scaling.decision.wanted}` : undefined}
+      tone={stats && stats.workers === 0 ? "bad" : undefined}
+      note={
+        scaling ? (
+          <span title={scaling.decision.reason}>{scaling.decision.reason}</span>
+        ) : stats && stats.workers === 0 ? (
+          "nothing can run"
+        ) : (
+          "no autoscaler"
+        )
+      }
+    />
+  );
+}
+
+const total = (stats: Stats) => Object.values(stats.counts).reduce((sum, value) => sum + value, 0);
+
+/** A mean over five seconds: single jobs make a line and not needles. */
+function smooth(values: number[]): number[] {
+  return values.map((_, index) => {
+    const window = values.slice(Math.max(0, index - 4), index + 1);
+    return window.reduce((sum, value) => sum + value, 0) / window.length;
+  });
+}

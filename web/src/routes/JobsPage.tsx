@@ -1,0 +1,398 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
+import { type ReactNode, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { stopBulk } from "@/api/endpoints";
+import { type Bulk, canCancel, canRetry, type JobRow, STATUSES } from "@/api/model";
+import { bulkQuery, queuesQuery, statsQuery, typesQuery, workersQuery } from "@/api/queries";
+import { Button } from "@/components/Button";
+import { ConfirmDialog } from "@/components/ConfirmDialog";
+import { EmptyState } from "@/components/EmptyState";
+import { ErrorNote } from "@/components/ErrorNote";
+import { BulkProgress } from "@/components/jobs/BulkProgress";
+import { ColumnChooser } from "@/components/jobs/ColumnChooser";
+import { columnNames, columnsOf } from "@/components/jobs/columns";
+import { ExportMenu } from "@/components/jobs/ExportMenu";
+import { JobGrid, type JobGridHandle } from "@/components/jobs/JobGrid";
+import { SearchBox, type SearchBoxHandle } from "@/components/jobs/SearchBox";
+import { SelectionBar } from "@/components/jobs/SelectionBar";
+import { StatusTabs } from "@/components/jobs/StatusTabs";
+import type { Range } from "@/components/jobs/scroll";
+import { extend, isSelected, NONE, type Selection, selectAll, toggle } from "@/components/jobs/selection";
+import { toast } from "@/components/Toast";
+import { useShortcuts } from "@/keyboard/shortcuts";
+import { count, plural } from "@/lib/format";
+import { useMedia } from "@/lib/media";
+import { usePolling } from "@/live/live";
+import { parse, withKey } from "@/search/language";
+import { type Action, EXPORT_MOST, useJobActions } from "./jobs/useJobActions";
+import { useJobWindow } from "./jobs/useJobWindow";
+
+const SEARCH_MS = 250;
+const PLACE_MS = 400;
+
+const link = (row: JobRow, children: ReactNode) => (
+  <Link to="/jobs/$id" params={{ id: row.id }} preload={false} className="hover:underline">
+    {children}
+  </Link>
+);
+
+export function JobsPage() {
+  const search = useSearch({ from: "/jobs" });
+  const navigate = useNavigate({ from: "/jobs" });
+  const narrow = useMedia("(max-width: 640px)");
+  const [text, setText] = useSearchText(search.q ?? "", (q) =>
+    navigate({ search: (before) => ({ ...before, q: q || undefined, at: undefined }), replace: true }),
+  );
+  const filter = useMemo(() => parse(search.q ?? "").filter, [search.q]);
+  const columns = useMemo(() => columnsOf(search.cols), [search.cols]);
+  const jobs = useJobWindow(filter);
+  const actions = useJobActions();
+  const [selection, setSelection] = useState<Selection>(NONE);
+  const [cursor, setCursor] = useState<number | null>(null);
+  const [asking, setAsking] = useState<Action | null>(null);
+  const [bulkId, setBulkId] = useState<string | null>(null);
+  const grid = useRef<JobGridHandle>(null);
+  const box = useRef<SearchBoxHandle>(null);
+
+  // Another list: what was chosen in the one before is not meant.
+  const listed = useRef(search.q);
+  useEffect(() => {
+    if (listed.current === search.q) return;
+    listed.current = search.q;
+    setSelection(NONE);
+    setCursor(null);
+    grid.current?.toTop();
+  }, [search.q]);
+
+  const open = useCallback(
+    (row: JobRow) => void navigate({ to: "/jobs/$id", params: { id: row.id } }),
+    [navigate],
+  );
+  const { rowsBetween } = jobs;
+  const onSelect = useCallback(
+    (index: number, row: JobRow, range: boolean) => {
+      setCursor(index);
+      const { anchor } = selectionRef.current;
+      if (!range || anchor === null) {
+        setSelection((before) => toggle(before, row, index));
+        return;
+      }
+      rowsBetween(anchor, index).then(
+        (rows) => setSelection((before) => extend(before, rows)),
+        (error: unknown) => toast.error(error),
+      );
+    },
+    [rowsBetween],
+  );
+  const selectionRef = useRef(selection);
+  selectionRef.current = selection;
+
+  const rememberPlace = useMemo(
+    () =>
+      debounce((at: number) => {
+        void navigate({
+          search: (before) => ({ ...before, at: at || undefined }),
+          replace: true,
+          resetScroll: false,
+        });
+      }, PLACE_MS),
+    [navigate],
+  );
+  useEffect(() => rememberPlace.cancel, [rememberPlace]);
+  const seen = useRef<Range>({ first: 0, end: 0 });
+  const { onRange: wantRange } = jobs;
+  const onRange = useCallback(
+    (range: Range) => {
+      seen.current = range;
+      wantRange(range);
+      rememberPlace(range.first);
+    },
+    [wantRange, rememberPlace],
+  );
+
+  const move = (step: number) => {
+    if (jobs.count === 0) return;
+    const next = cursor === null ? seen.current.first : Math.min(jobs.count - 1, Math.max(0, cursor + step));
+    setCursor(next);
+    grid.current?.reveal(next);
+  };
+  const current = cursor === null ? undefined : jobs.rowAt(cursor);
+  /** The selection, or the row that the keyboard is on. */
+  const chosen = selection.rows.size ? [...selection.rows.values()] : current ? [current] : [];
+  const request = (action: Action) => {
+    const able = action === "cancel" ? canCancel : canRetry;
+    if (!selection.all && !chosen.some((row) => able(row.status))) {
+      if (chosen.length)
+        toast.error(
+          new Error(
+            action === "cancel"
+              ? "Nothing to cancel: the job has ended."
+              : "Only failed and cancelled jobs are retried.",
+          ),
+        );
+      return;
+    }
+    if (selection.all || chosen.length > 1 || action === "cancel") setAsking(action);
+    else void actions.change(action, chosen);
+  };
+  const confirm = async () => {
+    const action = asking;
+    setAsking(null);
+    if (!action) return;
+    if (selection.all) {
+      const bulk = await actions.changeAll(action, filter);
+      if (bulk) setBulkId(bulk.id);
+    } else await actions.change(action, chosen);
+    setSelection(NONE);
+  };
+  const selectInView = () => {
+    if (selection.all || selection.rows.size) return setSelection(NONE);
+    const { first, end } = seen.current;
+    const rows = Array.from({ length: end - first }, (_, n) => jobs.rowAt(first + n)).filter(
+      (row) => row !== undefined,
+    );
+    setSelection((before) => extend(before, rows));
+  };
+
+  useShortcuts("Jobs", [
+    { keys: "/", text: "Search", run: () => box.current?.focus() },
+    { keys: "j", text: "Next job", run: () => move(1) },
+    { keys: "k", text: "Previous job", run: () => move(-1) },
+    {
+      keys: "x",
+      text: "Select",
+      run: () => current && cursor !== null && onSelect(cursor, current, false),
+    },
+    {
+      keys: "shift+x",
+      text: "Select up to here",
+      run: () => current && cursor !== null && onSelect(cursor, current, true),
+    },
+    { keys: "mod+a", text: "Select all matching", run: () => setSelection(selectAll) },
+    { keys: "enter", text: "Open", run: () => current && open(current) },
+    { keys: "r", text: "Retry", run: () => request("retry") },
+    { keys: "c", text: "Cancel", run: () => request("cancel") },
+    { keys: "escape", text: "Clear the selection", run: () => setSelection(NONE) },
+    {
+      keys: "g g",
+      text: "To the top",
+      run: () => {
+        setCursor(0);
+        grid.current?.toTop();
+      },
+    },
+  ]);
+
+  const stats = useQuery({ ...statsQuery(), refetchInterval: usePolling() });
+  const picked = selection.all || selection.rows.size > 0;
+  const shown = `${count(jobs.total)}${jobs.totalCapped ? "+" : ""}`;
+  return (
+    <div className="flex h-full flex-col bg-panel">
+      <div className="flex flex-wrap items-start gap-2 border-b border-line px-4 py-2.5">
+        <SearchBox ref={box} value={text} known={useKnown()} onChange={setText} />
+        <ColumnChooser
+          columns={columns}
+          onChange={(names) =>
+            void navigate({ search: (before) => ({ ...before, cols: columnNames(names) }), replace: true })
+          }
+        />
+        <ExportMenu
+          what={
+            selection.rows.size && !selection.all
+              ? plural(selection.rows.size, "job")
+              : jobs.total > EXPORT_MOST
+                ? `The newest ${count(EXPORT_MOST)} jobs`
+                : `All ${shown} jobs`
+          }
+          busy={actions.busy}
+          onExport={(format) =>
+            void (selection.rows.size && !selection.all
+              ? actions.exportRows([...selection.rows.values()], format)
+              : actions.exportAll(filter, format))
+          }
+        />
+      </div>
+      <div className="flex items-center gap-3 border-b border-line px-4">
+        <StatusTabs
+          counts={stats.data?.counts ?? null}
+          chosen={filter.status ?? []}
+          onChange={(status) => setText(withKey(text, "status", status), true)}
+        />
+        <span className="ml-auto shrink-0 text-xs text-muted" aria-live="polite">
+          {jobs.loading && jobs.count === 0 ? "…" : `${shown} ${jobs.total === 1 ? "job" : "jobs"}`}
+        </span>
+      </div>
+      {bulkId !== null && <BulkStatus id={bulkId} onClose={() => setBulkId(null)} />}
+      {picked && (
+        <SelectionBar
+          selected={selection.rows.size}
+          all={selection.all}
+          total={jobs.total}
+          totalCapped={jobs.totalCapped}
+          canCancel={selection.all || chosen.some((row) => canCancel(row.status))}
+          canRetry={selection.all || chosen.some((row) => canRetry(row.status))}
+          busy={actions.busy}
+          onCancel={() => request("cancel")}
+          onRetry={() => request("retry")}
+          onAll={() => setSelection(selectAll)}
+          onClear={() => setSelection(NONE)}
+        />
+      )}
+      {jobs.error && jobs.count === 0 ? (
+        <div className="p-4">
+          <ErrorNote error={jobs.error} onRetry={jobs.refresh} />
+        </div>
+      ) : jobs.count === 0 && !jobs.loading ? (
+        <NoJobs searching={Boolean(search.q)} onClear={() => setText("", true)} />
+      ) : (
+        <div className="relative flex min-h-0 flex-1 flex-col">
+          {jobs.newer && (
+            <Button
+              size="sm"
+              className="absolute top-10 left-1/2 z-20 -translate-x-1/2 rounded-full shadow-high"
+              onClick={() => {
+                jobs.refresh();
+                grid.current?.toTop();
+              }}
+            >
+              ↑ Newer jobs
+            </Button>
+          )}
+          <JobGrid
+            ref={grid}
+            count={jobs.count}
+            loading={jobs.loading}
+            rowAt={jobs.rowAt}
+            columns={columns}
+            narrow={narrow}
+            cursor={cursor}
+            isSelected={(id) => isSelected(selection, id)}
+            allSelected={picked}
+            initialFirst={search.at ?? 0}
+            onRange={onRange}
+            onSelect={onSelect}
+            onSelectAll={selectInView}
+            onOpen={open}
+            link={link}
+          />
+        </div>
+      )}
+      {asking && (
+        <ConfirmDialog
+          title={asking === "cancel" ? "Cancel jobs?" : "Retry jobs?"}
+          confirm={`${asking === "cancel" ? "Cancel" : "Retry"} ${selection.all ? `all ${shown}` : plural(chosen.length, "job")}`}
+          danger={asking === "cancel"}
+          busy={actions.busy}
+          onConfirm={() => void confirm()}
+          onClose={() => setAsking(null)}
+        >
+          <p className="wrap-any">
+            {selection.all
+              ? `The server goes through all jobs that match ${search.q ? `“${search.q}”` : "(all there are)"} and were created before now.`
+              : chosen.length === 1
+                ? `${chosen[0]?.type} ${chosen[0]?.name ?? chosen[0]?.id}`
+                : `${plural(chosen.length, "job")} selected.`}{" "}
+            {asking === "cancel"
+              ? "Jobs that wait will never start; running ones are told to stop."
+              : "They run again under the same id, with fresh attempts."}
+          </p>
+        </ConfirmDialog>
+      )}
+    </div>
+  );
+}
+
+/** What is typed, and a little later what is searched for; follows the URL when that changes by itself. */
+function useSearchText(
+  q: string,
+  search: (q: string) => unknown,
+): [string, (text: string, now?: boolean) => void] {
+  const [text, setText] = useState(q);
+  const asked = useRef(q);
+  const searchRef = useRef(search);
+  searchRef.current = search;
+  const later = useMemo(
+    () =>
+      debounce((next: string) => {
+        asked.current = next;
+        searchRef.current(next);
+      }, SEARCH_MS),
+    [],
+  );
+  useEffect(() => later.cancel, [later]);
+  useEffect(() => {
+    if (q === asked.current) return;
+    asked.current = q;
+    setText(q);
+  }, [q]);
+  const change = useCallback(
+    (next: string, now = false) => {
+      setText(next);
+      if (now) {
+        later.cancel();
+        asked.current = next;
+        searchRef.current(next);
+      } else later(next);
+    },
+    [later],
+  );
+  return [text, change];
+}
+
+function debounce<A extends unknown[]>(run: (...args: A) => void, ms: number) {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const call = (...args: A) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => run(...args), ms);
+  };
+  call.cancel = () => clearTimeout(timer);
+  return call;
+}
+
+function useKnown() {
+  const types = useQuery({ ...typesQuery(), retry: false }).data;
+  const queues = useQuery(queuesQuery()).data;
+  const workers = useQuery(workersQuery()).data;
+  return useMemo(
+    () => ({
+      types: types?.map(({ type }) => type) ?? [],
+      queues: queues?.map(({ name }) => name) ?? [],
+      workers: [...new Set(workers?.map(({ name }) => name) ?? [])],
+    }),
+    [types, queues, workers],
+  );
+}
+
+function BulkStatus({ id, onClose }: { id: string; onClose: () => void }) {
+  const polling = usePolling(1000);
+  const query = useQuery({ ...bulkQuery(id), refetchInterval: polling });
+  const stop = () =>
+    stopBulk(id).then(
+      () => void query.refetch(),
+      (error: unknown) => toast.error(error),
+    );
+  const bulk: Bulk | undefined = query.data;
+  return bulk ? <BulkProgress bulk={bulk} onStop={() => void stop()} onClose={onClose} /> : null;
+}
+
+function NoJobs({ searching, onClear }: { searching: boolean; onClear: () => void }) {
+  if (searching)
+    return (
+      <EmptyState
+        icon="search"
+        title="No job matches"
+        action={<Button onClick={onClear}>Clear the search</Button>}
+      >
+        Keys are status, type, queue, priority, worker, age and name; statuses are {STATUSES.join(", ")}.
+      </EmptyState>
+    );
+  return (
+    <EmptyState icon="jobs" title="No jobs yet" command={`stoker submit echo '{"hello": "world"}'`}>
+      They appear here as they are submitted, from a shell, over REST, from Python or{" "}
+      <Link to="/submit" className="text-accent underline">
+        with the form
+      </Link>
+      .
+    </EmptyState>
+  );
+}
