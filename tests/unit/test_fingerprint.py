@@ -82,10 +82,13 @@ def test_errors_that_are_no_objects(error: bytes | None) -> None:
     assert describe("t", error).job_type == "t"
 
 
-@pytest.mark.parametrize(
-    "message", ["'" * 100_000, "/a" * 50_000, "a1" * 50_000, "\\" * 100_000, '"\\' * 50_000]
-)
-def test_a_message_made_to_be_slow_is_not(message: str) -> None:
+@pytest.mark.parametrize("part", ["'", "/a", "a1", "\\", '"\\', "`a", "1.", "a:", "' a"])
+def test_a_message_made_to_be_slow_is_not(part: str) -> None:
+    """Measured at 3 ms at most; the best of three, for a machine may be busy."""
+    assert min(_seconds(part * 50_000) for _ in range(3)) < 0.05
+
+
+def _seconds(message: str) -> float:
     started = time.perf_counter()
     normalised(message)
-    assert time.perf_counter() - started < 0.2
+    return time.perf_counter() - started

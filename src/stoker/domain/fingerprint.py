@@ -13,13 +13,14 @@ from typing import Any, Final
 import msgspec
 
 MESSAGE_MAX: Final = 300
-READ_MAX: Final = 4_000
+READ_MAX: Final = 500
 """What is looked at of a message, so that a huge one costs no more than others."""
 
+# Repetitions that could begin anywhere are bounded: a message of a thousand quotes must not cost the square of that.
 _PARTS: Final = (
     ("<url>", r"\b[a-z][a-z0-9+.-]{1,15}://[^\s'\"<>]+"),
     ("<id>", r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"),
-    ("<text>", r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`]*`"),
+    ("<text>", r"\"(?:[^\"\\]|\\.){0,100}\"|(?<!\w)'(?:[^'\\]|\\.){0,100}'(?!\w)|`[^`]{0,100}`"),
     ("<path>", r"(?:\b[A-Za-z]:)?(?:[\\/][\w.@%+~-]+){2,}[\\/]?|\B/[\w.@%+~-]+"),
     ("<time>", r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"),
     ("<hex>", r"\b0[xX][0-9a-fA-F]+\b|\b(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{8,}\b"),
