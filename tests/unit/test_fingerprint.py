@@ -82,7 +82,9 @@ def test_errors_that_are_no_objects(error: bytes | None) -> None:
     assert describe("t", error).job_type == "t"
 
 
-@pytest.mark.parametrize("part", ["'", "/a", "a1", "\\", '"\\', "`a", "1.", "a:", "' a"])
+@pytest.mark.parametrize(
+    "part", ["'", "/a", "a1", "\\", '"\\', "`a", "1.", "a:", "' a", "\n", " ", '\n File "']
+)
 def test_a_message_made_to_be_slow_is_not(part: str) -> None:
     """Measured at 3 ms at most; the best of three, for a machine may be busy."""
     assert min(_seconds(part * 50_000) for _ in range(3)) < 0.05
@@ -91,4 +93,5 @@ def test_a_message_made_to_be_slow_is_not(part: str) -> None:
 def _seconds(message: str) -> float:
     started = time.perf_counter()
     normalised(message)
+    application_frame(message)
     return time.perf_counter() - started
