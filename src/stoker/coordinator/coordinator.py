@@ -230,6 +230,7 @@ class Coordinator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._http.close()
+        await self._series.close()
 
     # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
