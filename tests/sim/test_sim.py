@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim import mutants
+from tests.sim import hashes, mutants
 from tests.sim.__main__ import judge, summary
 from tests.sim.world import run
 
@@ -70,3 +70,32 @@ def test_a_bug_is_gone_when_it_was_taken_back() -> None:
     with mutants.planted("cancel_leaves_it_queued"):
         assert run(0, keep_lines=False).hash != judged(0).hash
     assert run(0, keep_lines=False).hash == judged(0).hash
+
+
+def test_what_a_run_loads_belongs_to_the_sources_of_its_hash() -> None:
+    code = """
+import sys
+from pathlib import Path
+from tests.sim.world import run
+run(0, keep_lines=False)
+for name, module in sys.modules.items():
+    if name.startswith(("stoker", "tests.sim")) and module.__file__:
+        print(Path(module.__file__).resolve())
+"""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, check=True
+    )
+    loaded = {Path(line) for line in told.stdout.splitlines()}
+    assert loaded - {path.resolve() for path in hashes.sources()} == set()
+
+
+def test_the_committed_hashes_are_those_of_these_sources_if_they_say_so() -> None:
+    if not hashes.HASHES.exists():
+        pytest.skip("no hashes were committed yet; make sim-hashes WRITE=100 writes them")
+    written = hashes.read()
+    if written.maker != hashes.maker():
+        pytest.skip(
+            f"they are of other sources ({written.maker}); make sim-hashes WRITE=100 writes them anew"
+        )
+    assert {seed: judged(seed).hash for seed in SEEDS} == {seed: written.hashes[seed] for seed in SEEDS}
