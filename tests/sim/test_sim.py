@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim import hashes, mutants
-from tests.sim.__main__ import judge, summary
+from tests.sim.__main__ import judge, many, summary
 from tests.sim.world import run
 
 judged = cache(judge)
@@ -56,6 +56,14 @@ def test_another_seed_gives_another_trace() -> None:
 def test_a_planted_bug_is_found(name: str) -> None:
     found = mutants.hunt(name, limit=12)
     assert found.seeds is not None
+
+
+def test_a_failure_prints_the_one_command_that_replays_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with mutants.planted("lost_jobs_not_requeued"):
+        assert many(range(1), jobs=1) == 1
+    told = capsys.readouterr().out
+    assert "VIOLATION everything_is_final_after_quiet" in told
+    assert "replay it: SEED=0 make sim" in told
 
 
 def test_every_planted_bug_can_still_be_planted() -> None:
