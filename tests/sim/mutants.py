@@ -520,7 +520,7 @@ def promote_skips_some(patch: Patch) -> None:
 
 @bug
 def delayed_jobs_run_at_once(patch: Patch) -> None:
-    patch.sql("due_jobs", "run_at <= ?", "run_at <= ? + 600000")
+    patch.sql("due_jobs", "run_at <= +?", "run_at <= ? + 600000")
     patch.sql("next_due", "min(run_at)", "min(run_at) - 600000")
 
 
