@@ -141,6 +141,9 @@ def check_hashes(jobs: int) -> int:
         say(f"no hashes were written yet; write them: {REWRITE}")
         return 1
     written = hashes.read()
+    same = written.maker == hashes.maker()
+    if not same:
+        say(f"they were written for other sources ({written.maker}), these are {hashes.maker()}")
     differ = 0
     for found in verdicts(range(len(written.hashes)), jobs):
         expected = written.hashes[found.seed]
@@ -148,9 +151,7 @@ def check_hashes(jobs: int) -> int:
             differ += 1
             say(f"seed {found.seed}: {found.hash}, and {expected} was written")
     say(f"{len(written.hashes)} seeds compared, {differ} differ")
-    same = written.maker == hashes.maker()
     if not same:
-        say(f"they were written for other sources ({written.maker}), these are {hashes.maker()}")
         say(f"if the change was meant, write them anew: {REWRITE}")
     elif differ:
         say("the sources are the same, so a run depends on something that is not its seed")

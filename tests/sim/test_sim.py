@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim import hashes, mutants
-from tests.sim.__main__ import judge, many, summary
+from tests.sim.__main__ import check_hashes, judge, many, summary
 from tests.sim.world import run
 
 judged = cache(judge)
@@ -96,6 +96,21 @@ for name, module in sys.modules.items():
     )
     loaded = {Path(line) for line in told.stdout.splitlines()}
     assert loaded - {path.resolve() for path in hashes.sources()} == set()
+
+
+def test_hashes_of_other_sources_are_refused_with_the_command_that_writes_them_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hashes, "HASHES", tmp_path / "hashes.txt")
+    hashes.write([(0, judged(0).hash)])
+    assert check_hashes(jobs=1) == 0
+    text = hashes.HASHES.read_text()
+    hashes.HASHES.write_text(text.replace(judged(0).hash, "0"))
+    assert check_hashes(jobs=1) == 1
+    assert "depends on something that is not its seed" in capsys.readouterr().out
+    hashes.HASHES.write_text(text.replace(hashes.maker(), "sources 0, Python 3.11"))
+    assert check_hashes(jobs=1) == 1
+    assert "make sim-hashes WRITE=100" in capsys.readouterr().out
 
 
 def test_the_committed_hashes_are_those_of_these_sources_if_they_say_so() -> None:
