@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from stoker.store.postgres.round import Q as POSTGRES
+from stoker.store.postgres.rows import Q as POSTGRES
 from stoker.store.sqlite.round import Q as SQLITE
 
 FENCED = [
