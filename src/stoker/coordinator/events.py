@@ -389,7 +389,7 @@ class Events:
         self._composer = Composer()
         self._own = Window()
         self._heard = Window()
-        self._watchers: set[asyncio.Event] = set()
+        self._watchers: dict[asyncio.Event, None] = {}
         self._of_job = JobWaiters()
         self._linger_until = 0.0
         self._interest_until = 0.0
@@ -481,13 +481,13 @@ class Events:
     @contextlib.contextmanager
     def _listening(self) -> Iterator[asyncio.Event]:
         news = asyncio.Event()
-        self._watchers.add(news)
+        self._watchers[news] = None
         self._live = True
         self._begin()
         try:
             yield news
         finally:
-            self._watchers.discard(news)
+            self._watchers.pop(news, None)
             self._linger_until = self._monotonic() + LINGER_SECONDS
 
     @contextlib.contextmanager
