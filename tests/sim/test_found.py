@@ -32,6 +32,8 @@ class Stage:
         self.heard: list[frames.FromWorker] = []
         self.answers = True
         """Whether heartbeats are confirmed."""
+        self.acknowledges = False
+        """Whether reports are."""
         self._weather = Weather(self.loop)
         self.worker = Process(self.loop, "w1#1")
         self._server = Process(self.loop, "c1#1")
@@ -72,6 +74,8 @@ class Stage:
                 self.say(Welcome(1, "s1", LEASE / 5, LEASE, 1000), connection)
             elif isinstance(frame, Heartbeat) and self.answers:
                 self.say(Renewed(frame.number), connection)
+            elif isinstance(frame, Reports) and self.acknowledges:
+                self.say(frames.Ack(frame.number, []), connection)
 
     def say(self, frame: frames.Frame, connection: Connection | None = None) -> None:
         end = (connection or self.ends[-1]).server
@@ -207,5 +211,27 @@ def test_an_assignment_that_comes_while_the_worker_leaves_is_not_started(stage: 
         stage.assign("b", Deed("b", 60.0))
         await stage.until(lambda: ("b", "handed_back") in stage.reports())
         assert stage.starts("b") == 0
+
+    stage.run(story)
+
+
+def test_a_worker_that_stands_still_while_it_leaves_reports_what_it_ran_before_it_says_goodbye(
+    stage: Stage,
+) -> None:
+    """Seed 603: the time for ending its job had passed when it woke, so it said goodbye with the job still running, and
+    somebody else could start it before it was killed."""
+
+    async def story(stage: Stage) -> None:
+        assert stage.supervisor is not None
+        stage.acknowledges = True
+        stage.assign("a", Deed("a", 60.0, stubborn=True))
+        await stage.until(lambda: stage.starts("a") == 1)
+        stage.supervisor.drain()
+        await asyncio.sleep(stage.supervisor._settings.shutdown_grace_sec + 0.2)
+        stage.worker.pause()
+        await asyncio.sleep(LEASE * 0.8)
+        stage.worker.resume()
+        await stage.until(lambda: any(isinstance(frame, frames.Goodbye) for frame in stage.heard))
+        assert stage.reports() == [("a", "handed_back")]
 
     stage.run(story)

@@ -431,12 +431,16 @@ class Supervisor:
         self._threads.hand_back_waiting("the worker is leaving")
         if not await self._until(lambda: not self._threads.works, self._settings.shutdown_grace_sec):
             self._threads.end_running("the worker's grace period was over")
-            await self._until(lambda: not self._threads.works, self._settings.cancel_grace_sec + 2)
-        settled = await self._until(lambda: not (self._unsent or self._unacknowledged), FAREWELL_SECONDS)
+            if not await self._until(lambda: not self._threads.works, self._settings.cancel_grace_sec + 2):
+                self._threads.close()  # this process stood still, or SIGKILL takes its time: nobody leaves with work
+        settled = await self._until(self._is_settled, FAREWELL_SECONDS)
         self._done.set()
         if self._link is not None and settled:
             with contextlib.suppress(Exception):
                 await self._link.send(frames.Goodbye())
+
+    def _is_settled(self) -> bool:
+        return not (self._threads.works or self._unsent or self._unacknowledged)
 
     async def _until(self, true: Callable[[], bool], seconds: float) -> bool:
         deadline = self._loop.time() + seconds
