@@ -261,7 +261,8 @@ class Fate:
         await asyncio.sleep(seconds)
         for process in processes:
             process.resume()
-        if kind == "coordinator_pause":
+        # One that was killed meanwhile has a successor, which may have been there for long.
+        if kind == "coordinator_pause" and all(process.alive for process in processes):
             self._outage(began, alone=True)
 
     # ── the network ────────────────────────────────────────────────────────────────────────────────────────────────

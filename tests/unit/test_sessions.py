@@ -5,7 +5,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.coordinator.sessions import GRACE_US, SEEN_LATELY_US, Sessions, WorkerSession, compare
+from stoker.coordinator.sessions import (
+    GRACE_US,
+    SEEN_LATELY_US,
+    SUSPECT_SECONDS,
+    Sessions,
+    WorkerSession,
+    compare,
+    forgotten,
+    still_forgotten,
+)
 from stoker.domain.placement import RESERVE_AFTER_US, WINDOW_US, plan
 from stoker.wire.frames import PROTOCOL, ClaimRef, Drain, Frame, Hello
 from tests.support.clock import START_US
@@ -203,6 +212,27 @@ def test_a_claim_that_is_still_on_its_way_is_not_missing() -> None:
     assert compare(session, [], later, received=0) == ([sent_before], [])
     assert compare(session, [], later, received=1) == ([sent_before, sent_first], [])
     assert compare(session, [], later, received=2) == ([sent_before, sent_first, sent_second], [])
+
+
+def test_a_claim_that_looks_old_between_its_commit_and_its_assignment_is_not_forgotten() -> None:
+    """Seed 789 of the simulation: its commit took long and the clock was set meanwhile, so two heartbeats that came with it
+    gave it back, and then it was assigned."""
+    session, claim = a_session(), a_claim(claimed_at=START_US)
+    late = START_US + 2 * GRACE_US
+    found = forgotten(session, [claim], [], late)
+    assert found == [claim]
+    assert still_forgotten(session, found, 100.0) == []
+    assert still_forgotten(session, found, 100.0 + SUSPECT_SECONDS / 2) == []
+    session.hold(claim)
+    assert still_forgotten(session, forgotten(session, [claim], [], late), 100.0 + SUSPECT_SECONDS) == []
+
+
+def test_a_claim_that_nobody_knows_of_for_a_while_is_forgotten() -> None:
+    session, claim = a_session(), a_claim(claimed_at=START_US)
+    assert still_forgotten(session, [claim], 100.0) == []
+    assert still_forgotten(session, [claim], 100.0 + SUSPECT_SECONDS) == [claim]
+    assert still_forgotten(session, [], 102.0) == []
+    assert still_forgotten(session, [claim], 103.0) == [], "it was known in between"
 
 
 def test_a_claim_that_is_not_held_here_is_foreign() -> None:

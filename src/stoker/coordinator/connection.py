@@ -9,7 +9,7 @@ import structlog
 from stoker.coordinator.job_types import notes_to_store
 from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.reports import ReportSink
-from stoker.coordinator.sessions import Sessions, WorkerSession, compare, forgotten
+from stoker.coordinator.sessions import Sessions, WorkerSession, compare, forgotten, still_forgotten
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.retry import Claim
 from stoker.store.base import Renewal, Session, Store
@@ -236,7 +236,8 @@ class Connection:
         if foreign:
             session.send(frames.Drop(foreign))
         stored = await self._store.held(session.id)
-        missing += forgotten(session, stored, frame.held, self._store.now_us())
+        suspects = forgotten(session, stored, frame.held, self._store.now_us())
+        missing += still_forgotten(session, suspects, asyncio.get_running_loop().time())
         if missing:
             await self._sink.hand_back(session, missing, "the assignment never reached its worker")
 

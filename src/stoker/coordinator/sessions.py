@@ -28,6 +28,7 @@ from stoker.wire.frames import ClaimRef, Frame
 
 GRACE_US: Final = 5_000_000
 SEEN_LATELY_US: Final = 60_000_000
+SUSPECT_SECONDS: Final = 1.0
 
 Send = Callable[[Frame], None]
 """Hands a frame to the worker's connection without waiting; a connection that cannot keep up is closed by its owner."""
@@ -61,6 +62,8 @@ class WorkerSession:
         self.held: dict[str, Holding] = {}
         self.ending: dict[int, Sequence[frames.Report]] = {}
         """Reports that are being stored at this moment, by the number of their frame."""
+        self.suspects: dict[tuple[str, int], float] = {}
+        """Claims that looked forgotten at the last heartbeat, and since when, by the monotonic clock."""
         self.heard_at: int | None = None
         """When the last frame came; None for those whose silence means nothing."""
         self.last_assigned = 0
@@ -176,6 +179,14 @@ def forgotten(
         and (claim.id, claim.claim_id) not in reported
         and claim.id not in session.held
     ]
+
+
+def still_forgotten(session: WorkerSession, found: Sequence[Claim], now: float) -> list[Claim]:
+    """Those that have looked forgotten for a while, by the monotonic clock. A claim whose commit took long, or that was made
+    just before a clock was set, looks old in the moment between its commit and its assignment."""
+    keys = [(claim.id, claim.claim_id) for claim in found]
+    session.suspects = {key: session.suspects.get(key, now) for key in keys}
+    return [claim for claim in found if now - session.suspects[claim.id, claim.claim_id] >= SUSPECT_SECONDS]
 
 
 class Sessions:
