@@ -10,7 +10,7 @@ import { EmptyState } from "@/components/EmptyState";
 import { ErrorNote } from "@/components/ErrorNote";
 import { BulkProgress } from "@/components/jobs/BulkProgress";
 import { ColumnChooser } from "@/components/jobs/ColumnChooser";
-import { columnNames, columnsOf } from "@/components/jobs/columns";
+import { columnNames, columnsOf, WorkerNames } from "@/components/jobs/columns";
 import { ExportMenu } from "@/components/jobs/ExportMenu";
 import { JobGrid, type JobGridHandle } from "@/components/jobs/JobGrid";
 import { SearchBox, type SearchBoxHandle } from "@/components/jobs/SearchBox";
@@ -184,12 +184,14 @@ export function JobsPage() {
   ]);
 
   const stats = useQuery({ ...statsQuery(), refetchInterval: usePolling() });
+  const workerNames = useWorkerNames();
+  const known = useKnown();
   const picked = selection.all || selection.rows.size > 0;
   const shown = `${count(jobs.total)}${jobs.totalCapped ? "+" : ""}`;
   return (
     <div className="flex h-full flex-col bg-panel">
       <div className="flex flex-wrap items-start gap-2 border-b border-line px-4 py-2.5">
-        <SearchBox ref={box} value={text} known={useKnown()} onChange={setText} />
+        <SearchBox ref={box} value={text} known={known} onChange={setText} />
         <ColumnChooser
           columns={columns}
           onChange={(names) =>
@@ -258,23 +260,25 @@ export function JobsPage() {
               ↑ Newer jobs
             </Button>
           )}
-          <JobGrid
-            ref={grid}
-            count={jobs.count}
-            loading={jobs.loading}
-            rowAt={jobs.rowAt}
-            columns={columns}
-            narrow={narrow}
-            cursor={cursor}
-            isSelected={(id) => isSelected(selection, id)}
-            allSelected={picked}
-            initialFirst={search.at ?? 0}
-            onRange={onRange}
-            onSelect={onSelect}
-            onSelectAll={selectInView}
-            onOpen={open}
-            link={link}
-          />
+          <WorkerNames value={workerNames}>
+            <JobGrid
+              ref={grid}
+              count={jobs.count}
+              loading={jobs.loading}
+              rowAt={jobs.rowAt}
+              columns={columns}
+              narrow={narrow}
+              cursor={cursor}
+              isSelected={(id) => isSelected(selection, id)}
+              allSelected={picked}
+              initialFirst={search.at ?? 0}
+              onRange={onRange}
+              onSelect={onSelect}
+              onSelectAll={selectInView}
+              onOpen={open}
+              link={link}
+            />
+          </WorkerNames>
         </div>
       )}
       {asking && (
@@ -361,6 +365,13 @@ function useKnown() {
     }),
     [types, queues, workers],
   );
+}
+
+/** The same map as long as nobody joined: workers themselves change with every heartbeat. */
+function useWorkerNames(): ReadonlyMap<string, string> {
+  const workers = useQuery(workersQuery()).data;
+  const text = JSON.stringify(workers?.map(({ id, name }) => [id, name]) ?? []);
+  return useMemo(() => new Map(JSON.parse(text) as [string, string][]), [text]);
 }
 
 function BulkStatus({ id, onClose }: { id: string; onClose: () => void }) {
