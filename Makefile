@@ -26,13 +26,16 @@ setup: $(DEV) ## Make .venv with Stoker and all tools in it
 run: $(RUNTIME) ## Start the whole system: API, coordinator, two workers
 	$(BIN)/stoker up
 
+# Most tests wait for real processes, so two at a time take little more than half as long.
+SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist worksteal
+
 .PHONY: test
 test: $(DEV) ## Run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 .PHONY: test-stores
 test-stores: $(DEV) ## Run the end-to-end tests on SQLite and on PostgreSQL, all of them
-	E2E_STORES=all $(BIN)/python -m pytest tests/e2e
+	E2E_STORES=all $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/e2e
 
 .PHONY: cluster
 cluster: $(DEV) ## Three coordinators, four workers, PostgreSQL and Redis: 20,000 jobs, everybody killed in turn
@@ -95,6 +98,16 @@ bench: $(RUNTIME) ## Measure throughput and latency on this machine
 .PHONY: bench-postgres
 bench-postgres: $(BENCH) ## The same on PostgreSQL, beside pgqueuer and Procrastinate
 	$(BIN)/python -m bench.postgres
+
+.PHONY: docs
+docs: $(DEV) ## Write the reference pages again, from the code
+	$(BIN)/python -m stoker.api.reference > docs/reference/rest.md
+	$(BIN)/python -m stoker.api.problems > docs/reference/errors.md
+	$(BIN)/python -m stoker.cli.reference > docs/reference/cli.md
+	$(BIN)/python -m stoker.cli.exits > docs/reference/exit-codes.md
+	$(BIN)/python -m stoker.log_events > docs/reference/events.md
+	$(BIN)/python -m stoker.coordinator.metric_table > docs/reference/metrics.md
+	$(BIN)/python -m stoker.settings > docs/reference/settings.md
 
 .PHONY: web
 web: ## Build the dashboard from web/ into src/stoker/dashboard (needs Node 20.19 or later)

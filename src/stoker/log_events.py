@@ -246,6 +246,28 @@ _event(
 _event("news_not_taken", "error", "coordinator", "A defect while taking news.", "over")
 _event("look_failed", "warning", "coordinator", "Other coordinators' workers could not be seen.", "detail")
 _event(
+    "bulk_accepted",
+    "info",
+    "coordinator",
+    "A bulk operation was stored and will be worked off.",
+    *("bulk_id", "action", "total"),
+)
+_event("bulk_done", "info", "coordinator", "A bulk operation is over.", *("bulk_id", "done", "changed"))
+_event(
+    "bulk_stopped",
+    "info",
+    "coordinator",
+    "Somebody stopped a bulk operation.",
+    *("bulk_id", "status", "changed"),
+)
+_event(
+    "bulk_failed",
+    "error",
+    "coordinator",
+    "Bulk operations could not be worked on; they are tried again in a second.",
+    "detail",
+)
+_event(
     "series_not_written", "warning", "coordinator", "Series wait in memory until the store answers.", "detail"
 )
 _event(

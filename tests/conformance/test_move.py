@@ -309,7 +309,7 @@ ATTEMPT = {"claim_id": 1, "attempt": 1, "kind": "error", "charged": True, "statu
         (a_line(payload=...)[:-2] + b',"payload":1e999}\n', "payload is not JSON within"),
         (a_line(payload=...)[:-2] + b',"payload":' + b"9" * 2000 + b"}\n", "payload is not JSON within"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "line",
 )
 async def test_lines_that_no_export_wrote_are_refused(into: Move, line: bytes, problem: str) -> None:
     header, *_, last = many(1)

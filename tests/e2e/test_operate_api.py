@@ -1,11 +1,11 @@
-"""What operators ask of a running system: dead letters by how they failed, and series."""
+"""What operators ask of a running system: dead letters by how they failed, series, and the same to many jobs at once."""
 
 from typing import Any
 
 import pytest
 
 from stoker.ids import new_id
-from tests.e2e.system import Server, eventually
+from tests.e2e.system import Job, Server, System, eventually
 
 
 @pytest.fixture
@@ -54,3 +54,59 @@ def test_what_happened_is_in_the_series(server: Server, crew: str, tag: str) -> 
     assert max(point["workers_max"] for point in whole) >= 1
     rows = server.get("/series/breakdown", by="type")["rows"]
     assert next(row for row in rows if row["key"] == "echo")["completed"] >= 3
+
+
+def over(server: Server, bulk: Job, within: float = 30.0) -> Job:
+    """A bulk operation once it is over."""
+    return eventually(
+        lambda: now if (now := server.get(f"/bulk/{bulk['id']}"))["status"] != "running" else None, within
+    )
+
+
+def test_many_jobs_are_cancelled_and_retried_and_whoever_waits_is_told(
+    server: Server, crew: str, tag: str
+) -> None:
+    running = server.submit("nap", {"seconds": 60, "tag": tag}, queue=crew, name=tag)
+    server.started(running["id"])
+    batch = [{"type": "echo", "name": tag, "queue": "nobody-serves-this"} for _ in range(600)]
+    ids = [job["id"] for job in server.post("/jobs/batch", {"jobs": batch})["jobs"]]
+    other = server.submit("echo", queue="nobody-serves-this")
+    bulk = server.post("/bulk", {"action": "cancel", "filter": {"name": tag}})
+    assert (bulk["action"], bulk["filter"], bulk["total"]) == ("cancel", {"name": tag}, 601)
+    assert server.ended(running["id"], 10)["status"] == "cancelled"
+    assert server.ended(ids[-1])["status"] == "cancelled"
+    done = over(server, bulk)
+    assert (done["status"], done["done"], done["changed"]) == ("done", 601, 601)
+    assert server.status(other["id"]) == "queued"
+    assert {job["status"] for job in server.jobs(name=tag, summary=1)} == {"cancelled"}
+    again = over(server, server.post("/bulk", {"action": "retry", "filter": {"name": tag, "type": "echo"}}))
+    assert (again["done"], again["changed"]) == (600, 600)
+    assert server.status(ids[0]) == "queued"
+    assert [row["id"] for row in server.get("/bulk")["bulk"][:2]] == [again["id"], bulk["id"]]
+    server.post(f"/jobs/{other['id']}/cancel")
+    over(server, server.post("/bulk", {"action": "cancel", "filter": {"name": tag}}))
+
+
+def test_an_operation_goes_on_after_its_coordinator_was_killed(system: System) -> None:
+    server = system.serve()
+    for _ in range(3):
+        batch = {"jobs": [{"queue": "nobody-serves-this"}] * 10_000}
+        server.post("/jobs/batch", batch)
+    bulk = server.post("/bulk", {"action": "cancel", "filter": {"queue": "nobody-serves-this"}})
+    assert bulk["total"] == 30_000
+    eventually(lambda: server.get(f"/bulk/{bulk['id']}")["done"] > 0)
+    server.kill()
+    server = system.serve()
+    done = over(server, bulk, 60)
+    assert (done["status"], done["done"], done["changed"]) == ("done", 30_000, 30_000)
+    assert server.get("/stats")["jobs_by_status"]["cancelled"] == 30_000
+
+
+def test_a_stopped_operation_leaves_the_rest(system: System) -> None:
+    server = system.serve()
+    server.post("/jobs/batch", {"jobs": [{"queue": "nobody-serves-this"}] * 10_000})
+    bulk = server.post("/bulk", {"action": "cancel", "filter": {}})
+    stopped = server.post(f"/bulk/{bulk['id']}/stop")
+    assert server.get(f"/bulk/{bulk['id']}") == stopped
+    assert stopped["status"] in ("stopped", "done")
+    assert server.get("/stats")["jobs_by_status"]["cancelled"] == stopped["changed"]

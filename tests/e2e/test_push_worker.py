@@ -306,9 +306,9 @@ def test_a_silent_worker_is_given_up_and_its_late_answers_refused(
     held.let_go.set()
     (first,) = site.jobs(silent.path)
     assert silent.report(first, result="too late").status_code == 404
+    site.answers[silent.path] = lambda job: (200, {"result": f"claim {job['claim_id']}"})
     other = Pushed(pusher, site.url, queue)
     try:
-        site.answers[silent.path] = lambda job: (200, {"result": f"claim {job['claim_id']}"})
         done = pusher.ended(job["id"])
         assert other.report(first, result="too late").json()["stale"] == [{"id": job["id"], "claim_id": 1}]
     finally:

@@ -167,7 +167,7 @@ class SimLoop(asyncio.BaseEventLoop):
         while timers and timers[0][0] <= now:
             queue.append(heapq.heappop(timers)[2])
         if self.steps - self._steps_then > INSTANT_STEPS:
-            raise Spinning(f"{INSTANT_STEPS} callbacks at {now:.6f} s; the next is {queue[0]!r}")
+            raise Spinning(f"{INSTANT_STEPS} callbacks at {now:.6f} s; the next is {_named(queue[0])}")
         for _ in range(len(queue)):
             handle = queue.popleft()
             if not handle._cancelled and self._may_run(handle):
@@ -212,6 +212,14 @@ class SimLoop(asyncio.BaseEventLoop):
                     _close(task.get_coro())
         self._queue.clear()
         self._timers.clear()
+
+
+def _named(handle: asyncio.Handle) -> str:
+    """What would run, without an address: equal runs say equal things."""
+    callback = handle._callback  # type: ignore[attr-defined]
+    if isinstance(task := getattr(callback, "__self__", None), asyncio.Task):
+        return str(task.get_coro().__qualname__)  # type: ignore[union-attr]
+    return str(getattr(callback, "__qualname__", type(callback).__name__))
 
 
 def _close(coro: Any) -> None:

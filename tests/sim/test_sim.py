@@ -38,6 +38,16 @@ def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
     assert told.stdout.split() == [here.hash]
 
 
+def test_the_same_seed_gives_the_same_trace_wherever_its_objects_lie() -> None:
+    """Whoever waited for the same job was woken in the order of a set of events, which is that of their addresses."""
+    hashes = set()
+    for size in (1, 1_000, 30_000):
+        junk = [[object()] * (n % 40) for n in range(size)]
+        hashes.add(run(0, keep_lines=False).hash)
+        del junk
+    assert hashes == {judged(0).hash}
+
+
 def test_another_seed_gives_another_trace() -> None:
     assert judged(3).hash != judged(4).hash
 

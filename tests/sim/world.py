@@ -8,6 +8,7 @@ not change what chance brings there. The trace has a line for everything that ha
 """
 
 import asyncio
+import contextvars
 import gc
 import hashlib
 import shutil
@@ -338,7 +339,8 @@ def run(seed: int, *, keep_lines: bool = True) -> Result:
 
 def _run_to_the_end(world: World) -> None:
     try:
-        world.loop.run_until_complete(world.main())
+        # In a context of its own: what the caller's holds is no part of the run.
+        contextvars.Context().run(world.loop.run_until_complete, world.main())
     except (Spinning, Stalled) as error:
         world.problems.append(f"{type(error).__name__}: {error}")
         world.trace("world", str(error))

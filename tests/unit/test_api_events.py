@@ -13,7 +13,7 @@ from stoker.api.events import event, rendered
 from stoker.coordinator.events import Gauges, Message, Numbered, Reset, Update
 from stoker.coordinator.output import Progress
 from stoker.coordinator.queues import QueueState
-from stoker.store.base import JobSummary, Session
+from stoker.store.base import Bulk, JobFilter, JobSummary, Session
 from tests.support.clock import START_US
 from tests.unit.test_api_service import FakeService, ask
 
@@ -88,11 +88,12 @@ def test_an_update_has_the_promised_shape() -> None:
         3,
         [worker],
         [QueueState("mail", {"queued": 5}, START_US, None)],
+        [Bulk("b1", "cancel", JobFilter(queue="mail"), "running", 10, False, 4, 3, START_US)],
     )
     data = told(Numbered("life", 8, update))
     assert list(data) == [
         "at", "period_sec", "submitted", "completed", "failed", "cancelled", "retried",
-        "stats", "jobs", "more", "workers", "queues",
+        "stats", "jobs", "more", "workers", "queues", "bulk",
     ]  # fmt: skip
     assert (data["submitted"], data["completed"], data["more"]) == (12, 0, 3)
     assert data["stats"] == {
@@ -118,10 +119,11 @@ def test_an_update_has_the_promised_shape() -> None:
     assert job["progress"] == {"done": 1, "total": 2, "message": "half", "percent": 50.0}
     assert data["workers"][0]["name"] == "one"
     assert (data["queues"][0]["queue"], data["queues"][0]["paused"]) == ("mail", True)
+    assert (data["bulk"][0]["done"], data["bulk"][0]["filter"]) == (4, {"queue": "mail"})
 
 
 def test_what_did_not_change_is_absent() -> None:
-    data = told(Numbered("life", 8, Update(START_US, 0.25, {}, GAUGES, [], 0, None, None)))
+    data = told(Numbered("life", 8, Update(START_US, 0.25, {}, GAUGES, [], 0, None, None, None)))
     assert "workers" not in data
     assert "queues" not in data
 
@@ -134,7 +136,7 @@ def told(message: Message) -> dict[str, Any]:
 
 
 def test_an_update_is_rendered_once_for_all() -> None:
-    message = Numbered("life", 8, Update(START_US, 0.25, {}, GAUGES, [], 0, None, None))
+    message = Numbered("life", 8, Update(START_US, 0.25, {}, GAUGES, [], 0, None, None, None))
     assert rendered(message) is rendered(message)
 
 

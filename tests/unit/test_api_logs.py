@@ -1,6 +1,7 @@
 """What jobs wrote, over HTTP: text and JSON, selections and tails, and streams that grow and end."""
 
 import asyncio
+import json
 import re
 import socket
 import threading
@@ -128,7 +129,7 @@ def test_a_tail_spans_pages() -> None:
     assert ask(service, "GET", f"{service.path}?tail=100").content == b"one\ntwo\nthree\nfour\n"
 
 
-@pytest.mark.parametrize("path", [f"/jobs/{uuid.uuid4()}/logs", "/jobs/nope/logs"])
+@pytest.mark.parametrize("path", ["/jobs/0190a1b2-0000-7000-8000-00000000dead/logs", "/jobs/nope/logs"])
 @pytest.mark.parametrize("query", ["", "?follow=1", "?format=json"])
 def test_an_unknown_job_is_404(path: str, query: str) -> None:
     answer = ask(LogService(), "GET", path + query)
@@ -143,7 +144,7 @@ def test_an_unknown_job_is_404(path: str, query: str) -> None:
         ("tail=x", "tail"),
         ("format=xml", "format"),
         ("follow=maybe", "follow"),
-        ("format=json&follow=1", "follow"),
+        ("format=json&follow=1&wait=3", "wait"),
         ("wait=5", "wait"),
         ("after=-1", "after"),
         ("lines=3", "lines"),
@@ -273,6 +274,27 @@ def test_a_follower_sees_lines_live_and_the_stream_ends_with_the_job() -> None:
             assert next(pieces) == line
         service.end()
         assert list(pieces) == []
+
+
+def test_following_in_json_is_a_document_a_line() -> None:
+    service = LogService(entry(b"before\n"), ended=False)
+    url = f"{service.path}?follow=1&format=json"
+    with (
+        served(service) as port,
+        httpx.stream("GET", f"http://127.0.0.1:{port}{url}", timeout=30) as answer,
+    ):
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        lines = map(json.loads, answer.iter_lines())
+        first = next(lines)
+        assert [one["text"] for one in first["entries"]] == ["before\n"]
+        assert service.waiting.wait(30)
+        service.write(entry(b"one\n"))
+        second = next(lines)
+        assert ([one["text"] for one in second["entries"]], second["ended"]) == (["one\n"], False)
+        assert second["position"] > first["position"]
+        service.end()
+        (last,) = lines
+        assert (last["entries"], last["ended"]) == ([], True)
 
 
 def test_following_begins_with_a_tail() -> None:

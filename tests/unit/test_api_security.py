@@ -140,6 +140,7 @@ def test_cors_only_for_listed_origins() -> None:
     assert preflight.headers["access-control-allow-origin"] == "https://jobs.example"
     assert "POST" in preflight.headers["access-control-allow-methods"]
     assert "authorization" in preflight.headers["access-control-allow-headers"]
+    assert "last-event-id" in preflight.headers["access-control-allow-headers"]
     answer = send(settings, "GET", "/jobs", [origin, ("Authorization", f"Bearer {TOKEN}")])
     assert answer.headers["access-control-allow-origin"] == "https://jobs.example"
     assert answer.headers["vary"] == "Origin"

@@ -22,10 +22,13 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.scaling import ScalingState
 from stoker.domain.series import GaugeRow, Point, Range, Tally, TallyRow, points, sums
+from stoker.ids import new_id
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
+    Bulk,
+    BulkAction,
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
@@ -76,6 +79,7 @@ class FakeService:
         self.notes: dict[str, bytes] = {}
         self.messages: list[Message] = []
         self.changes: list[dict[str, object]] = []
+        self.bulk_rows: dict[str, Bulk] = {}
         self.tally_rows: list[TallyRow] = []
         self.gauge_rows: list[GaugeRow] = []
         self.groups: list[DeadLetterGroup] = []
@@ -193,6 +197,25 @@ class FakeService:
     ) -> int:
         self.asked.append(("discard", ids, filter, limit))
         return 1 if ids is None else len(ids)
+
+    async def start_bulk(self, action: BulkAction, filter: JobFilter) -> Bulk:
+        bulk = Bulk(new_id(), action, filter, "running", 10_000, True, 0, 0, self.clock.now_us())
+        self.bulk_rows[bulk.id] = bulk
+        return bulk
+
+    async def bulk(self, id: str) -> Bulk:
+        if id not in self.bulk_rows:
+            raise NotFound(f"there is no bulk operation {id}")
+        return self.bulk_rows[id]
+
+    async def bulks(self) -> list[Bulk]:
+        return list(self.bulk_rows.values())
+
+    async def stop_bulk(self, id: str) -> Bulk:
+        bulk = await self.bulk(id)
+        now = self.clock.now_us()
+        self.bulk_rows[id] = msgspec.structs.replace(bulk, status="stopped", finished_at=now)
+        return self.bulk_rows[id]
 
     async def series(self, wanted: Range, queue: str | None, type: str | None) -> list[Point]:
         self.asked.append((wanted, queue, type))

@@ -533,3 +533,49 @@ def test_what_doctor_makes_of_its_measurements(tmp_path: Path) -> None:
     missing = tmp_path / "not" / "yet" / "there.db"
     assert {finding.state for finding in doctor.check_data_folder(missing)} <= {"ok", "warning"}
     assert doctor.existing_parent(missing.parent) == tmp_path
+
+
+# --- bulk ------------------------------------------------------------------------------------------------
+
+
+def a_bulk(**fields: Any) -> dict[str, Any]:
+    plain = {"id": "0198c1e2-7b0e-7c61-b6a5-0d3f6b8f2a11", "action": "cancel", "filter": {"status": "queued"}}
+    numbers = {"status": "running", "total": 10_000, "total_capped": True, "done": 0, "changed": 0}
+    return {**plain, **numbers, "created_at": "2026-01-02T03:04:05Z", "finished_at": None, **fields}
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry"])
+def test_where_starts_a_bulk_operation_and_follows_it(api: FakeApi, action: str) -> None:
+    bulk = a_bulk(action=action)
+    looks = iter(
+        [a_bulk(action=action, done=250), a_bulk(action=action, status="done", done=300, changed=299)]
+    )
+    api.answers["POST", "/bulk"] = Answer(202, bulk)
+    api.answers["GET", f"/bulk/{bulk['id']}"] = lambda _: Answer(200, next(looks))
+    printed = ok(action, "--where", "status=queued,running name='a b' priority=2")
+    assert printed == f"{bulk['id']}  done: 299 of 300 changed\n"
+    filters = {"status": "queued,running", "name": "a b", "priority": 2}
+    assert api.requests[0].body == {"action": action, "filter": filters}
+
+
+@pytest.mark.parametrize("where", ["", "queued", "=x", "status=a status=b", "name='open"])
+def test_a_filter_that_says_nothing_is_refused(api: FakeApi, where: str) -> None:
+    assert run("cancel", "--where", where).exit_code == 2
+    assert api.requests == []
+
+
+def test_ids_and_where_exclude_each_other(api: FakeApi) -> None:
+    assert run("cancel").exit_code == 2
+    assert run("cancel", "some-id", "--where", "type=a").exit_code == 2
+    assert api.requests == []
+
+
+def test_bulk_lists_and_stops(api: FakeApi) -> None:
+    bulk = a_bulk(status="stopped")
+    api.answers["GET", "/bulk"] = Answer(200, {"bulk": [bulk]})
+    api.answers["POST", f"/bulk/{bulk['id']}/stop"] = Answer(200, bulk)
+    listed = ok("bulk")
+    assert "status=queued" in listed
+    assert "10000+" in listed
+    assert ok("bulk", "stop", bulk["id"]) == f"{bulk['id']}  stopped: 0 of 0 changed\n"
+    assert json.loads(ok("bulk", "--json")) == {"bulk": [bulk]}

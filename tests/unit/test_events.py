@@ -5,6 +5,7 @@ import io
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,6 +30,7 @@ from stoker.coordinator.events import (
     Numbered,
     Reset,
     Ring,
+    SlowLook,
     Update,
     Window,
     happened,
@@ -40,7 +42,7 @@ from stoker.domain.retry import Outcome
 from stoker.ids import new_id
 from stoker.log import JobLog
 from stoker.settings import Settings
-from stoker.store.base import Accepted, Count, Finish, JobSummary, Session, Submission
+from stoker.store.base import Accepted, Bulk, Count, Finish, JobFilter, JobSummary, Session, Submission
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore
 from tests.conformance.steps import a_job, a_session
@@ -151,14 +153,28 @@ def test_a_minute_later_everything_is_forgotten() -> None:
 # ── updates ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def a_look(**fields: object) -> Look:
-    return replace(Look([], [], {}, {}, 0, None), **fields)
+def a_look(counts: Sequence[Count] = (), workers: Sequence[Session] = (), **slow: Any) -> Look:
+    return Look(counts, workers, replace(SlowLook({}, {}, 0, []), **slow), None)
 
 
 def compose(composer: Composer, look: Look, now: float, *changed: str) -> Update | None:
     window = Window()
     window.changed(changed)
     return composer.compose(window, look, [], at=AT, now=now)
+
+
+def test_a_bulk_operation_that_advances_is_told_whole_and_one_that_stands_is_not() -> None:
+    bulk = Bulk("b1", "cancel", JobFilter(), "running", 10, False, 0, 0, AT)
+    composer = Composer()
+    compose(composer, a_look(), 0.0)
+    first = compose(composer, a_look(bulks=[bulk]), 0.25)
+    assert first is not None
+    assert first.bulks == [bulk]
+    assert compose(composer, a_look(bulks=[bulk]), 0.5) is None
+    advanced = replace(bulk, done=10, changed=7, status="done")
+    second = compose(composer, a_look(bulks=[advanced]), 0.75)
+    assert second is not None
+    assert second.bulks == [advanced]
 
 
 def test_the_first_update_tells_all_and_the_next_what_is_different() -> None:
@@ -223,7 +239,7 @@ NOTHING = Gauges({}, 0, 0, 0, None, 0, None, None, None, None, None, None)
 
 
 def an_update(more: int = 0) -> Update:
-    return Update(AT, 0.25, {}, NOTHING, [], more, None, None)
+    return Update(AT, 0.25, {}, NOTHING, [], more, None, None, None)
 
 
 def a_ring(updates: int, size: int = 4) -> Ring:

@@ -86,6 +86,6 @@ def test_errors_that_are_no_objects(error: bytes | None) -> None:
     "message", ["'" * 100_000, "/a" * 50_000, "a1" * 50_000, "\\" * 100_000, '"\\' * 50_000]
 )
 def test_a_message_made_to_be_slow_is_not(message: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     normalised(message)
-    assert time.perf_counter() - started < 0.2
+    assert time.process_time() - started < 2, "quadratic time would be minutes"

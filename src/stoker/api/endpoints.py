@@ -11,6 +11,7 @@ import msgspec
 
 from stoker.api import (
     aliases,
+    bulk,
     dashboard_page,
     events,
     jobs,
@@ -54,7 +55,16 @@ from stoker.wire.http import HttpHeartbeat, HttpHello, HttpOrders, HttpReceipt, 
 
 Handler = Callable[[Request], Awaitable[Response]]
 Method = Literal["GET", "POST", "DELETE", "WEBSOCKET"]
-Tag = Literal["jobs", "dead letters", "workers", "plain-HTTP workers", "operation", "aliases", "dashboard"]
+Tag = Literal[
+    "jobs",
+    "dead letters",
+    "bulk operations",
+    "workers",
+    "plain-HTTP workers",
+    "operation",
+    "aliases",
+    "dashboard",
+]
 
 
 class Endpoint(NamedTuple):
@@ -288,6 +298,50 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "They stay `failed`, with `discarded_at`. The body is that of `/dlq/replay`.",
         body=jobs.DeadLetters,
         response=CountView,
+    ),
+    Endpoint(
+        "POST",
+        "/bulk",
+        bulk.start,
+        "admin",
+        "bulk operations",
+        "Cancel, retry or discard all jobs that match",
+        "Answers 202 once the operation is stored for good; it is worked off in the background, whatever dies meanwhile. "
+        "Only jobs that were there when it was accepted are touched. `retry` takes failed and cancelled jobs, `discard` "
+        "dead letters.",
+        body=bulk.BulkBody,
+        status=202,
+        response=bulk.BulkView,
+    ),
+    Endpoint(
+        "GET",
+        "/bulk",
+        bulk.latest,
+        "read",
+        "bulk operations",
+        "List the latest 20 bulk operations",
+        response=bulk.BulksView,
+    ),
+    Endpoint(
+        "GET",
+        "/bulk/{id}",
+        bulk.get,
+        "read",
+        "bulk operations",
+        "Get a bulk operation",
+        response=bulk.BulkView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "POST",
+        "/bulk/{id}/stop",
+        bulk.stop,
+        "admin",
+        "bulk operations",
+        "Stop a bulk operation",
+        "What it has done stays done. One that is over is returned as it is.",
+        response=bulk.BulkView,
+        errors=(404,),
     ),
     Endpoint(
         "GET",

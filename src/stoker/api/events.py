@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import msgspec
 
 from stoker import __version__
+from stoker.api.bulk import BulkView, bulk_view
 from stoker.api.exchange import Header, Interrupted, Request, Response, Stream
 from stoker.api.jobs import job_id
 from stoker.api.service import Progress, Service
@@ -111,7 +112,7 @@ class JobSummaryView(msgspec.Struct, frozen=True):
 
 class UpdateView(msgspec.Struct, frozen=True):
     """What changed since the update before; `submitted` to `retried` count what happened in between. `more` jobs changed
-    that are not in `jobs`. `workers` and `queues` are there when something in them changed, and then whole."""
+    that are not in `jobs`. `workers`, `queues` and `bulk` are there when something in them changed, and then whole."""
 
     at: Time
     period_sec: float
@@ -125,6 +126,7 @@ class UpdateView(msgspec.Struct, frozen=True):
     more: int
     workers: list[SessionView] | msgspec.UnsetType = msgspec.UNSET
     queues: list[QueueView] | msgspec.UnsetType = msgspec.UNSET
+    bulk: list[BulkView] | msgspec.UnsetType = msgspec.UNSET
 
 
 class EndView(msgspec.Struct, frozen=True):
@@ -188,6 +190,7 @@ def update_view(update: Update) -> UpdateView:
         queues=msgspec.UNSET
         if update.queues is None
         else [queue_view(queue, update.at) for queue in update.queues],
+        bulk=msgspec.UNSET if update.bulks is None else [bulk_view(bulk) for bulk in update.bulks],
     )
 
 

@@ -10,7 +10,7 @@ from stoker.api.context import Context
 from stoker.api.exchange import Header, Request, Response
 from stoker.api.idempotency import expiry, header_key, key_for_one, keys_for_batch
 from stoker.api.locate import join
-from stoker.api.payload import check_payload
+from stoker.api.payload import check_payload, is_plain
 from stoker.api.problems import Kind, Problem, invalid_field
 from stoker.api.query import DeadLettersQuery, Fingerprint, GroupsQuery, JobsQuery, WaitQuery, job_query
 from stoker.api.service import Service, Submitted
@@ -81,7 +81,7 @@ async def submit_spec(request: Request, spec: JobSpec) -> Response:
         key = key_for_one(
             spec, header, client=context.guard.client_of_keys, expires_at=_expires_at(context, now)
         )
-    submitted = await _submit(request, (_submission(context, spec, now, key, ""),))
+    submitted = await _submit(request, (_submission(context, spec, now, key, None),))
     accepted = submitted.accepted[0]
     job = accepted.job
     location = (b"location", f"/jobs/{job.id}".encode())
@@ -94,7 +94,9 @@ async def submit_batch(request: Request) -> Response:
     specs: list[JobSpec] = request.body.jobs
     limit = context.settings.max_payload_bytes
     for index, spec in enumerate(specs):
-        check_payload(bytes(spec.payload), f"jobs[{index}].payload", limit)
+        raw = bytes(spec.payload)
+        if not is_plain(raw, limit):
+            check_payload(raw, f"jobs[{index}].payload", limit)
     now = context.service.clock.now_us()
     keys = keys_for_batch(
         specs,
@@ -102,9 +104,7 @@ async def submit_batch(request: Request) -> Response:
         client=context.guard.client_of_keys,
         expires_at=_expires_at(context, now),
     )
-    submissions = [
-        _submission(context, spec, now, keys[index], f"jobs[{index}]") for index, spec in enumerate(specs)
-    ]
+    submissions = [_submission(context, spec, now, keys[index], index) for index, spec in enumerate(specs)]
     submitted = await _submit(request, submissions)
     headers = (_REPLAYED,) if all(accepted.repeated for accepted in submitted.accepted) else ()
     body = render_batch((accepted.job for accepted in submitted.accepted), submitted.warnings)
@@ -122,14 +122,18 @@ async def _submit(request: Request, submissions: Sequence[Submission]) -> Submit
 
 
 def _submission(
-    context: Context, spec: JobSpec, now: int, key: IdempotencyKey | None, path: str
+    context: Context, spec: JobSpec, now: int, key: IdempotencyKey | None, index: int | None
 ) -> Submission:
+    """The job that a spec asks for; `index` is its place in a batch."""
     settings = context.settings
+    run_at = now
+    if spec.run_at is not None or spec.delay_sec is not None:
+        run_at = due_at(spec, now, "" if index is None else f"jobs[{index}]")
     job = new_job(
         spec,
         id=context.new_id(),
         now=now,
-        run_at=now if spec.run_at is None and spec.delay_sec is None else due_at(spec, now, path),
+        run_at=run_at,
         max_attempts=spec.max_attempts or settings.max_attempts,
         order=settings.priority_order,
     )

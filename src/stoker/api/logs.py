@@ -1,6 +1,7 @@
 """What a job wrote: as the bytes that it wrote, as entries in JSON, or as a stream that grows with it."""
 
 import codecs
+import contextlib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Annotated, Final, Literal
 
@@ -18,6 +19,7 @@ from stoker.store.logs import Stream as StreamName
 
 JSON_BYTES: Final = 4 * 1024 * 1024
 """An answer in JSON is one piece, so it ends about here; `more` says so and `position` is where to go on."""
+JSON_LINES: Final = b"application/x-ndjson"
 FOLLOW_SECONDS: Final = 30.0
 MAX_TAIL_LINES: Final = 100_000
 
@@ -48,7 +50,10 @@ class LogsQuery(msgspec.Struct, frozen=True, kw_only=True):
         | None
     ) = None
     follow: Annotated[
-        bool, msgspec.Meta(description="Go on with what the job writes, until it ends; text only.")
+        bool,
+        msgspec.Meta(
+            description="Go on with what the job writes, until it ends; in JSON, a document a line as it comes."
+        ),
     ] = False
     after: Annotated[
         int,
@@ -58,7 +63,11 @@ class LogsQuery(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     wait: Annotated[
         float,
-        msgspec.Meta(ge=0, le=MAX_WAIT_SEC, description="Seconds to wait for something to read; JSON only."),
+        msgspec.Meta(
+            ge=0,
+            le=MAX_WAIT_SEC,
+            description="Seconds to wait for something to read; JSON, not with `follow`.",
+        ),
     ] = 0.0
 
 
@@ -88,26 +97,39 @@ async def get_logs(request: Request) -> Response:
     query: LogsQuery = request.query
     service = request.context.service
     which = Selection(job_id(request), query.claim, query.attempt)
-    if query.format == "json":
-        if query.follow:
-            raise invalid_field("follow", "streams text; for JSON ask again with after=POSITION&wait=SECONDS")
+    if query.wait and (query.follow or query.format == "text"):
+        raise invalid_field("wait", "belongs to format=json without follow=1, which waits by itself")
+    if query.format == "json" and not query.follow:
         return Response(200, encode(await _document(service, which, query)), _HEADERS)
-    if query.wait:
-        raise invalid_field("wait", "belongs to format=json; for text there is follow=1")
     # Read before the answer begins, so that what goes wrong can still be told as a problem.
-    page = await service.logs(which, query.after)
-    return Stream(_text(service, which, page, query), _HEADERS)
+    pages = _pages(service, which, await service.logs(which, query.after), query)
+    if query.format == "json":
+        return Stream(_lines(pages), _HEADERS, JSON_LINES)
+    return Stream(_text(pages), _HEADERS)
 
 
-async def _text(
+async def _text(pages: AsyncGenerator[LogPage, None]) -> AsyncGenerator[bytes, None]:
+    async with contextlib.aclosing(pages):
+        async for page in pages:
+            if page.entries:
+                yield b"".join([entry.data for entry in page.entries])
+
+
+async def _lines(pages: AsyncGenerator[LogPage, None]) -> AsyncGenerator[bytes, None]:
+    """A document a line. Lines without entries keep the connection alive, and the last one says that it is."""
+    async with contextlib.aclosing(pages):
+        async for page in pages:
+            yield encode(_view(page, page.entries)) + b"\n"
+
+
+async def _pages(
     service: Service, which: Selection, page: LogPage, query: LogsQuery
-) -> AsyncGenerator[bytes, None]:
+) -> AsyncGenerator[LogPage, None]:
     if query.tail is not None:
         page = await _rest(service, which, page, query.tail)
     with service.stream("logs"):
         while True:
-            if page.entries:
-                yield b"".join([entry.data for entry in page.entries])
+            yield page
             if page.ended or not (page.more or query.follow):
                 return
             if page.closing and not page.more:
@@ -134,6 +156,10 @@ async def _document(service: Service, which: Selection, query: LogsQuery) -> Log
         page = await service.logs(which, page.position)
         entries = entries + page.entries
         size += sum(len(entry.data) for entry in page.entries)
+    return _view(page, entries)
+
+
+def _view(page: LogPage, entries: Sequence[Entry]) -> LogsView:
     return LogsView(entry_views(entries), page.cut, page.written_bytes, page.position, page.more, page.ended)
 
 

@@ -4,13 +4,15 @@ filter that is silently ignored answers another question than the one asked."""
 import base64
 import binascii
 import types
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Protocol, TypeVar, Union, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec.structs import fields as struct_fields
 
 from stoker.api.decode import friendly, shortened, unknown
+from stoker.api.locate import join
 from stoker.api.problems import FieldError, invalid, invalid_field
 from stoker.api.times import parse_moment
 from stoker.domain.job import Ident, Label, Priority
@@ -181,32 +183,68 @@ def present_type(kind: Any) -> Any:
     return arms[0] if len(arms) == 1 else kind
 
 
+class Filtering(Protocol):
+    """Parameters, or a part of a body, that say which jobs."""
+
+    @property
+    def type(self) -> str | None: ...
+    @property
+    def queue(self) -> str | None: ...
+    @property
+    def priority(self) -> int | None: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def worker(self) -> str | None: ...
+    @property
+    def created_after(self) -> str | None: ...
+    @property
+    def created_before(self) -> str | None: ...
+    @property
+    def text(self) -> str | None: ...
+    @property
+    def fingerprint(self) -> str | None: ...
+
+
 def job_query(query: DeadLettersQuery, now: int, *, dead_letters: bool = False) -> JobQuery:
     """What the store is asked for a list of jobs."""
     if query.cursor is not None and query.offset:
         raise invalid_field("cursor", "cannot be combined with offset; a cursor already says where to go on")
-    wanted = JobFilter(
-        status=parse_statuses(query.status, "status") if isinstance(query, JobsQuery) else None,
-        type=query.type,
-        queue=query.queue,
-        priority=query.priority,
-        name=query.name,
-        dead_letters=dead_letters,
-        worker=_plain(query.worker, "worker"),
-        created_after=moment_of(query.created_after, "created_after", now),
-        created_before=moment_of(query.created_before, "created_before", now),
-        fingerprint=query.fingerprint,
-        text=_plain(query.text, "text"),
-    )
+    status = query.status if isinstance(query, JobsQuery) else None
+    wanted = filter_of(query, status, now, dead_letters=dead_letters)
     before = None if query.cursor is None else decode_cursor(query.cursor)
     return JobQuery(wanted, query.limit, query.offset, before, query.summary)
 
 
-def parse_statuses(text: str | None, field: str) -> Status | tuple[Status, ...] | None:
-    """One status, or several with commas between them. Raises 422 for what is none."""
-    if text is None:
+def filter_of(
+    given: Filtering,
+    status: str | Sequence[Status] | None,
+    now: int,
+    *,
+    dead_letters: bool = False,
+    path: str = "",
+) -> JobFilter:
+    """Which jobs are meant. Raises 422 for what makes no sense, naming the field at `path`."""
+    return JobFilter(
+        status=parse_statuses(status, join(path, "status")),
+        type=given.type,
+        queue=given.queue,
+        priority=given.priority,
+        name=given.name,
+        dead_letters=dead_letters,
+        worker=_plain(given.worker, join(path, "worker")),
+        created_after=moment_of(given.created_after, join(path, "created_after"), now),
+        created_before=moment_of(given.created_before, join(path, "created_before"), now),
+        fingerprint=given.fingerprint,
+        text=_plain(given.text, join(path, "text")),
+    )
+
+
+def parse_statuses(given: str | Sequence[Status] | None, field: str) -> Status | tuple[Status, ...] | None:
+    """One status, or several: a list, or a text with commas between them. Raises 422 for what is none."""
+    if given is None:
         return None
-    names = list(dict.fromkeys(text.split(",")))
+    names = list(dict.fromkeys(given.split(",") if isinstance(given, str) else given))
     try:
         found = msgspec.convert(names, tuple[Status, ...])
     except msgspec.ValidationError:

@@ -25,7 +25,9 @@ _BEARER: Final = b"bearer "
 _LOCAL: Final = "local"
 
 _EXPOSED: Final = b"location, retry-after, x-request-id, idempotency-replayed"
-_ALLOWED_HEADERS: Final = b"authorization, content-type, idempotency-key, x-idempotency-key, x-request-id"
+_ALLOWED_HEADERS: Final = (
+    b"authorization, content-type, idempotency-key, x-idempotency-key, x-request-id, last-event-id"
+)
 
 
 class Guard:

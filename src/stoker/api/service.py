@@ -17,6 +17,8 @@ from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
+    Bulk,
+    BulkAction,
     DeadLetterGroups,
     JobFilter,
     JobQuery,
@@ -147,6 +149,22 @@ class Service(Protocol):
         ...
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups: ...
+
+    async def start_bulk(self, action: BulkAction, filter: JobFilter) -> Bulk:
+        """Accept an operation on all jobs that match; it is worked off in the background."""
+        ...
+
+    async def bulk(self, id: str) -> Bulk:
+        """Raises NotFound."""
+        ...
+
+    async def bulks(self) -> Sequence[Bulk]:
+        """The latest ones."""
+        ...
+
+    async def stop_bulk(self, id: str) -> Bulk:
+        """Raises NotFound."""
+        ...
 
     async def workers(self) -> Sequence[Session]: ...
 

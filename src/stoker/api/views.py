@@ -6,6 +6,7 @@ The structs are both what is encoded and what the OpenAPI document describes, so
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Annotated, Final
 
 import msgspec
@@ -291,11 +292,8 @@ def job_view(
 
 
 def render_job(job: Job, warnings: Sequence[str] = ()) -> bytes:
-    if not warnings:
-        template = _template(job)
-        if template is not None:
-            return template.render(job)
-    return encode(job_view(job, warnings or msgspec.UNSET))
+    fresh = None if warnings else _render_fresh(job)
+    return fresh or encode(job_view(job, warnings or msgspec.UNSET))
 
 
 def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Progress | None) -> bytes:
@@ -304,18 +302,9 @@ def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Pr
 
 
 def render_batch(jobs: Iterable[Job], warnings: Sequence[str]) -> bytes:
-    views: list[msgspec.Raw | JobView] = []
-    for job in jobs:
-        template = _template(job)
-        views.append(job_view(job) if template is None else msgspec.Raw(template.render(job)))
-    return encode(_RenderedBatch(views, warnings or msgspec.UNSET))
-
-
-class _RenderedBatch(msgspec.Struct, frozen=True):
-    """A `BatchView`, part of which is rendered already."""
-
-    jobs: list[msgspec.Raw | JobView]
-    warnings: Sequence[str] | msgspec.UnsetType
+    rows = b",".join([_render_fresh(job) or encode(job_view(job)) for job in jobs])
+    tail = b',"warnings":' + encode(warnings) if warnings else b""
+    return b'{"jobs":[' + rows + b"]" + tail + b"}"
 
 
 class _RenderedPage(msgspec.Struct, frozen=True):
@@ -351,37 +340,28 @@ class FreshJobs:
         )
 
 
+_ALIKE: Final = attrgetter(
+    "status", "claim_id", "name", "metadata", "labels", "cancel_requested_at",
+    "type", "queue", "priority", "max_attempts", "thread_demand", "timeout_sec", "memory_mb", "on_oversize",
+)  # fmt: skip
+"""All that an answer shows of a job that nobody has claimed yet, but for its id, payload and times."""
 _templates: dict[tuple[object, ...], FreshJobs] = {}
 
 
-def _template(job: Job) -> FreshJobs | None:
-    """The template for a job as it looks in the answer to its submission; None for any other."""
-    if (
-        job.claim_id
-        or job.status != "queued"
-        or job.name is not None
-        or job.metadata is not None
-        or job.labels is not None
-        or job.run_at != job.created_at
-    ):
+def _render_fresh(job: Job) -> bytes | None:
+    """A job as it looks in the answer to its submission, from a template; None for any other."""
+    if job.run_at != job.created_at:
         return None
-    key = (
-        job.type,
-        job.queue,
-        job.priority,
-        job.max_attempts,
-        job.thread_demand,
-        job.timeout_sec,
-        job.memory_mb,
-        job.on_oversize,
-        job.cancel_requested_at,
-    )
-    template = _templates.get(key)
+    alike = _ALIKE(job)
+    template = _templates.get(alike)
     if template is None:
+        # One that has a name, or labels, is probably alone with them: a template would be made for nobody else.
+        if alike[:6] != ("queued", 0, None, None, None, None):
+            return None
         if len(_templates) >= _TEMPLATES_MAX:
             _templates.clear()
-        template = _templates[key] = FreshJobs(job)
-    return template
+        template = _templates[alike] = FreshJobs(job)
+    return template.render(job)
 
 
 async def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], Progress | None]) -> bytes:

@@ -7,10 +7,11 @@ from stoker.bus.base import News, Receive
 
 
 class JobWaiters:
-    """Wakes those who wait for a job to reach a final status. A wake-up is a hint: the waiter asks the store again."""
+    """Wakes those who wait for a job to reach a final status, in the order in which they came. A wake-up is a hint: the
+    waiter asks the store again."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._waiting: dict[str, dict[asyncio.Event, None]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -33,18 +34,18 @@ class JobWaiters:
 class Watch:
     """`with waiters.watch(id) as event:` registers before the job is looked at, so that no news can fall between."""
 
-    def __init__(self, waiting: dict[str, set[asyncio.Event]], id: str) -> None:
+    def __init__(self, waiting: dict[str, dict[asyncio.Event, None]], id: str) -> None:
         self._waiting = waiting
         self._id = id
         self._event = asyncio.Event()
 
     def __enter__(self) -> asyncio.Event:
-        self._waiting.setdefault(self._id, set()).add(self._event)
+        self._waiting.setdefault(self._id, {})[self._event] = None
         return self._event
 
     def __exit__(self, *_: object) -> None:
         events = self._waiting[self._id]
-        events.discard(self._event)
+        events.pop(self._event, None)
         if not events:
             del self._waiting[self._id]
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from stoker.cli import output
+from stoker.cli.bulk_commands import Where, Yes, run_bulk
 from stoker.cli.exits import Exit, exit_for, exit_for_status
 from stoker.cli.options import Json, Token, Url, Wait, WaitTimeout, ask, connect, moment, pairs, payload
 from stoker.client.errors import ProblemError
@@ -32,7 +33,9 @@ workers_app = typer.Typer(rich_markup_mode=None)
 queues_app = typer.Typer(rich_markup_mode=None)
 
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
-JobIds = Annotated[list[str], typer.Argument(metavar="ID", help="One or more job ids.")]
+MaybeJobIds = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", help="One or more job ids.", show_default=False)
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many to show.")]
 Offset = Annotated[int, typer.Option("--offset", min=0, help="How many to skip.")]
 QueueFilter = Annotated[str | None, typer.Option("--queue", help="Only this queue.")]
@@ -316,25 +319,55 @@ def _print_page(page: dict[str, Any], as_json: bool) -> None:
     output.note(f"{len(page['jobs'])} of {about}{page.get('total')}")
 
 
-def cancel(job_ids: JobIds, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+def cancel(
+    job_ids: MaybeJobIds = None,
+    where: Where = None,
+    yes: Yes = False,
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
     """Cancel jobs: one that waits never starts, one that runs is stopped.
 
     \b
     Examples:
       stoker cancel 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
-      stoker jobs --queue bulk --status queued --json | jq -r '.jobs[].id' | xargs stoker cancel
+      stoker cancel --where 'status=queued queue=bulk'
     """
+    job_ids = _named(job_ids, where)
+    if where is not None:
+        run_bulk("cancel", where, yes, as_json, url, token)
+        return
     _each(job_ids, lambda job_id: post(job_path(job_id, "cancel"), repeatable=True), as_json, url, token)
 
 
-def retry(job_ids: JobIds, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+def retry(
+    job_ids: MaybeJobIds = None,
+    where: Where = None,
+    yes: Yes = False,
+    as_json: Json = False,
+    url: Url = None,
+    token: Token = None,
+) -> None:
     """Run failed or cancelled jobs again, with fresh attempts, under the same id.
 
     \b
     Examples:
       stoker retry 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+      stoker retry --where 'status=failed type=resize_image created_after=2h'
     """
+    job_ids = _named(job_ids, where)
+    if where is not None:
+        run_bulk("retry", where, yes, as_json, url, token)
+        return
     _each(job_ids, lambda job_id: post(job_path(job_id, "retry")), as_json, url, token)
+
+
+def _named(job_ids: list[str] | None, where: str | None) -> list[str]:
+    """The ids, if that is how the jobs are named: one way of naming them, so that nothing is hit by mistake."""
+    if bool(job_ids) == (where is not None):
+        raise typer.BadParameter("say which: ids, or --where", param_hint="ID")
+    return job_ids or []
 
 
 def _each(
@@ -497,7 +530,7 @@ def dlq_discard(
     fingerprint: FingerprintFilter = None,
     limit: AtMost = None,
     everything: All = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: Json = False,
     url: Url = None,
     token: Token = None,

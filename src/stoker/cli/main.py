@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 import stoker
 from stoker.cli import autoscale, client_commands, log_commands, move_commands, output, run_commands, top
+from stoker.cli.bulk_commands import bulk_app
 from stoker.cli.exits import MEANINGS, Exit, exit_for
 from stoker.cli.migrate_commands import migrate_app
 from stoker.cli.options import Json, Token, Url
@@ -66,6 +67,7 @@ for _command in (
 ):
     app.command()(_command)
 app.add_typer(client_commands.dlq_app, name="dlq")
+app.add_typer(bulk_app, name="bulk")
 app.add_typer(client_commands.workers_app, name="workers")
 app.add_typer(client_commands.queues_app, name="queues")
 app.command()(client_commands.types)

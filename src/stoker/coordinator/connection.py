@@ -59,7 +59,8 @@ class Connection:
         self._max_result_bytes = max_result_bytes
         self._text = False
         self._outbox: asyncio.Queue[Frame | None] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In the order in which they began, which is the order in which they are cancelled."""
 
     async def run(self) -> None:
         """Serve the worker until it leaves, breaks the protocol, or its reports cannot be stored."""
@@ -189,19 +190,22 @@ class Connection:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Store what a frame brought without holding up the next one: both may share a transaction."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._forget(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("worker_frame_failed", detail=repr(task.exception()))
             # What could not be stored is still with the worker: it sends it again on its next connection.
             closing = asyncio.get_running_loop().create_task(
                 self._socket.close(CLOSE_UNSTORED, "not stored; reconnect and send again")
             )
-            self._tasks.add(closing)
-            closing.add_done_callback(self._tasks.discard)
+            self._tasks[closing] = None
+            closing.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
 
     async def _take(
         self, session: WorkerSession, frame: frames.Reports, released: list[Claim | None]

@@ -18,9 +18,10 @@ from stoker.bus.base import WATCH_SECONDS, Bus
 from stoker.bus.cache import JobCache, NoCache
 from stoker.bus.local import JobWaiters, NoBus
 from stoker.clock import SECOND, Clock
+from stoker.coordinator.bulk import Bulks
 from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
-from stoker.coordinator.events import Events, Message, success_rate, sum_by_status
+from stoker.coordinator.events import LATEST_BULKS, Events, Message, success_rate, sum_by_status
 from stoker.coordinator.http_workers import HttpWorkers
 from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.metrics import Metrics, text_in_turns
@@ -45,6 +46,9 @@ from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
     Attempt,
+    Bulk,
+    BulkAction,
+    BulkStepped,
     DeadLetterGroups,
     Expired,
     Finish,
@@ -57,6 +61,7 @@ from stoker.store.base import (
     Session,
     Store,
     Submission,
+    changeable,
 )
 from stoker.store.logs import LogPage, Logs, Selection
 from stoker.tracing import JobTracer
@@ -144,6 +149,7 @@ class Coordinator:
         self._scaling: ScalingState | None = None
         self._started = clock.monotonic()
         self._closing = False
+        self._new_id = new_id
         self._accepted: list[Accepted] = []
         self._requests: list[str | None] = []
         policy = RetryPolicy(
@@ -174,6 +180,7 @@ class Coordinator:
         retention = Retention(
             int(settings.retention_completed_sec * SECOND), int(settings.retention_failed_sec * SECOND)
         )
+        self._bulks = Bulks(store, before=self._before_bulk, done=self._on_bulk_stepped)
         self._keeper = LogKeeper(store, logs, spared_us=min(retention.completed_us, retention.failed_us))
         self._upkeep = Upkeep(
             store,
@@ -205,6 +212,7 @@ class Coordinator:
             asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
             asyncio.create_task(self._keeper.run(), name="stoker-log-keeper"),
             asyncio.create_task(self._series.run(), name="stoker-series"),
+            asyncio.create_task(self._bulks.run(), name="stoker-bulks"),
         ]
         if self._store.shared:
             self._neighbours.start()
@@ -362,22 +370,25 @@ class Coordinator:
             raise NotFound(f"there is no job {id}")
         if job.status in ("completed", "failed"):
             raise Conflict(f"job {id} is {job.status} already and cannot be cancelled")
-        if job.status == "running":
-            self._neighbours.cancel(job)
-            self._events.changed([id])
-        else:
-            if (
-                job.completed_at is not None and job.completed_at >= asked_at
-            ):  # not one that was cancelled before
+        self._on_cancelled([job], asked_at)
+        return job
+
+    def _on_cancelled(self, jobs: Sequence[Job], asked_at: int) -> None:
+        """Tell whom it concerns: workers of those that run, and whoever counts, follows or waits for the others."""
+        for job in jobs:
+            if job.status == "running":
+                self._neighbours.cancel(job)
+                self._events.changed([job.id])
+            elif job.completed_at is not None and job.completed_at >= asked_at:  # not cancelled before
                 self._metrics.on_cancelled(job)
-                self._events.changed([id], "cancelled")
+                self._events.changed([job.id], "cancelled")
                 if self._tracer is not None:
                     self._tracer.cancelled(job, job.completed_at)
-            self._waiters.finished([id])
-            self._output.ended([id])
-            self._neighbours.tell_changed([id])
-        log.info("job_cancelled" if job.status == "cancelled" else "job_cancel_requested", job_id=id)
-        return job
+            log.info("job_cancelled" if job.status == "cancelled" else "job_cancel_requested", job_id=job.id)
+        over = [job.id for job in jobs if job.status != "running"]
+        self._waiters.finished(over)
+        self._output.ended(over)
+        self._neighbours.tell_changed(over)
 
     async def retry(self, id: str) -> Job:
         job = await self._stored(id)
@@ -390,10 +401,16 @@ class Coordinator:
         (after,) = await self._store.replay([id])
         if after is None:
             raise NotFound(f"there is no job {id}")
-        self._events.changed([id])
-        self._neighbours.tell_changed([id])
-        log.info("job_replayed", job_id=id)
+        self._on_replayed([after])
         return after
+
+    def _on_replayed(self, jobs: Sequence[Job]) -> None:
+        self._dispatch.wake()
+        ids = [job.id for job in jobs]
+        self._events.changed(ids)
+        self._neighbours.tell_changed(ids)
+        for id in ids:
+            log.info("job_replayed", job_id=id)
 
     async def replay(
         self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
@@ -440,6 +457,58 @@ class Coordinator:
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         return await self._store.dead_letter_groups(limit)
+
+    # ── bulk operations ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def start_bulk(self, action: BulkAction, filter: JobFilter) -> Bulk:
+        # Counted before it is narrowed to those that are there now: the counters know more totals than the jobs do.
+        page = await self._store.page(JobQuery(changeable(action, filter), limit=1, summary=True))
+        bulk = Bulk(
+            self._new_id(),
+            action,
+            filter,
+            "running",
+            page.total,
+            page.total_capped,
+            0,
+            0,
+            self._store.now_us(),
+        )
+        await self._store.put_bulk(bulk)
+        self._bulks.nudge()
+        self._events.look_soon()
+        log.info("bulk_accepted", bulk_id=bulk.id, action=action, total=bulk.total)
+        return bulk
+
+    async def bulk(self, id: str) -> Bulk:
+        return _found(await self._store.bulk(id), id)
+
+    async def bulks(self) -> list[Bulk]:
+        return await self._store.bulks(LATEST_BULKS)
+
+    async def stop_bulk(self, id: str) -> Bulk:
+        bulk = _found(await self._store.stop_bulk(id), id)
+        self._events.look_soon()
+        log.info("bulk_stopped", bulk_id=id, status=bulk.status, changed=bulk.changed)
+        return bulk
+
+    async def _before_bulk(self, action: BulkAction, ids: Sequence[str]) -> None:
+        """Nobody may read from the cache what the jobs were. It holds only jobs that are over, which no cancel changes."""
+        if action != "cancel" and ids:
+            await self._cache.forget(ids)
+
+    def _on_bulk_stepped(self, stepped: BulkStepped) -> None:
+        bulk = stepped.bulk
+        if bulk.action == "cancel":
+            self._on_cancelled(stepped.jobs, 0)
+        elif bulk.action == "retry":
+            self._on_replayed(stepped.jobs)
+        elif stepped.jobs:
+            self._events.changed([job.id for job in stepped.jobs])
+            log.info("dead_letters_discarded", count=len(stepped.jobs))
+        self._events.look_soon()
+        if bulk.status == "done":
+            log.info("bulk_done", bulk_id=bulk.id, done=bulk.done, changed=bulk.changed)
 
     # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -746,6 +815,12 @@ async def _aside(size: int, work: Callable[[], T]) -> T:
 def _shard(id: str) -> int:
     """A number of this life of the coordinator, from a fresh id."""
     return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=7).digest(), "big")
+
+
+def _found(bulk: Bulk | None, id: str) -> Bulk:
+    if bulk is None:
+        raise NotFound(f"there is no bulk operation {id}; GET /bulk lists the latest")
+    return bulk
 
 
 def _is_dead_letter(job: Job) -> bool:

@@ -120,6 +120,6 @@ def assignment(job: Job) -> Assignment:
         job.timeout_sec,
         job.name,
         job.queue,
-        decode_map(job.metadata),
+        {} if job.metadata is None else decode_map(job.metadata),
         job.memory_mb,
     )

@@ -37,6 +37,7 @@ from stoker.domain.retry import Kind
 from stoker.domain.scaling import ScalingState
 from stoker.store.base import (
     Accepted,
+    Bulk,
     Count,
     Expired,
     Finish,
@@ -55,6 +56,8 @@ LINGER_SECONDS: Final = 30.0
 KEEP_ALIVE_SECONDS: Final = 15.0
 MAX_JOBS: Final = 200
 RING: Final = 240
+LATEST_BULKS: Final = 20
+"""How many bulk operations are shown."""
 
 log = structlog.get_logger()
 
@@ -146,15 +149,22 @@ def happened(window: Window) -> Happened:
 # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class SlowLook(msgspec.Struct, frozen=True):
+    """The part of a look that is not taken in every window."""
+
+    paused: Mapping[str, int]
+    oldest_due: Mapping[str, int]
+    dead_letters: int
+    bulks: Sequence[Bulk]
+
+
 class Look(msgspec.Struct, frozen=True):
     """The gauges of the system at one moment. What else an update should show as it is now is added here, and to
     `Update` and `Composer`."""
 
     counts: Sequence[Count]
     workers: Sequence[Session]
-    paused: Mapping[str, int]
-    oldest_due: Mapping[str, int]
-    dead_letters: int
+    slow: SlowLook
     scaling: ScalingState | None
 
 
@@ -176,7 +186,7 @@ class Gauges(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """What changed since the update before. `workers` and `queues` are None when they are as they were."""
+    """What changed since the update before. `workers`, `queues` and `bulks` are None when they are as they were."""
 
     at: int
     period_sec: float
@@ -186,6 +196,7 @@ class Update(msgspec.Struct, frozen=True):
     more: int
     workers: Sequence[Session] | None
     queues: Sequence[QueueState] | None
+    bulks: Sequence[Bulk] | None
 
 
 class Numbered:
@@ -268,6 +279,7 @@ class Composer:
         self._told_at: float | None = None
         self._workers: object = None
         self._queues: object = None
+        self._bulks: Sequence[Bulk] = ()
         self._scaling: ScalingState | None = None
 
     def compose(
@@ -282,15 +294,18 @@ class Composer:
         """An update, if there is anything to tell. `at` is the time of day, `now` measures."""
         self._waits.add(window.waits, now)
         self._runs.add(window.runs, now)
-        queues = queue_states(look.counts, look.paused, look.oldest_due)
+        slow = look.slow
+        queues = queue_states(look.counts, slow.paused, slow.oldest_due)
         workers_now, queues_now = _workers_key(look.workers), _queues_key(queues)
         same_workers, same_queues = workers_now == self._workers, queues_now == self._queues
-        news = window or not same_workers or not same_queues or look.scaling != self._scaling
+        same_bulks = slow.bulks == self._bulks
+        same = same_workers and same_queues and same_bulks and look.scaling == self._scaling
+        news = window or not same
         if not news and self._told_at is not None and now < self._told_at + QUIET_SECONDS:
             return None
         period = WINDOW_SECONDS if self._told_at is None else now - self._told_at
         self._told_at, self._scaling = now, look.scaling
-        self._workers, self._queues = workers_now, queues_now
+        self._workers, self._queues, self._bulks = workers_now, queues_now, slow.bulks
         return Update(
             at,
             round(period, 3),
@@ -300,6 +315,7 @@ class Composer:
             window.more + len(window.ids) - len(jobs),
             None if same_workers else look.workers,
             None if same_queues else queues,
+            None if same_bulks else slow.bulks,
         )
 
     def _gauges(self, look: Look, now: float) -> Gauges:
@@ -312,8 +328,8 @@ class Composer:
             sum(row.threads for row in live),
             sum(row.threads_used for row in live),
             success_rate(by_status),
-            look.dead_letters,
-            min(look.oldest_due.values(), default=None),
+            look.slow.dead_letters,
+            min(look.slow.oldest_due.values(), default=None),
             percentile(waits, 0.5),
             percentile(waits, 0.95),
             percentile(runs, 0.5),
@@ -377,8 +393,9 @@ class Events:
         self._linger_until = 0.0
         self._interest_until = 0.0
         self._asked_at: float | None = None
-        self._slow: tuple[dict[str, int], dict[str, int], int] = ({}, {}, 0)
-        self._slow_at: float | None = None
+        self._slow: SlowLook | None = None
+        """As long as it is new enough."""
+        self._slow_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._failing = False
@@ -423,7 +440,7 @@ class Events:
 
     def look_soon(self) -> None:
         """Something changed that is not looked at in every window."""
-        self._slow_at = None
+        self._slow = None
 
     # ── what other coordinators tell ───────────────────────────────────────────────────────────────────────────────
 
@@ -506,7 +523,7 @@ class Events:
         if self._live:
             self._ring.forget()
             self._composer = Composer()
-            self._slow_at = self._asked_at = None
+            self._slow = self._asked_at = None
             self._live = False
         if now >= self._interest_until:
             self._own, self._heard = Window(), Window()
@@ -552,14 +569,19 @@ class Events:
     async def _look(self, now: float) -> Look:
         """Counters and workers in every window, what costs more once a second."""
         counts = await self._store.counts()
-        if self._slow_at is None or now >= self._slow_at + SLOW_LOOK_SECONDS:
-            self._slow = await self._look_slowly(counts)
+        slow = self._slow
+        if slow is None or now >= self._slow_at + SLOW_LOOK_SECONDS:
+            slow = self._slow = await self._look_slowly(counts)
             self._slow_at = now
-        return Look(counts, await self._read_workers(), *self._slow, self._scaling())
+        return Look(counts, await self._read_workers(), slow, self._scaling())
 
-    async def _look_slowly(self, counts: Sequence[Count]) -> tuple[dict[str, int], dict[str, int], int]:
-        dead = await dead_letters(self._store, counts)
-        return await self._store.paused(), await self._store.oldest_due(), dead
+    async def _look_slowly(self, counts: Sequence[Count]) -> SlowLook:
+        return SlowLook(
+            await self._store.paused(),
+            await self._store.oldest_due(),
+            await dead_letters(self._store, counts),
+            await self._store.bulks(LATEST_BULKS),
+        )
 
     async def close(self) -> None:
         """Let go of everybody."""

@@ -18,6 +18,8 @@ worker; the second are given nothing new once they have been quiet for a while.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView
 from stoker.domain.retry import Claim
 from stoker.store.base import Session
@@ -31,16 +33,13 @@ Send = Callable[[Frame], None]
 """Hands a frame to the worker's connection without waiting; a connection that cannot keep up is closed by its owner."""
 
 
-class Holding:
+class Holding(msgspec.Struct, frozen=True, gc=False):
     """A claim that a session holds here, what it takes of the session's window, and the frame in which it was sent; 0 for
     one that was not sent on this connection."""
 
-    __slots__ = ("claim", "cost", "frame")
-
-    def __init__(self, claim: Claim, cost: int, frame: int) -> None:
-        self.claim = claim
-        self.cost = cost
-        self.frame = frame
+    claim: Claim
+    cost: int
+    frame: int
 
 
 class WorkerSession:
@@ -104,31 +103,37 @@ class WorkerSession:
 
     def hold(self, claim: Claim, cost_us: int = WINDOW_US, frame: int = 0) -> None:
         """Hold a claim that takes `cost_us` of the window per thread."""
-        earlier = self.held.get(claim.id)
+        id = claim.id
+        earlier = self.held.get(id)
         if earlier is not None:
-            self.release(claim.id, earlier.claim.claim_id)
-        self.wanted = max(0, self.wanted - 1)
+            self.release(id, earlier.claim.claim_id)
+        if self.wanted:
+            self.wanted -= 1
         if claim.type in self.async_types:
-            self.held[claim.id] = Holding(claim, 0, frame)
+            self.held[id] = Holding(claim, 0, frame)
             self._async_used += 1
             return
-        cost = cost_us * claim.threads
-        self.held[claim.id] = Holding(claim, cost, frame)
-        self._used += claim.threads
+        threads = claim.threads
+        cost = cost_us * threads
+        self.held[id] = Holding(claim, cost, frame)
+        self._used += threads
         self._backlog_us += cost
 
     def release(self, id: str, claim_id: int) -> Claim | None:
         """Stop holding a claim; None when this session does not hold that one here."""
         holding = self.held.get(id)
-        if holding is None or holding.claim.claim_id != claim_id:
+        if holding is None:
+            return None
+        claim = holding.claim
+        if claim.claim_id != claim_id:
             return None
         del self.held[id]
-        if holding.claim.type in self.async_types:
+        if claim.type in self.async_types:
             self._async_used -= 1
-            return holding.claim
-        self._used -= holding.claim.threads
-        self._backlog_us -= holding.cost
-        return holding.claim
+        else:
+            self._used -= claim.threads
+            self._backlog_us -= holding.cost
+        return claim
 
     def release_all(self) -> None:
         self.held.clear()

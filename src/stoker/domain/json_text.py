@@ -13,7 +13,7 @@ import msgspec
 MAX_DEPTH: Final = 256
 MAX_DIGITS: Final = 1_000
 
-_CANNOT_BREAK_BOUNDS: Final = 2 * MAX_DEPTH
+CANNOT_BREAK_BOUNDS: Final = 2 * MAX_DEPTH
 """Nesting deeper than the bound needs more bytes than this, and so does a number with too many digits."""
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 # Tried only where a run begins: trying every byte of it would take quadratic time, which a hostile text would use.
@@ -36,7 +36,7 @@ def broken_bound(raw: bytes) -> str | None:
 
     The cheap tests also count what stands inside strings; only when they speak up are the strings taken out.
     """
-    if len(raw) <= _CANNOT_BREAK_BOUNDS:
+    if len(raw) <= CANNOT_BREAK_BOUNDS:
         return None
     many_brackets = raw.count(b"[") + raw.count(b"{") > MAX_DEPTH
     if not many_brackets and _LONG_RUN not in raw.translate(_NUMERIC):

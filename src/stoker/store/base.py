@@ -6,13 +6,14 @@ and the status it leaves, so of all the attempts at a job exactly one writes its
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from stoker.domain.explain import Line
 from stoker.domain.job import Job
-from stoker.domain.lifecycle import Status
+from stoker.domain.lifecycle import STATUSES, UNFINISHED, Status
 from stoker.domain.placement import Policy, WorkerView
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy
 from stoker.domain.series import GaugeRow, TallyRow
@@ -189,6 +190,68 @@ class Page(msgspec.Struct, frozen=True):
     next_before_seq: int | None
 
 
+BulkAction = Literal["cancel", "retry", "discard"]
+BulkStatus = Literal["running", "done", "stopped"]
+
+
+class Bulk(msgspec.Struct, frozen=True):
+    """Something that is done to many jobs, a step at a time. It is a row: whoever works on it may die, and another goes on
+    from `cursor`, the number of the last job that was looked at."""
+
+    id: str
+    action: BulkAction
+    filter: JobFilter
+    status: BulkStatus
+    total: int
+    """How many jobs matched when it was accepted."""
+    total_capped: bool
+    done: int
+    """How many were looked at."""
+    changed: int
+    created_at: int
+    finished_at: int | None = None
+    cursor: int = -1
+
+    @property
+    def wanted(self) -> JobFilter:
+        """The jobs to look at: those that match, that the action can change, and that were there when it was accepted."""
+        latest = self.created_at + 1
+        before = self.filter.created_before
+        return replace(
+            changeable(self.action, self.filter),
+            created_before=latest if before is None else min(latest, before),
+        )
+
+
+def changeable(action: BulkAction, filter: JobFilter) -> JobFilter:
+    """Of the jobs that match, those that the action can change."""
+    if action == "discard":
+        dead = filter.statuses is None or "failed" in filter.statuses
+        return replace(filter, status=None, dead_letters=True) if dead else replace(filter, status=())
+    able = [
+        status
+        for status in STATUSES
+        if (status in UNFINISHED) == (action == "cancel") and status != "completed"
+    ]
+    kept = tuple(status for status in able if filter.statuses is None or status in filter.statuses)
+    return replace(filter, status=kept)
+
+
+class BulkStep(msgspec.Struct, frozen=True):
+    """The next jobs of an operation, found by a read. `last` says that there are no more behind them."""
+
+    bulk: Bulk
+    seqs: list[int]
+    last: bool
+
+
+class BulkStepped(msgspec.Struct, frozen=True):
+    """The operation after a step, and the jobs that it changed, as they are now; their payloads may be missing."""
+
+    bulk: Bulk
+    jobs: list[Job]
+
+
 class DeadLetterGroup(msgspec.Struct, frozen=True):
     """Dead letters that failed in the same way. `sparkline` counts them in `SPARKS` equal parts of the time from the first
     of them until now; `sample` is the one that failed last, without its payload."""
@@ -330,8 +393,33 @@ class Store(Protocol):
 
     async def discard_where(self, filter: JobFilter, limit: int) -> int: ...
 
+    async def put_bulk(self, bulk: Bulk) -> None:
+        """Accept an operation: once this returned, it will be worked off whatever dies."""
+        ...
+
+    async def bulks(self, limit: int, *, running: bool = False) -> list[Bulk]:
+        """The latest operations, newest first; or only those that are not over."""
+        ...
+
+    async def bulk(self, id: str) -> Bulk | None: ...
+
+    async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
+        """The next jobs that the operation should look at, in the order of their numbers: (seq, id). A read, which promises
+        nothing: the step looks at each of them again."""
+        ...
+
+    async def bulk_step(self, step: BulkStep) -> BulkStepped | None:
+        """Do it to those of these jobs that still match, and move the operation on, in one transaction. None, and nothing
+        was done, when the operation is not where `step.bulk` says that it is: somebody else took the step, or stopped it."""
+        ...
+
+    async def stop_bulk(self, id: str) -> Bulk | None:
+        """Stop an operation, if it still runs; as it is then. What was done stays done. None where there is none."""
+        ...
+
     async def purge(self, retention: Retention, limit: int) -> int:
-        """Delete up to `limit` finished jobs past their retention, expired idempotency keys, old sessions and series."""
+        """Delete up to `limit` finished jobs past their retention, and what else is too old: idempotency keys, sessions,
+        series, bulk operations."""
         ...
 
     async def set_paused(self, queue: str, paused: bool) -> int | None:

@@ -12,7 +12,17 @@ from stoker.domain.lifecycle import STATUSES, Status
 from stoker.domain.placement import Lane, Placed, Plan, WorkerView, capacity, plan, serves
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, decide, problem
 from stoker.domain.series import GaugeRow, Gauges, Histogram, Tally, TallyRow
-from stoker.store.base import SPARKS, Attempt, ClaimRequest, Count, JobFilter, Session
+from stoker.store.base import (
+    SPARKS,
+    Attempt,
+    Bulk,
+    BulkAction,
+    BulkStep,
+    ClaimRequest,
+    Count,
+    JobFilter,
+    Session,
+)
 
 HEADS_MAX: Final = 2_000
 NO_PAYLOAD: Final = b"null"
@@ -21,6 +31,9 @@ NO_PAYLOAD: Final = b"null"
 SERIES_CHUNK_SEC: Final = 600
 """Series that are too old are deleted so much at a time."""
 
+BULK_COLUMNS: Final = Bulk.__struct_fields__
+_BULK_FILTER: Final = BULK_COLUMNS.index("filter")
+_BULK_CAPPED: Final = BULK_COLUMNS.index("total_capped")
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(Histogram).decode
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -211,6 +224,51 @@ def sparkline(parts: Iterable[tuple[int, int]]) -> list[int]:
     for part, count in parts:
         line[min(max(part, 0), SPARKS - 1)] += count
     return line
+
+
+def bulk_values(bulk: Bulk) -> tuple[Any, ...]:
+    fields = list(astuple(bulk))
+    fields[_BULK_FILTER] = json_text(bulk.filter)
+    return tuple(fields)
+
+
+def bulk_of(row: Iterable[Any]) -> Bulk:
+    fields = list(row)
+    fields[_BULK_FILTER] = msgspec.json.decode(fields[_BULK_FILTER], type=JobFilter)
+    fields[_BULK_CAPPED] = bool(fields[_BULK_CAPPED])
+    return Bulk(*fields)
+
+
+def stepped(step: BulkStep, looked_at: int, changed: int, now: int) -> Bulk:
+    """The operation after a step."""
+    bulk = step.bulk
+    return replace(
+        bulk,
+        status="done" if step.last else "running",
+        done=bulk.done + looked_at,
+        changed=bulk.changed + changed,
+        finished_at=now if step.last else None,
+        cursor=step.seqs[-1] if step.seqs else bulk.cursor,
+    )
+
+
+def is_next(step: BulkStep, stored: Bulk | None) -> bool:
+    """Whether this is the next step of the operation as it is stored."""
+    return stored is not None and stored.status == "running" and stored.cursor == step.bulk.cursor
+
+
+def cancelled(job: Job, now: int) -> Job:
+    """A job after it was told to be cancelled."""
+    if job.status == "running":
+        return replace(job, cancel_requested_at=job.cancel_requested_at or now)
+    return replace(job, status="cancelled", cancel_requested_at=now, completed_at=now)
+
+
+def changed_job(action: BulkAction, job: Job, now: int) -> Job:
+    """A job after a bulk operation changed it."""
+    if action == "cancel":
+        return cancelled(job, now)
+    return replayed(job, now) if action == "retry" else replace(job, discarded_at=now)
 
 
 def tally_values(row: TallyRow) -> tuple[Any, ...]:

@@ -118,9 +118,10 @@ class Supervisor:
             session = asyncio.create_task(self._stay_connected())
             leaving = asyncio.create_task(self._leave())
             tasks += [session, leaving]
-            done, _ = await asyncio.wait({session, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await asyncio.wait([session, leaving], return_when=asyncio.FIRST_COMPLETED)
+            for task in (session, leaving):
+                if task.done():
+                    task.result()
         finally:
             for task in tasks:
                 task.cancel()

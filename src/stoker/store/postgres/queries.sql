@@ -477,6 +477,53 @@ WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series
 DELETE FROM stoker.series_gauges
 WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series_gauges WHERE bucket_sec = $1))
 
+-- name: put_bulk
+INSERT INTO stoker.bulks (id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+ON CONFLICT (id) DO UPDATE SET
+    status = excluded.status,
+    done = excluded.done,
+    changed = excluded.changed,
+    finished_at = excluded.finished_at,
+    cursor = excluded.cursor
+
+-- name: get_bulk
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM stoker.bulks WHERE id = $1
+
+-- name: hold_bulk
+-- Whoever works on an operation holds it until the commit.
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM stoker.bulks WHERE id = $1 FOR UPDATE
+
+-- name: latest_bulks
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM stoker.bulks ORDER BY created_at DESC, id DESC LIMIT $1
+
+-- name: running_bulks
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM stoker.bulks WHERE status = 'running' ORDER BY created_at DESC, id DESC LIMIT $1
+
+-- name: stop_bulk
+UPDATE stoker.bulks SET status = 'stopped', finished_at = $2 WHERE id = $1 AND status = 'running'
+
+-- name: purge_bulks
+DELETE FROM stoker.bulks WHERE status <> 'running' AND finished_at < $1
+
+-- name: next_hot
+-- The next jobs of a bulk operation, oldest first.
+SELECT seq, id::text FROM stoker.jobs WHERE seq > $1 AND {where} ORDER BY seq LIMIT $2
+
+-- name: next_final
+SELECT seq, id::text FROM stoker.history WHERE seq > $1 AND {where} ORDER BY seq LIMIT $2
+
+-- name: still_hot
+-- Those of the given jobs that match when they are about to be changed.
+SELECT {hot} FROM stoker.jobs WHERE seq = ANY($1::bigint[]) AND {where} ORDER BY seq FOR UPDATE
+
+-- name: still_final
+SELECT {final} FROM stoker.history WHERE seq = ANY($1::bigint[]) AND {where} ORDER BY seq FOR UPDATE
+
 -- name: get_meta
 SELECT value FROM stoker.meta WHERE key = $1
 

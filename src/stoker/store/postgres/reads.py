@@ -12,6 +12,7 @@ from stoker.store.base import (
     SPARKS,
     TOTAL_CAP,
     Attempt,
+    Bulk,
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
@@ -22,6 +23,7 @@ from stoker.store.base import (
     Session,
 )
 from stoker.store.common import (
+    bulk_of,
     counted,
     gauge_of,
     is_counted,
@@ -174,3 +176,22 @@ class Reader:
         tallies = await self._database.fetch(Q["tallies"], bucket_sec, start, end, queue, type)
         gauges = await self._database.fetch(Q["gauges"], bucket_sec, start, end)
         return [tally_of(row) for row in tallies], [gauge_of(row) for row in gauges]
+
+    async def bulk(self, id: str) -> Bulk | None:
+        rows = await self._database.fetch(Q["get_bulk"], id)
+        return bulk_of(rows[0]) if rows else None
+
+    async def bulks(self, limit: int, *, running: bool) -> list[Bulk]:
+        rows = await self._database.fetch(Q["running_bulks" if running else "latest_bulks"], limit)
+        return [bulk_of(row) for row in rows]
+
+    async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
+        return await self._database.read(lambda link: self._candidates(link, bulk, limit))
+
+    async def _candidates(self, link: Link, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
+        wanted = bulk.wanted
+        if wanted.type is not None or wanted.queue is not None:
+            await self._memory.read_lanes(link)
+        where, values = filter_sql(wanted, self._memory, first=3)
+        sql = Q["next_" + tables(wanted)].format(where=where)
+        return [(row[0], row[1]) for row in await link.fetch(sql, bulk.cursor, limit, *values)]

@@ -25,6 +25,10 @@ from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, clai
 from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.store.base import (
     Accepted,
+    Bulk,
+    BulkAction,
+    BulkStep,
+    BulkStepped,
     ClaimRequest,
     Expired,
     Finish,
@@ -41,17 +45,23 @@ from stoker.store.base import (
 from stoker.store.common import (
     SERIES_CHUNK_SEC,
     attempt_row,
+    bulk_of,
+    bulk_values,
+    cancelled,
+    changed_job,
     claimed,
     completion_row,
     heads_wanted,
+    is_next,
     lost_outcome,
     plan_for,
     replayed,
     serving,
     session_texts,
+    stepped,
 )
 from stoker.store.postgres.database import SCHEMA, Link
-from stoker.store.postgres.filters import filter_sql
+from stoker.store.postgres.filters import filter_sql, tables
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import (
     FINAL_COLUMNS,
@@ -457,28 +467,27 @@ class Round:
 
     async def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         found = await self._found([id for call in calls for id in call])
+        found |= {job.id: job for job in await self._cancel(found.values())}
+        return [[found.get(id) for id in call] for call in calls]
+
+    async def _cancel(self, jobs: Iterable[Job]) -> list[Job]:
+        """Cancel those of these locked jobs that can be; as they are now. Who was told before is not told again."""
+        jobs = list(jobs)
         running = [
-            job for job in found.values() if lifecycle.after(job.status, "cancel_requested") is not None
+            job
+            for job in jobs
+            if lifecycle.after(job.status, "cancel_requested") is not None and job.cancel_requested_at is None
         ]
-        waiting = [job for job in found.values() if job.status in ("blocked", "scheduled", "queued")]
+        waiting = [job for job in jobs if job.status in ("blocked", "scheduled", "queued")]
+        over = [cancelled(job, self._now) for job in waiting]
         if running:
-            seqs = [job.seq for job in running]
-            await self._link.execute(Q["request_cancels"], seqs, self._now)
-            found |= {
-                job.id: replace(job, cancel_requested_at=job.cancel_requested_at or self._now)
-                for job in running
-            }
-        if waiting:
-            over = [
-                replace(job, status="cancelled", cancel_requested_at=self._now, completed_at=self._now)
-                for job in waiting
-            ]
+            await self._link.execute(Q["request_cancels"], [job.seq for job in running], self._now)
+        if over:
             await self._link.execute(Q["delete_jobs"], *_columns([(j.seq, j.claim_id) for j in over]))
             await self._into_history(over)
-            for job in waiting:
-                self._count(job, job.status, "cancelled")
-            found |= {job.id: job for job in over}
-        return [[found.get(id) for id in call] for call in calls]
+        for job in waiting:
+            self._count(job, job.status, "cancelled")
+        return [cancelled(job, self._now) for job in running] + over
 
     async def replay(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         found = await self._found([id for call in calls for id in call])
@@ -526,6 +535,52 @@ class Round:
         rows = await self._link.fetch(Q["dead_letters"].replace("{where}", f"AND {where}"), limit, *values)
         return [row[0] for row in rows]
 
+    # ── bulk operations ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def put_bulk(self, calls: list[Bulk]) -> list[None]:
+        for bulk in calls:
+            await self._link.execute(Q["put_bulk"], *bulk_values(bulk))
+        return [None] * len(calls)
+
+    async def stop_bulk(self, calls: list[str]) -> list[Bulk | None]:
+        for id in calls:
+            await self._link.execute(Q["stop_bulk"], id, self._now)
+        return [await self._bulk("get_bulk", id) for id in calls]
+
+    async def _bulk(self, query: str, id: str) -> Bulk | None:
+        row = await self._link.fetchrow(Q[query], id)
+        return None if row is None else bulk_of(row)
+
+    async def bulk_step(self, calls: list[BulkStep]) -> list[BulkStepped | None]:
+        return [await self._bulk_step(call) for call in calls]
+
+    async def _bulk_step(self, step: BulkStep) -> BulkStepped | None:
+        if not is_next(step, await self._bulk("hold_bulk", step.bulk.id)):
+            return None
+        changed = await self._change(step.bulk.action, await self._still_wanted(step))
+        after = stepped(step, len(step.seqs), len(changed), self._now)
+        await self._link.execute(Q["put_bulk"], *bulk_values(after))
+        return BulkStepped(after, changed)
+
+    async def _still_wanted(self, step: BulkStep) -> list[Job]:
+        wanted = step.bulk.wanted
+        if not step.seqs:
+            return []
+        if wanted.type is not None or wanted.queue is not None:
+            await self._memory.read_lanes(self._link)
+        where, values = filter_sql(wanted, self._memory, first=2)
+        rows = await self._link.fetch(Q["still_" + tables(wanted)].format(where=where), step.seqs, *values)
+        lanes = await self._memory.lanes_of(self._link, rows)
+        return [job_of(row, lanes) for row in rows]
+
+    async def _change(self, action: BulkAction, jobs: list[Job]) -> list[Job]:
+        if action == "cancel":
+            return await self._cancel(jobs)
+        if action == "retry":
+            return await self._replay(jobs)
+        await self._discard([job.seq for job in jobs])
+        return [changed_job(action, job, self._now) for job in jobs]
+
     # ── upkeep ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def purge(self, calls: list[tuple[Retention, int]]) -> list[int]:
@@ -551,6 +606,7 @@ class Round:
         await self._link.execute(Q["purge_keys"], self._now, limit)
         await self._link.execute(Q["purge_sessions"], self._now - retention.sessions_us)
         await self._purge_series()
+        await self._link.execute(Q["purge_bulks"], self._now - retention.completed_us)
         return purged
 
     async def _purge_series(self) -> None:
@@ -576,6 +632,9 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] 
     "replay_where": Round.replay_where,
     "discard": Round.discard,
     "discard_where": Round.discard_where,
+    "put_bulk": Round.put_bulk,
+    "stop_bulk": Round.stop_bulk,
+    "bulk_step": Round.bulk_step,
     "promote": Round.promote,
     "purge": Round.purge,
     "insert": Round.insert,

@@ -27,6 +27,9 @@ from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     Accepted,
     Attempt,
+    Bulk,
+    BulkStep,
+    BulkStepped,
     ClaimRequest,
     Count,
     DeadLetterGroups,
@@ -247,6 +250,17 @@ class PostgresStore:
     async def discard_where(self, filter: JobFilter, limit: int) -> int:
         return int(await self._group.call("discard_where", (filter, limit), weight=limit))
 
+    async def put_bulk(self, bulk: Bulk) -> None:
+        await self._group.call("put_bulk", bulk)
+
+    async def stop_bulk(self, id: str) -> Bulk | None:
+        result: Bulk | None = await self._group.call("stop_bulk", id)
+        return result
+
+    async def bulk_step(self, step: BulkStep) -> BulkStepped | None:
+        result: BulkStepped | None = await self._group.call("bulk_step", step, weight=len(step.seqs))
+        return result
+
     async def purge(self, retention: Retention, limit: int) -> int:
         return int(await self._group.call("purge", (retention, limit), weight=limit))
 
@@ -303,6 +317,15 @@ class PostgresStore:
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         return await self._reader.dead_letter_groups(limit, self.now_us())
+
+    async def bulk(self, id: str) -> Bulk | None:
+        return await self._reader.bulk(id)
+
+    async def bulks(self, limit: int, *, running: bool = False) -> list[Bulk]:
+        return await self._reader.bulks(limit, running=running)
+
+    async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
+        return await self._reader.bulk_candidates(bulk, limit)
 
     async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
         if tallies:

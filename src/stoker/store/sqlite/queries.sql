@@ -302,6 +302,36 @@ DELETE FROM series WHERE bucket_sec = ?1 AND at < min(?2, ?3 + (SELECT min(at) F
 DELETE FROM series_gauges
 WHERE bucket_sec = ?1 AND at < min(?2, ?3 + (SELECT min(at) FROM series_gauges WHERE bucket_sec = ?1))
 
+-- name: put_bulk
+INSERT OR REPLACE INTO bulks (id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: get_bulk
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM bulks WHERE id = ?
+
+-- name: latest_bulks
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM bulks ORDER BY created_at DESC, id DESC LIMIT ?
+
+-- name: running_bulks
+SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
+FROM bulks WHERE status = 'running' ORDER BY created_at DESC, id DESC LIMIT ?
+
+-- name: stop_bulk
+UPDATE bulks SET status = 'stopped', finished_at = ?2 WHERE id = ?1 AND status = 'running'
+
+-- name: purge_bulks
+DELETE FROM bulks WHERE status <> 'running' AND finished_at < ?
+
+-- name: next_matching
+-- The next jobs of a bulk operation, oldest first.
+SELECT seq, id FROM jobs WHERE seq IN (SELECT seq FROM ({matching}) ORDER BY seq LIMIT ?) ORDER BY seq
+
+-- name: still_matching
+-- Those of the given jobs, as a JSON array of their numbers, that match when they are about to be changed.
+SELECT {columns} FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) AND {where} ORDER BY seq
+
 -- name: get_meta
 SELECT value FROM meta WHERE key = ?
 

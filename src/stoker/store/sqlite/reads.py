@@ -19,6 +19,7 @@ from stoker.store.base import (
     SPARKS,
     TOTAL_CAP,
     Attempt,
+    Bulk,
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
@@ -29,6 +30,7 @@ from stoker.store.base import (
     Session,
 )
 from stoker.store.common import (
+    bulk_of,
     counted,
     gauge_of,
     is_counted,
@@ -38,24 +40,21 @@ from stoker.store.common import (
     with_current,
 )
 from stoker.store.sqlite.filters import best_index, filter_sql, union
-from stoker.store.sqlite.round import COLUMN_LIST, Q
+from stoker.store.sqlite.round import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
-_SUMMARY_BY_ID = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
+_BRIEFLY = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
 _OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
 _CANCELS = Q["cancels_of_session"].format(columns=COLUMN_LIST)
 
 SMALL: Final = 5_000
 """Up to so many jobs of a status, its own index plus a sort beats walking the table from the newest job down."""
 
-_SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL"}
 _SAMPLE: Final = Q["group_sample"].format(
-    columns=", ".join(_SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS)
+    columns=", ".join(SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS)
 )
 _LISTED: Final = Q["list_jobs"].format(columns=COLUMN_LIST)
-_SUMMARIES: Final = Q["list_jobs"].format(
-    columns=", ".join(_SUMMARY.get(column, column) for column in COLUMNS)
-)
+_SUMMARIES: Final = Q["list_jobs"].format(columns=SUMMARY_LIST)
 
 
 class Reader:
@@ -69,7 +68,7 @@ class Reader:
         return None if row is None else Job(*row)
 
     def summary(self, id: str) -> JobSummary | None:
-        row = self._db.execute(_SUMMARY_BY_ID, (id,)).fetchone()
+        row = self._db.execute(_BRIEFLY, (id,)).fetchone()
         return None if row is None else JobSummary(*row)
 
     def line(self, job: Job) -> Line:
@@ -144,7 +143,9 @@ class Reader:
         rows = self._db.execute(_SUMMARIES if summary else _LISTED, (msgspec.json.encode(seqs).decode(),))
         return [Job(*row) for row in rows]
 
-    def _matching(self, filter: JobFilter, before_seq: int | None = None) -> tuple[str, list[Any]]:
+    def _matching(
+        self, filter: JobFilter, before_seq: int | None = None, after_seq: int | None = None
+    ) -> tuple[str, list[Any]]:
         """The statement that finds the numbers of all that match, and its values."""
         statuses = filter.statuses
         few = statuses is not None and self._counted(JobFilter(status=statuses)) <= SMALL
@@ -156,6 +157,8 @@ class Reader:
             where, given = filter_sql(part)
             if before_seq is not None:
                 where, given = f"{where} AND seq < ?", [*given, before_seq]
+            if after_seq is not None:
+                where, given = f"{where} AND seq > ?", [*given, after_seq]
             statements.append(Q["matching"].format(index=best_index(part, few=few), where=where))
             values += given
         return union(statements), values
@@ -187,6 +190,21 @@ class Reader:
             tallies = self._db.execute(Q["tallies"], (bucket_sec, start, end, queue, type)).fetchall()
             gauges = self._db.execute(Q["gauges"], (bucket_sec, start, end)).fetchall()
         return [tally_of(row) for row in tallies], [gauge_of(row) for row in gauges]
+
+    def bulk(self, id: str) -> Bulk | None:
+        row = self._db.execute(Q["get_bulk"], (id,)).fetchone()
+        return None if row is None else bulk_of(row)
+
+    def bulks(self, limit: int, *, running: bool) -> list[Bulk]:
+        rows = self._db.execute(Q["running_bulks" if running else "latest_bulks"], (limit,))
+        return [bulk_of(row) for row in rows]
+
+    def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
+        with self._db:
+            matching, values = self._matching(bulk.wanted, after_seq=bulk.cursor)
+            sql = Q["next_matching"].format(matching=matching)
+            rows: list[Any] = self._db.execute(sql, (*values, limit)).fetchall()
+        return [(seq, id) for seq, id in rows]
 
     def _counted(self, filter: JobFilter) -> int:
         return counted(self.counts(), filter)

@@ -10,6 +10,7 @@ over only after the commit, so a round that fails leaves no trace.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import apsw
@@ -25,6 +26,10 @@ from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
 from stoker.store import queries
 from stoker.store.base import (
     Accepted,
+    Bulk,
+    BulkAction,
+    BulkStep,
+    BulkStepped,
     ClaimRequest,
     Expired,
     Finish,
@@ -41,14 +46,20 @@ from stoker.store.base import (
 from stoker.store.common import (
     SERIES_CHUNK_SEC,
     attempt_row,
+    bulk_of,
+    bulk_values,
+    changed_job,
     claimed,
     completion_row,
     gauge_values,
     heads_wanted,
+    is_next,
+    json_text,
     lost_outcome,
     plan_for,
     serving,
     session_texts,
+    stepped,
     tally_values,
     unpaused,
 )
@@ -56,7 +67,12 @@ from stoker.store.sqlite.filters import best_index, filter_sql
 
 Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
+SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL"}
+SUMMARY_LIST: Final = ", ".join(SUMMARY.get(column, column) for column in COLUMNS)
+"""Without what can be large."""
 ROWS_PER_STATEMENT: Final = 100
+_QUEUE_AND_TYPE: Final = attrgetter("queue", "type")
+_COUNTED_AS: Final = attrgetter("queue", "type", "status")
 
 _HEADS = Q["claim_heads"].format(columns=COLUMN_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
@@ -143,7 +159,7 @@ class Round:
         self._deltas[job.queue, job.type, enters] += 1
 
     def _count_all(self, jobs: Iterable[Job | Claim], leaves: Status, enters: Status) -> None:
-        for (queue, type), number in Counter((job.queue, job.type) for job in jobs).items():
+        for (queue, type), number in Counter(map(_QUEUE_AND_TYPE, jobs)).items():
             self._deltas[queue, type, leaves] -= number
             self._deltas[queue, type, enters] += number
 
@@ -227,7 +243,7 @@ class Round:
         taken = self._fresh_claimed
         jobs = [taken.get(job.seq, job) for job in self._fresh]
         self._db.executemany(_INSERT, map(astuple, jobs))
-        self._deltas.update([(job.queue, job.type, job.status) for job in jobs])
+        self._deltas.update(map(_COUNTED_AS, jobs))
         self._woken.update([job.lane_id for job in jobs if job.status == "queued"])
 
     # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -312,6 +328,8 @@ class Round:
     def finish(self, calls: list[Sequence[Finish]]) -> list[list[Status | None]]:
         completed = [item for call in calls for item in call if item.outcome.event == "completed"]
         stale = self._complete(completed)
+        if not stale and len(completed) == sum(map(len, calls)):
+            return [["completed"] * len(call) for call in calls]
         return [[self._finished(item, stale) for item in call] for call in calls]
 
     def _finished(self, item: Finish, stale: set[tuple[int, int]]) -> Status | None:
@@ -488,11 +506,17 @@ class Round:
         job = self._by_id(id)
         if job is None:
             return None
-        if lifecycle.after(job.status, "cancel_requested") is not None:
-            self._db.execute(Q["request_cancel"], (job.seq, self._now))
-        elif self._changed(Q["cancel_waiting"], job.seq, self._now):
-            self._count(job, job.status, "cancelled")
+        self._cancel_job(job)
         return self._by_seq(job.seq)
+
+    def _cancel_job(self, job: Job) -> bool:
+        """Whether that changed it."""
+        if lifecycle.after(job.status, "cancel_requested") is not None:
+            return self._changed(Q["request_cancel"], job.seq, self._now)
+        changed = self._changed(Q["cancel_waiting"], job.seq, self._now)
+        if changed:
+            self._count(job, job.status, "cancelled")
+        return changed
 
     def replay(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         return [[self._replay(self._by_id(id)) for id in call] for call in calls]
@@ -500,11 +524,17 @@ class Round:
     def _replay(self, job: Job | None) -> Job | None:
         if job is None:
             return None
+        self._replay_job(job)
+        return self._by_seq(job.seq)
+
+    def _replay_job(self, job: Job) -> bool:
+        """Whether that changed it."""
         statement = Q["hurry_job"] if job.status == "scheduled" else Q["replay_job"]
-        if self._changed(statement, job.seq, self._now):
+        changed = self._changed(statement, job.seq, self._now)
+        if changed:
             self._count(job, job.status, "queued")
             self._woken.add(job.lane_id)
-        return self._by_seq(job.seq)
+        return changed
 
     def replay_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
         return [
@@ -525,6 +555,40 @@ class Round:
         where, values = filter_sql(replace(filter, status=None, dead_letters=False))
         sql = Q["dead_letters"].format(where=where, index=best_index(filter, few=True))
         return [int(row[0]) for row in self._rows(sql, *values, limit)]
+
+    # ── bulk operations ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def put_bulk(self, calls: list[Bulk]) -> list[None]:
+        self._db.executemany(Q["put_bulk"], [bulk_values(bulk) for bulk in calls])
+        return [None] * len(calls)
+
+    def stop_bulk(self, calls: list[str]) -> list[Bulk | None]:
+        for id in calls:
+            self._db.execute(Q["stop_bulk"], (id, self._now))
+        return [self._bulk(id) for id in calls]
+
+    def _bulk(self, id: str) -> Bulk | None:
+        row = self._db.execute(Q["get_bulk"], (id,)).fetchone()
+        return None if row is None else bulk_of(row)
+
+    def bulk_step(self, calls: list[BulkStep]) -> list[BulkStepped | None]:
+        return [self._bulk_step(call) for call in calls]
+
+    def _bulk_step(self, step: BulkStep) -> BulkStepped | None:
+        if not is_next(step, self._bulk(step.bulk.id)):
+            return None
+        where, values = filter_sql(step.bulk.wanted)
+        sql = Q["still_matching"].format(columns=SUMMARY_LIST, where=where)
+        found = [Job(*row) for row in self._rows(sql, json_text(step.seqs), *values)]
+        changed = [job for job in found if self._change(step.bulk.action, job)]
+        after = stepped(step, len(step.seqs), len(changed), self._now)
+        self._db.execute(Q["put_bulk"], bulk_values(after))
+        return BulkStepped(after, [changed_job(step.bulk.action, job, self._now) for job in changed])
+
+    def _change(self, action: BulkAction, job: Job) -> bool:
+        if action == "cancel":
+            return self._cancel_job(job)
+        return self._replay_job(job) if action == "retry" else self._discard(job)
 
     # ── upkeep ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -551,6 +615,7 @@ class Round:
         self._db.execute(Q["purge_keys"], (self._now, limit))
         self._db.execute(Q["purge_sessions"], (self._now - retention.sessions_us,))
         self._purge_series()
+        self._db.execute(Q["purge_bulks"], (self._now - retention.completed_us,))
         return purged
 
     def _purge_series(self) -> None:
@@ -580,6 +645,9 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "replay_where": Round.replay_where,
     "discard": Round.discard,
     "discard_where": Round.discard_where,
+    "put_bulk": Round.put_bulk,
+    "stop_bulk": Round.stop_bulk,
+    "bulk_step": Round.bulk_step,
     "promote": Round.promote,
     "purge": Round.purge,
     "put_series": Round.put_series,

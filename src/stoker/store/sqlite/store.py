@@ -18,6 +18,9 @@ from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     Accepted,
     Attempt,
+    Bulk,
+    BulkStep,
+    BulkStepped,
     ClaimRequest,
     Count,
     DeadLetterGroups,
@@ -174,6 +177,17 @@ class SqliteStore:
     async def discard_where(self, filter: JobFilter, limit: int) -> int:
         return int(await self._group.call("discard_where", (filter, limit), weight=limit))
 
+    async def put_bulk(self, bulk: Bulk) -> None:
+        await self._group.call("put_bulk", bulk)
+
+    async def stop_bulk(self, id: str) -> Bulk | None:
+        result: Bulk | None = await self._group.call("stop_bulk", id)
+        return result
+
+    async def bulk_step(self, step: BulkStep) -> BulkStepped | None:
+        result: BulkStepped | None = await self._group.call("bulk_step", step, weight=len(step.seqs))
+        return result
+
     async def purge(self, retention: Retention, limit: int) -> int:
         return int(await self._group.call("purge", (retention, limit), weight=limit))
 
@@ -233,6 +247,15 @@ class SqliteStore:
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         now = self.now_us()
         return await self._in_list_thread(lambda reader: reader.dead_letter_groups(limit, now))
+
+    async def bulk(self, id: str) -> Bulk | None:
+        return self._reader.bulk(id)
+
+    async def bulks(self, limit: int, *, running: bool = False) -> list[Bulk]:
+        return self._reader.bulks(limit, running=running)
+
+    async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
+        return await self._in_list_thread(lambda reader: reader.bulk_candidates(bulk, limit))
 
     async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
         await self._group.call("put_series", (shard, tallies, gauges), weight=0)

@@ -33,3 +33,20 @@ CREATE TABLE series_gauges (
     autoscaler_wanted bigint,
     PRIMARY KEY (bucket_sec, at, shard)
 ) WITH (fillfactor = 80);
+
+-- What is being done to many jobs, a step at a time; the columns are the fields of stoker.store.base.Bulk.
+CREATE TABLE bulks (
+    id           text PRIMARY KEY,
+    action       text NOT NULL,
+    filter       text NOT NULL,
+    status       text NOT NULL,
+    total        bigint NOT NULL,
+    total_capped boolean NOT NULL,
+    done         bigint NOT NULL,
+    changed      bigint NOT NULL,
+    created_at   bigint NOT NULL,
+    finished_at  bigint,
+    cursor       bigint NOT NULL
+);
+CREATE INDEX bulks_created ON bulks (created_at);
+CREATE INDEX bulks_running ON bulks (created_at) WHERE status = 'running';

@@ -35,3 +35,20 @@ CREATE TABLE series_gauges (
     autoscaler_wanted INTEGER,
     PRIMARY KEY (bucket_sec, at, shard)
 ) WITHOUT ROWID;
+
+-- What is being done to many jobs, a step at a time; the columns are the fields of stoker.store.base.Bulk.
+CREATE TABLE bulks (
+    id           TEXT PRIMARY KEY,
+    action       TEXT NOT NULL,
+    filter       TEXT NOT NULL,
+    status       TEXT NOT NULL,
+    total        INTEGER NOT NULL,
+    total_capped INTEGER NOT NULL,
+    done         INTEGER NOT NULL,
+    changed      INTEGER NOT NULL,
+    created_at   INTEGER NOT NULL,
+    finished_at  INTEGER,
+    cursor       INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX bulks_created ON bulks (created_at);
+CREATE INDEX bulks_running ON bulks (created_at) WHERE status = 'running';

@@ -1,0 +1,116 @@
+"""Bulk operations: cancel, retry or discard whatever matches."""
+
+from typing import Annotated
+
+import msgspec
+
+from stoker.api.exchange import Request, Response
+from stoker.api.jobs import is_job_id
+from stoker.api.problems import Kind, Problem
+from stoker.api.query import Fingerprint, Moment, Statuses, Text, Worker, filter_of
+from stoker.api.times import rfc3339, rfc3339_or_none
+from stoker.api.views import Time, encode
+from stoker.domain.job import Ident, Label, Priority
+from stoker.domain.lifecycle import Status
+from stoker.store.base import Bulk, BulkAction, BulkStatus, JobFilter
+
+
+class JobsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Jobs that match everything given here; the names are those of `GET /jobs`."""
+
+    status: Statuses | list[Status] | None = None
+    type: Ident | None = None
+    queue: Ident | None = None
+    priority: Priority | None = None
+    name: Label | None = None
+    worker: Worker | None = None
+    created_after: Moment | None = None
+    created_before: Moment | None = None
+    text: Text | None = None
+    fingerprint: Fingerprint | None = None
+
+
+class BulkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to do, and to which jobs; an empty filter means all of them."""
+
+    action: BulkAction
+    filter: JobsFilter
+
+
+class BulkView(msgspec.Struct, frozen=True):
+    """A bulk operation. `done` jobs of about `total` were looked at, and `changed` of them changed."""
+
+    id: str
+    action: BulkAction
+    filter: JobsFilter
+    status: BulkStatus
+    total: Annotated[int, msgspec.Meta(description="How many matched at first; more when `total_capped`.")]
+    total_capped: bool
+    done: int
+    changed: int
+    created_at: Time
+    finished_at: Time | None
+
+
+class BulksView(msgspec.Struct, frozen=True):
+    """The latest operations, newest first."""
+
+    bulk: list[BulkView]
+
+
+async def start(request: Request) -> Response:
+    body: BulkBody = request.body
+    service = request.context.service
+    wanted = filter_of(body.filter, body.filter.status, service.clock.now_us(), path="filter")
+    return Response(202, encode(bulk_view(await service.start_bulk(body.action, wanted))))
+
+
+async def get(request: Request) -> Response:
+    return Response(200, encode(bulk_view(await request.context.service.bulk(_id(request)))))
+
+
+async def latest(request: Request) -> Response:
+    found = await request.context.service.bulks()
+    return Response(200, encode(BulksView([bulk_view(bulk) for bulk in found])))
+
+
+async def stop(request: Request) -> Response:
+    return Response(200, encode(bulk_view(await request.context.service.stop_bulk(_id(request)))))
+
+
+def bulk_view(bulk: Bulk) -> BulkView:
+    return BulkView(
+        id=bulk.id,
+        action=bulk.action,
+        filter=filter_view(bulk.filter),
+        status=bulk.status,
+        total=bulk.total,
+        total_capped=bulk.total_capped,
+        done=bulk.done,
+        changed=bulk.changed,
+        created_at=rfc3339(bulk.created_at),
+        finished_at=rfc3339_or_none(bulk.finished_at),
+    )
+
+
+def filter_view(filter: JobFilter) -> JobsFilter:
+    """A filter in the words of the API. What was said as `2h` ago is the time that this meant."""
+    return JobsFilter(
+        status=None if filter.statuses is None else ",".join(filter.statuses),
+        type=filter.type,
+        queue=filter.queue,
+        priority=filter.priority,
+        name=filter.name,
+        worker=filter.worker,
+        created_after=rfc3339_or_none(filter.created_after),
+        created_before=rfc3339_or_none(filter.created_before),
+        text=filter.text,
+        fingerprint=filter.fingerprint,
+    )
+
+
+def _id(request: Request) -> str:
+    id = request.params["id"].lower()
+    if not is_job_id(id):
+        raise Problem(Kind.NOT_FOUND, "there is no such bulk operation; its id is not a UUID")
+    return id

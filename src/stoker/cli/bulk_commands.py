@@ -1,0 +1,141 @@
+"""Bulk operations from the command line: `--where`, and following them."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from stoker.cli import output
+from stoker.cli.options import Json, Token, Url, ask, connect
+from stoker.client.requests import get, post
+from stoker.client.transport import Transport
+
+bulk_app = typer.Typer(rich_markup_mode=None)
+
+POLL_SECONDS = 0.2
+
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="FILTER",
+        help="All jobs that match: 'status=queued type=echo created_before=2h'; the names are those of GET /jobs.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+BulkId = Annotated[str, typer.Argument(metavar="ID", help="The id of a bulk operation.")]
+
+
+def parse_where(text: str) -> dict[str, Any]:
+    """`key=value` words as the filter of a request; the server knows which keys there are."""
+    try:
+        words = [word.partition("=") for word in shlex.split(text)]
+    except ValueError as error:
+        raise typer.BadParameter(f"cannot be read: {error}", param_hint="--where") from None
+    if not words or any(not key or not equals for key, equals, _ in words):
+        raise typer.BadParameter(
+            "say what must match, such as 'status=queued type=echo'", param_hint="--where"
+        )
+    given = {key: value for key, _, value in words}
+    if len(given) < len(words):
+        raise typer.BadParameter("names something twice", param_hint="--where")
+    return {
+        key: int(value) if key == "priority" and value.isdecimal() else value for key, value in given.items()
+    }
+
+
+def run_bulk(action: str, where: str, yes: bool, as_json: bool, url: str | None, token: str | None) -> None:
+    """Start an operation and follow it to its end. Whoever stops following does not stop it."""
+    wanted = parse_where(where)
+    if sys.stdin.isatty() and not yes:
+        typer.confirm(f"{action.capitalize()} every job where {where}?", abort=True)
+    with connect(url, token, patient=True) as transport:
+        bulk = transport.send(post("/bulk", {"action": action, "filter": wanted}))
+        try:
+            with _progress(action, bulk) as tell:
+                bulk = _followed(transport, bulk, tell)
+        except KeyboardInterrupt:
+            output.note(f"it goes on without you; stop it with: stoker bulk stop {bulk['id']}")
+            raise
+    if as_json:
+        output.print_json(bulk)
+    else:
+        print(f"{bulk['id']}  {bulk['status']}: {bulk['changed']} of {bulk['done']} changed")
+
+
+def _followed(
+    transport: Transport, bulk: dict[str, Any], tell: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    while bulk["status"] == "running":
+        time.sleep(POLL_SECONDS)
+        bulk = transport.send(get(f"/bulk/{bulk['id']}"))
+        tell(bulk)
+    return bulk
+
+
+@contextmanager
+def _progress(action: str, bulk: dict[str, Any]) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """A bar where there is somebody to see it."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task(action, total=bulk["total"])
+        yield lambda now: bar.update(task, completed=now["done"], total=max(now["total"], now["done"]))
+
+
+@bulk_app.callback(invoke_without_command=True)
+def bulk(context: typer.Context, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Bulk operations: what is being done, or was done, to many jobs at once. Alone, lists the latest.
+
+    \b
+    Examples:
+      stoker bulk
+      stoker bulk stop 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+    """
+    if context.invoked_subcommand is not None:
+        return
+    found = ask(url, token, get("/bulk"))
+    if as_json:
+        output.print_json(found)
+        return
+    output.print_table(
+        ["ID", "ACTION", "FILTER", "STATUS", "DONE", "TOTAL", "CHANGED", "STARTED"],
+        [
+            (
+                row["id"],
+                row["action"],
+                " ".join(f"{key}={value}" for key, value in row["filter"].items()),
+                row["status"],
+                row["done"],
+                f"{row['total']}{'+' if row['total_capped'] else ''}",
+                row["changed"],
+                output.age(row["created_at"]),
+            )
+            for row in found["bulk"]
+        ],
+    )
+
+
+@bulk_app.command("stop")
+def bulk_stop(bulk_id: BulkId, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+    """Stop a bulk operation; what it has done stays done.
+
+    \b
+    Examples:
+      stoker bulk stop 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
+    """
+    row = ask(url, token, post(f"/bulk/{bulk_id}/stop", repeatable=True))
+    if as_json:
+        output.print_json(row)
+    else:
+        print(f"{row['id']}  {row['status']}: {row['changed']} of {row['done']} changed")
