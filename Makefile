@@ -84,8 +84,8 @@ sim: $(DEV) ## Simulate the whole system with faults: SEEDS=200, or one with its
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) --start $(START))
 
 .PHONY: sim-hashes
-sim-hashes: $(DEV) ## Compare the traces of 100 seeds with those that were committed
-	$(BIN)/python -m tests.sim --check-hashes
+sim-hashes: $(DEV) ## Compare the traces of 100 seeds with those that were committed; WRITE=100 writes them anew
+	$(BIN)/python -m tests.sim $(if $(WRITE),--write-hashes $(WRITE),--check-hashes)
 
 .PHONY: mutants
 mutants: $(DEV) ## Plant bugs and count the seeds until the simulation finds each

@@ -2,7 +2,7 @@
 
 python -m tests.sim --seeds 200 --start 0 --jobs 2
 python -m tests.sim --seed 42 --trace
-python -m tests.sim --write-hashes 100        (and --check-hashes)
+python -m tests.sim --check-hashes            (and --write-hashes 100)
 """
 
 import argparse
@@ -13,14 +13,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests.sim import hashes
 from tests.sim.world import Result, run
 
-HASHES: Final = Path(__file__).with_name("hashes.txt")
+REWRITE: Final = "make sim-hashes WRITE=100"
 MOST_VOID: Final = 0.2
 """More runs than this without an expired lease would mean that the faults have lost their teeth."""
+
+PROGRESS: Final = 500
+"""A line after so many seeds: a run of thousands takes an hour."""
 
 
 class Verdict(NamedTuple):
@@ -105,7 +108,7 @@ def many(seeds: range, jobs: int) -> int:
     started = time.monotonic()
     bad, void, total, leases = 0, 0, 0, 0
     faults: Counter[str] = Counter()
-    for found in verdicts(seeds, jobs):
+    for count, found in enumerate(verdicts(seeds, jobs), 1):
         total, leases = total + found.jobs, leases + found.leases
         faults += found.faults
         void += found.void is not None
@@ -113,6 +116,8 @@ def many(seeds: range, jobs: int) -> int:
             bad += 1
             say(summary(found))
             say(f"  replay it: SEED={found.seed} make sim")
+        if count % PROGRESS == 0 and count < len(seeds):
+            say(f"{count} seeds in {time.monotonic() - started:.0f} s, {bad} with violations")
     taken = time.monotonic() - started
     say(
         f"{len(seeds)} seeds in {taken:.0f} s: {total} jobs, {sum(faults.values())} faults, {leases} leases expired, "
@@ -126,21 +131,31 @@ def many(seeds: range, jobs: int) -> int:
 
 
 def write_hashes(count: int, jobs: int) -> int:
-    lines = [f"{found.seed} {found.hash}" for found in verdicts(range(count), jobs)]
-    HASHES.write_text("\n".join(lines) + "\n", encoding="ascii")
+    hashes.write((found.seed, found.hash) for found in verdicts(range(count), jobs))
+    say(f"{count} hashes written to {hashes.HASHES.name}: {hashes.maker()}")
     return 0
 
 
 def check_hashes(jobs: int) -> int:
-    written = dict(line.split() for line in HASHES.read_text(encoding="ascii").splitlines())
-    wrong = 0
-    for found in verdicts(range(len(written)), jobs):
-        expected = written[str(found.seed)]
+    if not hashes.HASHES.exists():
+        say(f"no hashes were written yet; write them: {REWRITE}")
+        return 1
+    written = hashes.read()
+    same = written.maker == hashes.maker()
+    if not same:
+        say(f"they were written for other sources ({written.maker}), these are {hashes.maker()}")
+    differ = 0
+    for found in verdicts(range(len(written.hashes)), jobs):
+        expected = written.hashes[found.seed]
         if found.hash != expected:
-            wrong += 1
+            differ += 1
             say(f"seed {found.seed}: {found.hash}, and {expected} was written")
-    say(f"{len(written)} seeds compared, {wrong} differ")
-    return 1 if wrong else 0
+    say(f"{len(written.hashes)} seeds compared, {differ} differ")
+    if not same:
+        say(f"if the change was meant, write them anew: {REWRITE}")
+    elif differ:
+        say("the sources are the same, so a run depends on something that is not its seed")
+    return 0 if same and not differ else 1
 
 
 def say(text: str) -> None:

@@ -277,7 +277,7 @@ def _draw_deed(random: Random, marker: str) -> tuple[Deed, str]:
     if kind < 0.50:
         return Deed(marker, random.uniform(0.05, 2.0), stubborn=stubborn, listens=listens), "work"
     if kind < 0.62:
-        return Deed(marker, random.uniform(5.0, 14.0), stubborn=stubborn), "work"
+        return Deed(marker, random.uniform(5.0, 10.0), stubborn=stubborn), "work"
     if kind < 0.70:
         return Deed(marker, random.uniform(0.05, 3.0)), "nap"
     if kind < 0.80:

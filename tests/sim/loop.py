@@ -12,7 +12,7 @@ import contextvars
 import heapq
 import inspect
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 OWNER: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("simulated_process", default=None)
@@ -85,6 +85,43 @@ class Process:
             self.tasks = [task for task in self.tasks if not task.done()]
 
 
+class _Handle(asyncio.Handle):
+    """As asyncio makes one, without asking for the debug mode: a run makes tens of thousands."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: "SimLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class _TimerHandle(_Handle, asyncio.TimerHandle):
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: "SimLoop",
+        context: contextvars.Context | None,
+    ) -> None:
+        _Handle.__init__(self, callback, args, loop, context)
+        self._when = when
+        self._scheduled = True
+
+
 class SimLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +147,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._queue.append(handle)
         return handle
 
@@ -132,7 +169,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _TimerHandle(when, callback, args, self, context)
         self._timer_count += 1
         heapq.heappush(self._timers, (when, self._timer_count, handle))
         return handle
@@ -160,6 +197,10 @@ class SimLoop(asyncio.BaseEventLoop):
     # ── turning ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _run_once(self) -> None:
+        while not self._stopping:  # type: ignore[attr-defined]
+            self._turn()
+
+    def _turn(self) -> None:
         timers, queue = self._timers, self._queue
         if not queue:
             self._jump()

@@ -9,11 +9,12 @@ survives means that a promise is not really tested.
 
 import argparse
 import asyncio
+import gc
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -95,6 +96,8 @@ def _whoever_sends_it(patch: Patch) -> None:
 
     async def claims(self: ReportSink, session: Any, reports: Any, found: list[Claim | None]) -> Any:
         unknown = [i for i, claim in enumerate(found) if claim is None]
+        if not unknown:  # nor does the original ask then: until the bug matters, the run is that without it
+            return found
         keys = [(reports[i].id, reports[i].claim_id) for i in unknown]
         for i, claim in zip(unknown, await self._store.claims(keys), strict=True):
             found[i] = claim
@@ -517,7 +520,7 @@ def promote_skips_some(patch: Patch) -> None:
 
 @bug
 def delayed_jobs_run_at_once(patch: Patch) -> None:
-    patch.sql("due_jobs", "run_at <= ?", "run_at <= ? + 600000")
+    patch.sql("due_jobs", "run_at <= +?", "run_at <= ? + 600000")
     patch.sql("next_due", "min(run_at)", "min(run_at) - 600000")
 
 
@@ -584,18 +587,27 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="processes")
     options = parser.parse_args()
     names = options.bugs or list(BUGS)
-    survivors = 0
-    sys.stdout.write(
-        f"| {'planted bug':<42} | seeds | found by {'':<36} |\n|{'-' * 44}|------:|{'-' * 47}|\n"
-    )
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for found in pool.map(hunt, names, [options.limit] * len(names)):
-            survivors += found.seeds is None
-            seeds = "none" if found.seeds is None else str(found.seeds)
-            sys.stdout.write(f"| {found.bug:<42} | {seeds:>5} | {found.by or 'SURVIVED':<45} |\n")
-            sys.stdout.flush()
+    found: dict[str, Hunt] = {}
+    with ProcessPoolExecutor(options.jobs, initializer=gc.freeze) as pool:
+        for hunted in as_completed([pool.submit(hunt, name, options.limit) for name in names]):
+            result = hunted.result()
+            found[result.bug] = result
+            sys.stderr.write(f"{result.bug}: {_seeds(result)} in {result.seconds:.0f} s\n")
+    survivors = sum(result.seeds is None for result in found.values())
+    sys.stdout.write(table([found[name] for name in names]))
     sys.stdout.write(f"{len(names)} bugs, {survivors} survived\n")
     return 1 if survivors else 0
+
+
+def table(hunts: Sequence[Hunt]) -> str:
+    head = f"| {'planted bug':<42} | seeds | found by {'':<36} |\n|{'-' * 44}|------:|{'-' * 47}|\n"
+    return head + "".join(
+        f"| {hunt.bug:<42} | {_seeds(hunt):>5} | {hunt.by or 'SURVIVED':<45} |\n" for hunt in hunts
+    )
+
+
+def _seeds(hunt: Hunt) -> str:
+    return "none" if hunt.seeds is None else str(hunt.seeds)
 
 
 if __name__ == "__main__":

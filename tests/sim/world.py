@@ -56,7 +56,7 @@ from tests.sim.nodes import BusLines, CoordinatorNode, NoLogs, WorkerNode
 LEASE_SECONDS: Final = 4.0
 LOAD_SECONDS: Final = 30.0
 QUIET_SECONDS: Final = 150.0
-BACKOFF_CAP: Final = 6.0
+BACKOFF_CAP: Final = 4.0
 
 
 class Result(msgspec.Struct):

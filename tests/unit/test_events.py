@@ -358,7 +358,7 @@ async def an_event(stream: AsyncGenerator[Message, None]) -> Update:
 
 async def test_nobody_watches_and_nothing_is_kept(house: House) -> None:
     await house.submit(300)
-    assert not house.events.wanted
+    assert not house.events.heeded
     assert not house.events._own
     assert house.events._task is None
 
@@ -465,6 +465,17 @@ async def test_workers_and_queues_come_when_they_change(house: House) -> None:
             ("mail", True)
         ]
         assert update.workers is None
+
+
+async def test_who_watches_one_job_is_woken_by_it_alone(house: House) -> None:
+    mine, other = await house.submit(2)
+    with house.events.watch_job(mine) as news:
+        assert (house.events.heeded, house.events.wanted) == (True, False)
+        await house.coordinator.cancel(other)
+        assert not news.is_set()
+        await house.coordinator.cancel(mine)
+        assert news.is_set()
+    assert not house.events.heeded
 
 
 async def test_a_coordinator_that_stops_lets_go_of_who_watches(house: House) -> None:

@@ -214,6 +214,21 @@ async def test_a_bucket_is_written_whole_each_time_and_forgotten_when_it_is_over
     assert store.writes == writes, "nothing happened, so nothing is written"
 
 
+async def test_what_is_no_news_is_not_written_again() -> None:
+    store = FakeStore()
+    store.now = NOW - NOW % (300 * SECOND)
+    series = a_series(store, Metrics("0"))
+    for _ in range(4):
+        series.note(store.now, Gauges(threads_max=4))
+        await series.write()
+        store.now += 2 * SECOND
+    assert store.writes == 1
+    store.now += 10 * SECOND
+    series.note(store.now, Gauges(threads_max=4))
+    await series.write()
+    assert store.writes == 2, "another bucket"
+
+
 async def test_what_could_not_be_written_is_written_later() -> None:
     store, metrics = FakeStore(), Metrics("0")
     series = a_series(store, metrics)
@@ -225,6 +240,17 @@ async def test_what_could_not_be_written_is_written_later() -> None:
     store.now += 600 * SECOND
     await series.settle()
     assert store.tallies[10, NOW - NOW % (10 * SECOND), ("default", "echo")].submitted == 1
+
+
+async def test_what_is_left_is_written_at_the_end_if_that_is_possible() -> None:
+    store, metrics = FakeStore(), Metrics("0")
+    series = a_series(store, metrics)
+    metrics.on_submitted([Accepted(a_job(), False)])
+    await series.close()
+    assert store.tallies[10, NOW - NOW % (10 * SECOND), ("default", "echo")].submitted == 1
+    store.fails = True
+    metrics.on_submitted([Accepted(a_job(), False)])
+    await series.close()
 
 
 async def test_many_pairs_of_queue_and_type_share_a_row() -> None:

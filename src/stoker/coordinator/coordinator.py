@@ -230,6 +230,7 @@ class Coordinator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._http.close()
+        await self._series.close()
 
     # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -256,7 +257,8 @@ class Coordinator:
         accepted, self._accepted = self._accepted, []
         requests, self._requests = self._requests, []
         self._metrics.on_submitted(accepted)
-        self._events.submitted(accepted)
+        if self._events.heeded:
+            self._events.submitted(accepted)
         self._log_submitted(accepted, requests)
 
     async def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
@@ -668,7 +670,8 @@ class Coordinator:
         self._neighbours.tell_changed(ids)
 
     def _on_dispatched(self, grants: list[Grant]) -> None:
-        self._events.dispatched(grants)
+        if self._events.heeded:
+            self._events.dispatched(grants)
         self._neighbours.tell_changed(grant.job.id for grant in grants)
         if self._log.enabled:
             heads = self._claim_heads(grant.session_id for grant in grants)
@@ -690,7 +693,8 @@ class Coordinator:
         if self._tracer is not None:
             for finish, status in ended:
                 self._tracer.ended(finish.claim, finish.outcome, status)
-        self._events.ended(ended)
+        if self._events.heeded:
+            self._events.ended(ended)
         self._waiters.finished(finish.claim.id for finish, status in ended if status in FINAL)
         self._output.ended(finish.claim.id for finish, status in ended if status is not None)
         self._neighbours.tell_changed(finish.claim.id for finish, status in ended if status is not None)

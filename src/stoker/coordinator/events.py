@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from stoker.bus.base import HAPPENED_IDS, LISTEN_SECONDS, Happened, Listen, News
-from stoker.bus.local import JobWaiters, Watch
+from stoker.bus.local import JobWaiters
 from stoker.coordinator.latencies import Buckets, LastMinute, in_buckets, percentile
 from stoker.coordinator.output import Progress
 from stoker.coordinator.queues import QueueState, queue_states
@@ -116,11 +116,12 @@ class Window:
                 continue
             claim, outcome = finish.claim, finish.outcome
             ids.append(claim.id)
-            words.append(word_for(status, outcome.kind))
-            if status in FINAL and outcome.finished_at is not None:
-                started = outcome.started_at or outcome.finished_at
+            words.append(status if status == "completed" else word_for(status, outcome.kind))
+            finished = outcome.finished_at
+            if finished is not None and status in FINAL:
+                started = outcome.started_at or finished
                 waits.append(started - claim.run_at)
-                runs.append(outcome.finished_at - started)
+                runs.append(finished - started)
         self.changed(ids)
         self.tally.update(words)
         self.waits.update(in_buckets(waits))
@@ -402,7 +403,10 @@ class Events:
         self._live = False
         """Whether all that happens gets into the ring."""
         self.wanted = False
-        """Whether anybody wants to know. The hooks look at this first, and mostly that is all they do."""
+        """Whether anybody wants to know what happens."""
+        self.heeded = False
+        """Whether anybody wants to know that, or what happens to some job. The coordinator looks at this before it tells
+        what happens to every job, and mostly that is all."""
 
     # ── what the coordinator tells ─────────────────────────────────────────────────────────────────────────────────
 
@@ -411,12 +415,10 @@ class Events:
             self._own.submitted(accepted)
 
     def dispatched(self, grants: Sequence[Grant]) -> None:
-        if self.wanted or self._of_job:
-            self.changed([grant.job.id for grant in grants])
+        self.changed([grant.job.id for grant in grants])
 
     def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
-        if self._of_job:
-            self._of_job.finished(finish.claim.id for finish, status in ended if status is not None)
+        self._of_job.finished(finish.claim.id for finish, status in ended if status is not None)
         if self.wanted:
             self._own.ended(ended)
 
@@ -488,16 +490,25 @@ class Events:
             self._watchers.discard(news)
             self._linger_until = self._monotonic() + LINGER_SECONDS
 
-    def watch_job(self, id: str) -> Watch:
+    @contextlib.contextmanager
+    def watch_job(self, id: str) -> Iterator[asyncio.Event]:
         """`with events.watch_job(id) as news:` is set when something happened to the job."""
-        return self._of_job.watch(id)
+        self.heeded = True
+        try:
+            with self._of_job.watch(id) as news:
+                yield news
+        finally:
+            self._heed()
+
+    def _heed(self) -> None:
+        self.heeded = self.wanted or len(self._of_job) > 0
 
     # ── windows ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self) -> None:
         if self._closing:
             return
-        self.wanted = True
+        self.wanted = self.heeded = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="stoker-events")
 
@@ -528,6 +539,7 @@ class Events:
         if now >= self._interest_until:
             self._own, self._heard = Window(), Window()
             self.wanted = False
+            self._heed()
 
     def _is_watched(self, now: float) -> bool:
         return bool(self._watchers) or now < self._linger_until
@@ -586,7 +598,7 @@ class Events:
     async def close(self) -> None:
         """Let go of everybody."""
         self._closing = True
-        self.wanted = False
+        self.wanted = self.heeded = False
         for watcher in self._watchers:
             watcher.set()
         self._of_job.finished_all()

@@ -3,15 +3,17 @@
 The path of a finished job costs two additions to histograms. What was submitted and how jobs ended is counted by the metrics
 anyway: once a second the difference to the last look goes into the open buckets. Every coordinator writes its own rows
 (`shard`), each time with all that its bucket holds, so that writing twice counts nothing twice. What was not written when a
-coordinator dies is lost: at most `WRITE_SECONDS`.
+coordinator is killed is lost: at most `WRITE_SECONDS`.
 """
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from stoker.coordinator.metric_table import OTHER
 from stoker.coordinator.metrics import Metrics
@@ -33,6 +35,7 @@ from stoker.store.base import Expired, Finish, Store
 
 LOOK_SECONDS: Final = 1.0
 WRITE_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 1.0
 FRESH_SECONDS: Final = 1.0
 """Who reads sees what happened up to so long ago."""
 MAX_PAIRS: Final = 100
@@ -149,9 +152,13 @@ class Series:
             self._changed.add(bucket)
 
     def note(self, now: int, gauges: Gauges) -> None:
+        """Remember what was seen. What is no news in its bucket is not written again: an idle system hardly writes."""
         for bucket in _buckets(now):
-            self._seen.setdefault(bucket, Gauges()).rise(gauges)
-            self._changed.add(bucket)
+            seen = self._seen.setdefault(bucket, Gauges())
+            before = replace(seen)
+            seen.rise(gauges)
+            if seen != before:
+                self._changed.add(bucket)
 
     def _news(self) -> dict[Pair, Tally]:
         news: dict[Pair, Tally] = {}
@@ -187,6 +194,13 @@ class Series:
             finally:
                 self._forget()
         self._written_at = asyncio.get_running_loop().time()
+
+    async def close(self) -> None:
+        """Write what is left, if the store takes it at once."""
+        self.take(self._store.now_us(), {})
+        with contextlib.suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.write()
 
     def _tally_rows(self, buckets: set[Bucket]) -> list[TallyRow]:
         return [

@@ -13,13 +13,15 @@ from typing import Any, Final
 import msgspec
 
 MESSAGE_MAX: Final = 300
-READ_MAX: Final = 4_000
+READ_MAX: Final = 500
 """What is looked at of a message, so that a huge one costs no more than others."""
+TRACE_MAX: Final = 20_000
 
+# Repetitions that could begin anywhere are bounded: a message of a thousand quotes must not cost the square of that.
 _PARTS: Final = (
     ("<url>", r"\b[a-z][a-z0-9+.-]{1,15}://[^\s'\"<>]+"),
     ("<id>", r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"),
-    ("<text>", r"\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|`[^`]*`"),
+    ("<text>", r"\"(?:[^\"\\]|\\.){0,100}\"|(?<!\w)'(?:[^'\\]|\\.){0,100}'(?!\w)|`[^`]{0,100}`"),
     ("<path>", r"(?:\b[A-Za-z]:)?(?:[\\/][\w.@%+~-]+){2,}[\\/]?|\B/[\w.@%+~-]+"),
     ("<time>", r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"),
     ("<hex>", r"\b0[xX][0-9a-fA-F]+\b|\b(?=[0-9a-fA-F]*\d)(?=[0-9a-fA-F]*[a-fA-F])[0-9a-fA-F]{8,}\b"),
@@ -27,7 +29,7 @@ _PARTS: Final = (
 )
 _VARYING: Final = re.compile("|".join(f"({pattern})" for _, pattern in _PARTS))
 _NAMES: Final = tuple(name for name, _ in _PARTS)
-_FRAME: Final = re.compile(r'^\s*File "([^"\n]+)", line \d+, in ([^\n]+)$', re.MULTILINE)
+_FRAME: Final = re.compile(r'^[ \t]*File "([^"\n]+)", line \d+, in ([^\n]+)$', re.MULTILINE)
 _LAST_TRACE: Final = "Traceback (most recent call last):"
 _NOT_THE_APPLICATION: Final = re.compile(
     r"[\\/](?:site|dist)-packages[\\/]|[\\/]lib[\\/]python\d|[\\/]stoker[\\/]executors[\\/]|^<frozen "
@@ -80,7 +82,8 @@ def normalised(message: str) -> str:
 
 def application_frame(traceback: str) -> str | None:
     """The innermost frame that is neither of a library nor ours, of the last exception of a Python traceback."""
-    frames = _FRAME.findall(traceback[traceback.rfind(_LAST_TRACE) + 1 :])
+    end = traceback[-TRACE_MAX:]
+    frames = _FRAME.findall(end[end.rfind(_LAST_TRACE) + 1 :])
     own = [frame for frame in frames if not _NOT_THE_APPLICATION.search(frame[0])]
     if not frames:
         return None

@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
@@ -364,7 +365,7 @@ def describe(error: BaseException, memory_mb: int | None = None) -> bytes:
     message = _message(error)
     if memory_mb is not None and isinstance(error, MemoryError):
         name, message = "memory_limit", f"the job needed more memory than its limit of {memory_mb} MB"
-    trace = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(type(error), error, _from_the_task(error.__traceback__)))
     return msgspec.json.encode(
         {
             "type": _text(str(name), MESSAGE_MAX),
@@ -372,6 +373,14 @@ def describe(error: BaseException, memory_mb: int | None = None) -> bytes:
             "traceback": _text(trace[-TRACEBACK_MAX:], TRACEBACK_MAX),
         }
     )
+
+
+def _from_the_task(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from where the task begins: how we called it is nobody's concern. All of it, where nothing else is."""
+    first = trace
+    while first is not None and first.tb_frame.f_globals.get("__package__") == __package__:
+        first = first.tb_next
+    return first or trace
 
 
 def _message(error: BaseException) -> str:

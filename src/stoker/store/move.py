@@ -12,7 +12,8 @@ attempt given back and recorded, and its claim number kept, so that numbers go o
 fits nothing. If somebody wanted it cancelled, it arrives cancelled.
 
 What jobs wrote moves with them, unless that is not wanted. Left behind are sessions, which belong to workers of the old
-system, and idempotency keys that have expired.
+system, what those said of their types, idempotency keys that have expired, and which queues are paused: that is the state
+of an operation, and who moves decides anew when work begins.
 """
 
 import asyncio

@@ -6,9 +6,10 @@ INSERT INTO jobs ({columns}) VALUES {rows}
 
 -- name: claim_heads
 -- The head of one lane, in running order, straight off the partial index: what stands behind the head is never read.
+-- `+?` hides the values from the query planner, which would otherwise plan anew for each of them: 23 µs instead of 1.
 SELECT {columns} FROM jobs
-WHERE lane_id = ? AND status = 'queued'
-ORDER BY rank, seq LIMIT ?
+WHERE lane_id = +? AND status = 'queued'
+ORDER BY rank, seq LIMIT +?
 
 -- name: count_ahead
 -- Those who will be claimed before a job of the same lane.
@@ -91,8 +92,9 @@ UPDATE jobs SET status = 'queued', run_at = ?2 WHERE seq = ?1 AND status = 'sche
 UPDATE jobs SET discarded_at = ?2 WHERE seq = ?1 AND status = 'failed' AND discarded_at IS NULL
 
 -- name: due_jobs
+-- `+?` for the reason that claim_heads gives.
 SELECT seq, lane_id, queue, type FROM jobs
-WHERE status = 'scheduled' AND run_at <= ? ORDER BY run_at, seq LIMIT ?
+WHERE status = 'scheduled' AND run_at <= +? ORDER BY run_at, seq LIMIT +?
 
 -- name: promote_job
 UPDATE jobs SET status = 'queued' WHERE seq = ? AND status = 'scheduled'

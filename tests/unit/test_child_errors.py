@@ -1,0 +1,39 @@
+"""What is told of the exception that a task raised."""
+
+import msgspec
+import pytest
+
+from stoker.executors import child
+from stoker.executors.child import describe
+
+
+def raised_by(code: str, package: str) -> BaseException:
+    """What the code raises, as if it stood in a module of this package."""
+    names = {"__package__": package, "__name__": f"{package}.module"}
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile(code, f"{package}.py", "exec"), names)  # noqa: S102 - the code is ours
+    error = caught.value
+    assert error.__traceback__ is not None
+    return error.with_traceback(error.__traceback__.tb_next)  # without the frame of this function
+
+
+def test_a_traceback_begins_with_the_task() -> None:
+    def task() -> None:
+        raised = raised_by("1 / 0", "shop")
+        raise raised
+
+    ours: dict[str, object] = {"__package__": child.__package__, "task": task}
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile("task()", "ours.py", "exec"), ours)  # noqa: S102 - the code is ours
+    error = caught.value
+    assert error.__traceback__ is not None
+    told = msgspec.json.decode(describe(error.with_traceback(error.__traceback__.tb_next)))
+    assert "ours.py" not in told["traceback"]
+    assert "in task\n" in told["traceback"]
+    assert told["traceback"].startswith("Traceback (most recent call last):\n")
+    assert (told["type"], told["message"]) == ("ZeroDivisionError", "division by zero")
+
+
+def test_where_nothing_but_our_own_frames_is_there_all_of_them_are_told() -> None:
+    told = msgspec.json.decode(describe(raised_by("1 / 0", str(child.__package__))))
+    assert "stoker.executors.py" in told["traceback"]
