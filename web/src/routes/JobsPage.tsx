@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { type ReactNode, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { type ReactNode, useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { stopBulk } from "@/api/endpoints";
 import { type Bulk, canCancel, canRetry, type JobRow, STATUSES } from "@/api/model";
 import { bulkQuery, queuesQuery, statsQuery, typesQuery, workersQuery } from "@/api/queries";
@@ -51,6 +51,7 @@ export function JobsPage() {
   const [cursor, setCursor] = useState<number | null>(null);
   const [asking, setAsking] = useState<Action | null>(null);
   const [bulkId, setBulkId] = useState<string | null>(null);
+  const [begin] = useState(search.at ?? 0);
   const grid = useRef<JobGridHandle>(null);
   const box = useRef<SearchBoxHandle>(null);
 
@@ -145,14 +146,23 @@ export function JobsPage() {
     } else await actions.change(action, chosen);
     setSelection(NONE);
   };
-  const selectInView = () => {
-    if (selection.all || selection.rows.size) return setSelection(NONE);
+  // New rows may come every second and all of them differ: drawn in slices, keys and wheel stay ahead of them.
+  const rowAt = useDeferredValue(jobs.rowAt);
+  const rowAtRef = useRef(jobs.rowAt);
+  rowAtRef.current = jobs.rowAt;
+  const selectInView = useCallback(() => {
     const { first, end } = seen.current;
-    const rows = Array.from({ length: end - first }, (_, n) => jobs.rowAt(first + n)).filter(
-      (row) => row !== undefined,
+    const rows = Array.from({ length: end - first }, (_, n) => rowAtRef.current(first + n));
+    setSelection((before) =>
+      before.all || before.rows.size
+        ? NONE
+        : extend(
+            before,
+            rows.filter((row) => row !== undefined),
+          ),
     );
-    setSelection((before) => extend(before, rows));
-  };
+  }, []);
+  const isChosen = useCallback((id: string) => isSelected(selection, id), [selection]);
 
   useShortcuts("Jobs", [
     { keys: "/", text: "Search", run: () => box.current?.focus() },
@@ -265,13 +275,13 @@ export function JobsPage() {
               ref={grid}
               count={jobs.count}
               loading={jobs.loading}
-              rowAt={jobs.rowAt}
+              rowAt={rowAt}
               columns={columns}
               narrow={narrow}
               cursor={cursor}
-              isSelected={(id) => isSelected(selection, id)}
+              isSelected={isChosen}
               allSelected={picked}
-              initialFirst={search.at ?? 0}
+              initialFirst={begin}
               onRange={onRange}
               onSelect={onSelect}
               onSelectAll={selectInView}
