@@ -159,19 +159,8 @@ export const COLUMNS: readonly JobColumn[] = [
   },
 ];
 
-const USUAL = [
-  "status",
-  "type",
-  "name",
-  "id",
-  "queue",
-  "priority",
-  "attempt",
-  "worker",
-  "created",
-  "wait",
-  "run",
-];
+// As many as fit beside the navigation on a small laptop; the others are a click away.
+const USUAL = ["status", "type", "name", "id", "queue", "worker", "created", "wait", "run"];
 
 /** From the URL; what is unknown is left out, and the usual ones stand in for none. */
 export function columnsOf(names: string | undefined): JobColumn[] {
