@@ -127,6 +127,18 @@ web/node_modules: web/package-lock.json
 	cd web && npm ci
 	@touch $@
 
+.PHONY: browser-test
+browser-test: $(DEV) web/node_modules ## Test the dashboard in a real browser on a real system (Debian: chromium)
+	BROWSER_TESTS=1 $(BIN)/python -m pytest tests/browser
+
+.PHONY: dashboard-load
+dashboard-load: $(DEV) ## Measure the dashboard with a million jobs, and with 5,000 jobs a second
+	BROWSER_TESTS=1 DASHBOARD_LOAD=1 $(BIN)/python -m pytest tests/browser/test_load.py
+
+.PHONY: screenshots
+screenshots: $(DEV) ## Take the pictures of docs/dashboard.md anew, from a real system
+	$(BIN)/python -m tests.browser.screenshots
+
 .PHONY: fmt
 fmt: $(DEV) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .

@@ -4,6 +4,7 @@ import type {
   Attempt,
   BreakdownRow,
   Bulk,
+  DeadLetter,
   DeadLetterGroup,
   DeadLetterGroups,
   Job,
@@ -262,6 +263,11 @@ export function jobType(wire: WireJobType): JobType {
     runP50: wire.run_p50_sec,
   };
 }
+
+export const deadLetter = (wire: WireJob): DeadLetter => ({
+  ...jobRow(wire),
+  message: jobError(wire.error)?.message ?? "",
+});
 
 export function deadLetterGroup(wire: WireDeadLetterGroup): DeadLetterGroup {
   return {

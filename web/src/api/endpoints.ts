@@ -6,6 +6,7 @@ import type {
   BreakdownRow,
   Bulk,
   BulkAction,
+  DeadLetter,
   DeadLetterGroups,
   Job,
   JobSpec,
@@ -124,9 +125,9 @@ export async function listDeadLetters(
   filter: JobsFilter,
   page: PageOptions,
   signal?: Signal,
-): Promise<JobsPage> {
+): Promise<DeadLetter[]> {
   const params = { ...convert.filterParams(filter), ...page };
-  return convert.jobsPage(await request<WireJobs>("/dlq", { params, signal }));
+  return (await request<WireJobs>("/dlq", { params, signal })).jobs.map(convert.deadLetter);
 }
 
 export type DeadLetterChoice =

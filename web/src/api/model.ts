@@ -90,6 +90,11 @@ export interface Job extends JobRow {
   attempts: Attempt[];
 }
 
+/** A dead letter: the row of a job and what it said when it failed. */
+export interface DeadLetter extends JobRow {
+  message: string;
+}
+
 export interface JobsPage {
   rows: JobRow[];
   total: number;

@@ -38,7 +38,7 @@ export function ConnectionState() {
         )}
       />
       {text}
-      {down && <span className="max-sm:sr-only">since {clock(since)}</span>}
+      {down && <span className="max-sm:sr-only"> since {clock(since)}</span>}
     </span>
   );
 }

@@ -17,7 +17,6 @@ export function Header({ onPalette }: { onPalette: () => void }) {
       <button
         type="button"
         onClick={onPalette}
-        aria-label="Go to or do"
         className="ml-auto flex h-[30px] items-center gap-2 rounded-md border border-line-strong bg-panel px-2.5 text-muted hover:bg-hover md:w-56"
       >
         <Icon name="search" size={14} />

@@ -109,7 +109,7 @@ function optionsOf(
   return {
     width: Math.max(width, 50),
     height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 16, 0, 0],
     legend: { show: true, live: true },
     cursor: {
       points: { size: 6 },

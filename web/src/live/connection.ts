@@ -10,7 +10,8 @@ import { messages } from "./sse";
 import type { LiveEvent } from "./state";
 
 const FIRST_WAIT_MS = 250;
-const LONGEST_WAIT_MS = 10_000;
+/** Short: a page that comes back at once is worth a request every few seconds. */
+const LONGEST_WAIT_MS = 4000;
 /** The server speaks at least every 5 s (updates) or 15 s (keep-alive). */
 const SILENCE_MS = 25_000;
 /** A server without `/events` may be replaced by one with it. */
@@ -50,7 +51,7 @@ export async function keepConnected({ position, emit, signal }: ConnectionOption
   }
 }
 
-/** Doubles from a quarter of a second to ten, give or take a third, so that tabs do not return in step. */
+/** Doubles from a quarter of a second to four, give or take a third, so that tabs do not return in step. */
 export function backoff(failures: number, random: number): number {
   return Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** failures) * (0.67 + 0.66 * random);
 }

@@ -6,7 +6,7 @@ import { keys } from "@/api/queries";
 import { liveJob, stats, update } from "./fixtures";
 import type { LiveEvent } from "./state";
 import { LiveStore } from "./store";
-import { patchPage, syncQueries, throttle } from "./sync";
+import { paced, patchPage, syncQueries, throttle } from "./sync";
 
 const row = (id: string): JobRow => ({ ...liveJobRow(liveJob(id)), maxAttempts: 4 });
 const page = (...ids: string[]): JobsPage => ({
@@ -49,6 +49,28 @@ describe("throttle", () => {
     expect(run.mock.calls).toEqual([[1], [3]]);
     vi.advanceTimersByTime(1000);
     expect(run).toHaveBeenCalledTimes(2);
+  });
+});
+
+describe("paced", () => {
+  it("lets a run end before the next, and forgets no call", async () => {
+    vi.useFakeTimers();
+    const ends: (() => void)[] = [];
+    const run = vi.fn(() => new Promise<void>((resolve) => ends.push(resolve)));
+    const call = paced(run, 100);
+    call();
+    call();
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(run).toHaveBeenCalledTimes(1);
+    ends[0]?.();
+    await vi.advanceTimersByTimeAsync(0);
+    expect(run).toHaveBeenCalledTimes(2);
+    ends[1]?.();
+    await vi.advanceTimersByTimeAsync(5000);
+    expect(run).toHaveBeenCalledTimes(2);
+    call();
+    expect(run).toHaveBeenCalledTimes(3);
+    vi.useRealTimers();
   });
 });
 

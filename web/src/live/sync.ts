@@ -13,17 +13,21 @@ import type { LiveStore } from "./store";
 const REFETCH_MS = 1000;
 
 export function syncQueries(store: LiveStore, client: QueryClient): () => void {
-  const refetchLists = throttle(() => {
+  const refetchLists = paced(
     // The pages of the big table decide for themselves; see `useJobWindow`.
-    void client.invalidateQueries({ queryKey: [...keys.jobs, "top"] });
-    void client.invalidateQueries({ queryKey: keys.deadLetters });
-  }, REFETCH_MS);
+    () =>
+      Promise.all([
+        client.invalidateQueries({ queryKey: [...keys.jobs, "top"] }),
+        client.invalidateQueries({ queryKey: keys.deadLetters }),
+      ]),
+    REFETCH_MS,
+  );
   // Only what a page shows is here, so this is a handful of ids at most.
   const doubtful = new Set<string>();
-  const refetchOpenJobs = throttle(() => {
+  const refetchOpenJobs = paced(() => {
     const wanted = new Set(doubtful);
     doubtful.clear();
-    void client.invalidateQueries({ predicate: ({ queryKey }) => wanted.has(openJob(queryKey) ?? "") });
+    return client.invalidateQueries({ predicate: ({ queryKey }) => wanted.has(openJob(queryKey) ?? "") });
   }, REFETCH_MS);
   const doubt = (concerns: (id: string) => boolean) => {
     for (const { queryKey } of client.getQueryCache().findAll({ queryKey: ["job"] })) {
@@ -105,6 +109,31 @@ export function throttle<A extends unknown[]>(run: (...args: A) => void, ms: num
     if (timer !== null) clearTimeout(timer);
     timer = null;
     last = null;
+  };
+  return call;
+}
+
+/**
+ * Runs at once, and again when it was called meanwhile, but not before the last run is over and `ms` have passed: a
+ * server that takes its time is not asked again before it has answered, which would give up every answer under way.
+ */
+export function paced(run: () => Promise<unknown>, ms: number) {
+  let busy = false;
+  let again = false;
+  let over = false;
+  const start = async () => {
+    busy = true;
+    again = false;
+    await Promise.all([run().catch(() => undefined), new Promise((resolve) => setTimeout(resolve, ms))]);
+    busy = false;
+    if (again && !over) void start();
+  };
+  const call = () => {
+    if (busy) again = true;
+    else if (!over) void start();
+  };
+  call.cancel = () => {
+    over = true;
   };
   return call;
 }

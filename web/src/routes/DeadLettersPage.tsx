@@ -22,7 +22,7 @@ import { plural, shortId } from "@/lib/format";
 import { usePolling } from "@/live/live";
 
 const GROUPS = 100;
-const JOBS_SHOWN = 20;
+const JOBS_SHOWN = 10;
 const SORTS: readonly GroupSort[] = ["latest", "most"];
 
 export function DeadLettersPage() {
@@ -116,7 +116,7 @@ function Jobs({ group }: { group: DeadLetterGroup }) {
   if (!jobs.data) return <Skeleton className="m-4 h-16" />;
   return (
     <>
-      <GroupJobs rows={jobs.data.rows} link={jobLink} />
+      <GroupJobs rows={jobs.data} link={jobLink} />
       {count > JOBS_SHOWN && (
         <p className="border-t border-line px-4 py-2 pl-10 text-xs">
           <Link

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { type ReactNode, useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { type ReactNode, useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { stopBulk } from "@/api/endpoints";
 import { type Bulk, canCancel, canRetry, type JobRow, STATUSES } from "@/api/model";
 import { bulkQuery, queuesQuery, statsQuery, typesQuery, workersQuery } from "@/api/queries";
@@ -10,7 +10,7 @@ import { EmptyState } from "@/components/EmptyState";
 import { ErrorNote } from "@/components/ErrorNote";
 import { BulkProgress } from "@/components/jobs/BulkProgress";
 import { ColumnChooser } from "@/components/jobs/ColumnChooser";
-import { columnNames, columnsOf } from "@/components/jobs/columns";
+import { columnNames, columnsOf, WorkerNames } from "@/components/jobs/columns";
 import { ExportMenu } from "@/components/jobs/ExportMenu";
 import { JobGrid, type JobGridHandle } from "@/components/jobs/JobGrid";
 import { SearchBox, type SearchBoxHandle } from "@/components/jobs/SearchBox";
@@ -51,6 +51,7 @@ export function JobsPage() {
   const [cursor, setCursor] = useState<number | null>(null);
   const [asking, setAsking] = useState<Action | null>(null);
   const [bulkId, setBulkId] = useState<string | null>(null);
+  const [begin] = useState(search.at ?? 0);
   const grid = useRef<JobGridHandle>(null);
   const box = useRef<SearchBoxHandle>(null);
 
@@ -145,14 +146,23 @@ export function JobsPage() {
     } else await actions.change(action, chosen);
     setSelection(NONE);
   };
-  const selectInView = () => {
-    if (selection.all || selection.rows.size) return setSelection(NONE);
+  // New rows may come every second and all of them differ: drawn in slices, keys and wheel stay ahead of them.
+  const rowAt = useDeferredValue(jobs.rowAt);
+  const rowAtRef = useRef(jobs.rowAt);
+  rowAtRef.current = jobs.rowAt;
+  const selectInView = useCallback(() => {
     const { first, end } = seen.current;
-    const rows = Array.from({ length: end - first }, (_, n) => jobs.rowAt(first + n)).filter(
-      (row) => row !== undefined,
+    const rows = Array.from({ length: end - first }, (_, n) => rowAtRef.current(first + n));
+    setSelection((before) =>
+      before.all || before.rows.size
+        ? NONE
+        : extend(
+            before,
+            rows.filter((row) => row !== undefined),
+          ),
     );
-    setSelection((before) => extend(before, rows));
-  };
+  }, []);
+  const isChosen = useCallback((id: string) => isSelected(selection, id), [selection]);
 
   useShortcuts("Jobs", [
     { keys: "/", text: "Search", run: () => box.current?.focus() },
@@ -184,12 +194,14 @@ export function JobsPage() {
   ]);
 
   const stats = useQuery({ ...statsQuery(), refetchInterval: usePolling() });
+  const workerNames = useWorkerNames();
+  const known = useKnown();
   const picked = selection.all || selection.rows.size > 0;
   const shown = `${count(jobs.total)}${jobs.totalCapped ? "+" : ""}`;
   return (
     <div className="flex h-full flex-col bg-panel">
       <div className="flex flex-wrap items-start gap-2 border-b border-line px-4 py-2.5">
-        <SearchBox ref={box} value={text} known={useKnown()} onChange={setText} />
+        <SearchBox ref={box} value={text} known={known} onChange={setText} />
         <ColumnChooser
           columns={columns}
           onChange={(names) =>
@@ -258,23 +270,25 @@ export function JobsPage() {
               ↑ Newer jobs
             </Button>
           )}
-          <JobGrid
-            ref={grid}
-            count={jobs.count}
-            loading={jobs.loading}
-            rowAt={jobs.rowAt}
-            columns={columns}
-            narrow={narrow}
-            cursor={cursor}
-            isSelected={(id) => isSelected(selection, id)}
-            allSelected={picked}
-            initialFirst={search.at ?? 0}
-            onRange={onRange}
-            onSelect={onSelect}
-            onSelectAll={selectInView}
-            onOpen={open}
-            link={link}
-          />
+          <WorkerNames value={workerNames}>
+            <JobGrid
+              ref={grid}
+              count={jobs.count}
+              loading={jobs.loading}
+              rowAt={rowAt}
+              columns={columns}
+              narrow={narrow}
+              cursor={cursor}
+              isSelected={isChosen}
+              allSelected={picked}
+              initialFirst={begin}
+              onRange={onRange}
+              onSelect={onSelect}
+              onSelectAll={selectInView}
+              onOpen={open}
+              link={link}
+            />
+          </WorkerNames>
         </div>
       )}
       {asking && (
@@ -361,6 +375,13 @@ function useKnown() {
     }),
     [types, queues, workers],
   );
+}
+
+/** The same map as long as nobody joined: workers themselves change with every heartbeat. */
+function useWorkerNames(): ReadonlyMap<string, string> {
+  const workers = useQuery(workersQuery()).data;
+  const text = JSON.stringify(workers?.map(({ id, name }) => [id, name]) ?? []);
+  return useMemo(() => new Map(JSON.parse(text) as [string, string][]), [text]);
 }
 
 function BulkStatus({ id, onClose }: { id: string; onClose: () => void }) {

@@ -62,12 +62,15 @@ function Numbers() {
   const stats = useQuery({ ...statsQuery(), refetchInterval: polling });
   const state = useLive((live) => live);
   const perSec = useMemo(() => rates(state), [state]);
+  const { step } = RANGES["15m"];
+  const history = useQuery({ ...seriesQuery({ from: "15m", step }), retry: false }).data;
+  const latest = useMemo(() => history?.points.findLast((point) => point.runP50 !== null) ?? null, [history]);
   if (stats.error && !stats.data)
     return <ErrorNote error={stats.error} onRetry={() => void stats.refetch()} />;
   const never = stats.data && Object.values(stats.data.counts).every((value) => value === 0);
   return (
     <>
-      <StatTiles stats={stats.data ?? null} rates={perSec} seconds={state.seconds} />
+      <StatTiles stats={stats.data ?? null} rates={perSec} seconds={state.seconds} latest={latest} />
       {never && (
         <Panel>
           <EmptyState

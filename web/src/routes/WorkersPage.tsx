@@ -12,7 +12,7 @@ import { ErrorNote } from "@/components/ErrorNote";
 import { Panel } from "@/components/Panel";
 import { Skeleton } from "@/components/Skeleton";
 import { toast } from "@/components/Toast";
-import { byWorker, cellsOf, kindsOf } from "@/components/workers/cells";
+import { byWorker, cellsOf, kindsOf, usedOf } from "@/components/workers/cells";
 import { ThreadCells } from "@/components/workers/ThreadCells";
 import { WorkerCard } from "@/components/workers/WorkerCard";
 import { useNow } from "@/lib/clock";
@@ -59,7 +59,6 @@ function Loaded({ workers }: { workers: Worker[] }) {
   const there = workers.filter(isThere).toSorted((a, b) => a.name.localeCompare(b.name));
   const ended = workers.filter((worker) => !isThere(worker));
   const threads = there.reduce((sum, worker) => sum + worker.threads, 0);
-  const used = there.reduce((sum, worker) => sum + worker.threadsUsed, 0);
   // Every running job at once: one request, however many workers there are.
   const limit = Math.min(JOBS_SHOWN, Math.max(50, Math.ceil(threads / 50) * 50));
   const running = useQuery({
@@ -68,6 +67,7 @@ function Loaded({ workers }: { workers: Worker[] }) {
     placeholderData: (before) => before,
   });
   const jobs = useMemo(() => byWorker(running.data?.rows ?? []), [running.data]);
+  const used = there.reduce((sum, worker) => sum + usedOf(cellsOf(worker, jobs.get(worker.id) ?? [])), 0);
   const kinds = useMemo(() => kindsOf((running.data?.rows ?? []).map(({ type }) => type)), [running.data]);
   return (
     <Page>
@@ -140,6 +140,7 @@ function Card({ worker, jobs, kinds }: CardProps) {
     <WorkerCard
       worker={worker}
       now={now}
+      used={usedOf(cells)}
       cells={<ThreadCells cells={cells} kinds={kinds} now={now} link={link} />}
       actions={worker.status === "live" && <Drain worker={worker} running={jobs.length} />}
     />

@@ -1,6 +1,7 @@
 import { useMemo } from "react";
 import type { Point, Series } from "@/api/model";
 import { Chart, type Line } from "@/components/Chart";
+import { perSecond } from "@/components/overview/series";
 import { Panel } from "@/components/Panel";
 import { duration, rate } from "@/lib/format";
 
@@ -16,7 +17,7 @@ interface Spec {
 export function AnalyticsCharts({ series }: { series: Series }) {
   const { points, stepSec } = series;
   const times = useMemo(() => points.map((point) => point.at / 1000), [points]);
-  const charts = useMemo(() => chartsOf(points, stepSec), [points, stepSec]);
+  const charts = useMemo(() => chartsOf(points, stepSec, series.to), [points, stepSec, series.to]);
   const range = useMemo((): [number, number] => [series.from / 1000, series.to / 1000], [series]);
   return (
     <div className="grid gap-3 sm:gap-4 md:grid-cols-2">
@@ -39,8 +40,8 @@ export function AnalyticsCharts({ series }: { series: Series }) {
   );
 }
 
-function chartsOf(points: Point[], stepSec: number): Spec[] {
-  const perSec = (value: (point: Point) => number) => points.map((point) => value(point) / stepSec);
+function chartsOf(points: Point[], stepSec: number, to: number): Spec[] {
+  const perSec = perSecond(points, stepSec, to);
   const values = (value: (point: Point) => number | null) => points.map(value);
   return [
     {

@@ -52,7 +52,7 @@ function columnsOf(by: string, most: number, link: (key: string) => ReactNode) {
         </div>
       ),
     }),
-    column.accessor("perSec", { header: "Ended /s", meta: number, cell: (cell) => rate(cell.getValue()) }),
+    column.accessor("perSec", { header: "Per second", meta: number, cell: (cell) => rate(cell.getValue()) }),
     column.accessor("completed", {
       header: "Completed",
       meta: wide,

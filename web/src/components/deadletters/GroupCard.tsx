@@ -46,7 +46,7 @@ export function GroupCard({ group, now, open, onToggle, actions, canary, childre
               <span className="flex min-w-0 items-center gap-2">
                 <span className="clip font-mono font-semibold text-failed">{group.errorType || "error"}</span>
                 {isNew(group, now) && (
-                  <span className="shrink-0 rounded-full bg-accent/15 px-2 text-2xs font-medium text-accent">
+                  <span className="shrink-0 rounded-full border border-accent px-1.5 text-2xs leading-4 font-medium text-accent">
                     new
                   </span>
                 )}

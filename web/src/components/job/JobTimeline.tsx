@@ -28,7 +28,10 @@ export function JobTimeline({ job, now }: { job: Job; now: number }) {
   const hidden = Math.max(0, made.rows.length - ROWS_SHOWN);
   const span = (made.to - made.from) / 1000;
   return (
-    <Panel title="Timeline" actions={<Totals totals={made.totals} />}>
+    <Panel
+      title="Timeline"
+      actions={<Totals totals={made.totals} ran={ranColor(made.rows.at(-1)?.outcome ?? null)} />}
+    >
       <div className="flex flex-col gap-1.5">
         {hidden > 0 && <p className="text-xs text-muted">{plural(hidden, "earlier attempt")} not shown.</p>}
         {made.rows.slice(-ROWS_SHOWN).map((row) => (
@@ -57,10 +60,14 @@ export function JobTimeline({ job, now }: { job: Job; now: number }) {
   );
 }
 
+/** A run is coloured by how it ended. */
+const ranColor = (outcome: string | null) =>
+  outcome === null ? "bg-running" : (RAN[outcome] ?? "bg-failed");
+
 function TimelineBar({ bar, within, outcome }: { bar: Bar; within: Timeline; outcome: string | null }) {
   const { left, width } = place(bar, within);
   const length = duration((bar.to - bar.from) / 1000);
-  const color = bar.kind === "ran" ? (RAN[outcome ?? ""] ?? "bg-failed") : BARS[bar.kind];
+  const color = bar.kind === "ran" ? ranColor(outcome) : BARS[bar.kind];
   return (
     <div
       role="img"
@@ -102,20 +109,18 @@ function Axis({ span }: { span: number }) {
   );
 }
 
-const LEGEND: { kind: BarKind; swatch: string }[] = [
-  { kind: "delayed", swatch: BARS.delayed },
-  { kind: "waited", swatch: BARS.waited },
-  { kind: "ran", swatch: BARS.ran },
-  { kind: "backed off", swatch: BARS["backed off"] },
-];
+const LEGEND: BarKind[] = ["delayed", "waited", "ran", "backed off"];
 
-function Totals({ totals }: { totals: Timeline["totals"] }) {
+function Totals({ totals, ran }: { totals: Timeline["totals"]; ran: string }) {
   return (
     <dl className="flex flex-wrap justify-end gap-x-4 gap-y-0.5 text-xs">
-      {LEGEND.filter(({ kind }) => totals[kind] > 0).map(({ kind, swatch }) => (
+      {LEGEND.filter((kind) => totals[kind] > 0).map((kind) => (
         <div key={kind} className="flex items-center gap-1.5">
           <dt className="flex items-center gap-1.5 text-muted">
-            <span aria-hidden="true" className={cx("inline-block h-2.5 w-3 rounded-[2px]", swatch)} />
+            <span
+              aria-hidden="true"
+              className={cx("inline-block h-2.5 w-3 rounded-[2px]", kind === "ran" ? ran : BARS[kind])}
+            />
             {kind}
           </dt>
           <dd className="font-medium">{duration(totals[kind])}</dd>

@@ -63,7 +63,7 @@ export function LogTail({ logs, final, attempts, command }: LogTailProps) {
               icon="down"
               aria-pressed={follow}
               onClick={toggle}
-              className={cx(follow && "text-accent")}
+              className={cx(follow && "!text-accent")}
             >
               Follow
             </Button>

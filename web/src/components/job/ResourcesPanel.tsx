@@ -47,16 +47,14 @@ interface RowProps {
 
 function Row({ name, value, note, meter }: RowProps) {
   return (
-    <div>
-      <div className="flex items-baseline justify-between gap-3">
-        <dt className="text-muted">{name}</dt>
-        <dd className="text-right">
-          {value}
-          {note && <span className="text-muted">, {note}</span>}
-        </dd>
-      </div>
+    <div className="grid grid-cols-[auto_minmax(0,1fr)] gap-x-3">
+      <dt className="text-muted">{name}</dt>
+      <dd className="text-right">
+        {value}
+        {note && <span className="text-muted">, {note}</span>}
+      </dd>
       {meter && (
-        <dd>
+        <dd className="col-span-2">
           <Meter
             value={meter.value}
             max={meter.max}

@@ -1,4 +1,5 @@
 import {
+  memo,
   type ReactNode,
   type Ref,
   useCallback,
@@ -60,8 +61,8 @@ interface JobGridProps {
   link: (row: JobRow, children: ReactNode) => ReactNode;
 }
 
-/** Any number of jobs, of which only those in view exist. */
-export function JobGrid(props: JobGridProps) {
+/** Any number of jobs, of which only those in view exist. Drawn anew only when what it is given changes. */
+export const JobGrid = memo(function JobGrid(props: JobGridProps) {
   const { ref, count, loading, rowAt, columns, narrow, cursor, initialFirst, onRange } = props;
   const box = useRef<HTMLDivElement>(null);
   const rowPx = narrow ? TALL_ROW_PX : ROW_PX;
@@ -221,4 +222,4 @@ export function JobGrid(props: JobGridProps) {
       </div>
     </div>
   );
-}
+});

@@ -1,6 +1,6 @@
 /** The columns of the table of jobs, by the names that stand in the URL. */
 
-import type { ReactNode } from "react";
+import { createContext, type ReactNode, useContext } from "react";
 import type { JobRow } from "@/api/model";
 import { Duration, Elapsed } from "@/components/Duration";
 import { Meter } from "@/components/Meter";
@@ -31,6 +31,18 @@ export function Priority({ value }: { value: number }) {
       title={`priority ${value}`}
     >
       {name ?? value}
+    </span>
+  );
+}
+
+/** Workers by id: people know them by name. */
+export const WorkerNames = createContext<ReadonlyMap<string, string>>(new Map());
+
+function WorkerCell({ id }: { id: string }) {
+  const name = useContext(WorkerNames).get(id);
+  return (
+    <span className="clip block text-muted" title={name ? `${name}, ${id}` : id}>
+      {name ?? shortId(id)}
     </span>
   );
 }
@@ -123,14 +135,7 @@ export const COLUMNS: readonly JobColumn[] = [
     title: "Worker",
     width: "minmax(90px, 0.8fr)",
     min: 90,
-    cell: (row) =>
-      row.workerId === null ? (
-        none
-      ) : (
-        <span className="clip block text-muted" title={row.workerId}>
-          {shortId(row.workerId)}
-        </span>
-      ),
+    cell: (row) => (row.workerId === null ? none : <WorkerCell id={row.workerId} />),
   },
   { key: "created", title: "Created", width: "92px", min: 92, cell: (row) => <Time at={row.createdAt} /> },
   { key: "due", title: "Due", width: "92px", min: 92, cell: (row) => <Time at={row.runAt} /> },
@@ -154,19 +159,8 @@ export const COLUMNS: readonly JobColumn[] = [
   },
 ];
 
-const USUAL = [
-  "status",
-  "type",
-  "name",
-  "id",
-  "queue",
-  "priority",
-  "attempt",
-  "worker",
-  "created",
-  "wait",
-  "run",
-];
+// As many as fit beside the navigation on a small laptop; the others are a click away.
+const USUAL = ["status", "type", "name", "id", "queue", "worker", "created", "wait", "run"];
 
 /** From the URL; what is unknown is left out, and the usual ones stand in for none. */
 export function columnsOf(names: string | undefined): JobColumn[] {

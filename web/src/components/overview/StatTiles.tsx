@@ -1,4 +1,4 @@
-import type { Stats } from "@/api/model";
+import type { Point, Stats } from "@/api/model";
 import { Duration } from "@/components/Duration";
 import { Meter } from "@/components/Meter";
 import { compact, count, duration, percent, plural, rate } from "@/lib/format";
@@ -10,13 +10,16 @@ interface StatTilesProps {
   rates: Rates | null;
   /** The recent past, for the little lines. */
   seconds: readonly Second[];
+  /** The latest times that the history knows, for when nothing ended while we watched. */
+  latest: Point | null;
 }
 
 const MINUTE = 60;
 
-export function StatTiles({ stats, rates, seconds }: StatTilesProps) {
+export function StatTiles({ stats, rates, seconds, latest }: StatTilesProps) {
   const recent = seconds.slice(-MINUTE);
   const trend = (value: (second: Second) => number) => smooth(recent.map(value));
+  const times = stats?.waitP50 == null && stats?.runP50 == null ? latest : stats;
   const dead = stats?.deadLetters ?? stats?.counts.failed ?? 0;
   return (
     <dl className="grid grid-cols-2 gap-2 sm:gap-3 md:grid-cols-3 lg:grid-cols-5">
@@ -71,13 +74,13 @@ export function StatTiles({ stats, rates, seconds }: StatTilesProps) {
       />
       <StatTile
         label="Wait, median"
-        value={<Duration seconds={stats?.waitP50} />}
-        note={<>95 % within {<Duration seconds={stats?.waitP95} />}</>}
+        value={<Duration seconds={times?.waitP50} />}
+        note={<>95 % within {<Duration seconds={times?.waitP95} />}</>}
       />
       <StatTile
         label="Run time, median"
-        value={<Duration seconds={stats?.runP50} />}
-        note={<>95 % within {<Duration seconds={stats?.runP95} />}</>}
+        value={<Duration seconds={times?.runP50} />}
+        note={<>95 % within {<Duration seconds={times?.runP95} />}</>}
       />
       <ThreadsTile stats={stats} />
       <WorkersTile stats={stats} />

@@ -37,7 +37,7 @@ export function QueueCard({ queue, rates, max, title, actions, link }: QueueCard
         <div className="flex min-w-0 items-center gap-2.5">
           <h2 className="clip text-base font-semibold">{title}</h2>
           {queue.paused && (
-            <span className="shrink-0 rounded-full bg-warn/15 px-2 text-2xs font-medium text-warn">
+            <span className="shrink-0 rounded-full border border-warn px-1.5 text-2xs leading-4 font-medium text-warn">
               paused{queue.pausedAt !== null && " "}
               {queue.pausedAt !== null && <Time at={queue.pausedAt} />}
             </span>

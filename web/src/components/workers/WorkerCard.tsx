@@ -9,6 +9,8 @@ import { plural } from "@/lib/format";
 interface WorkerCardProps {
   worker: Worker;
   now: number;
+  /** Threads in use. */
+  used: number;
   cells: ReactNode;
   actions: ReactNode;
 }
@@ -22,7 +24,7 @@ const STATES: Record<string, string> = {
 const LATE_SEC = 15;
 const TYPES_SHOWN = 6;
 
-export function WorkerCard({ worker, now, cells, actions }: WorkerCardProps) {
+export function WorkerCard({ worker, now, used, cells, actions }: WorkerCardProps) {
   const ended = worker.status !== "live" && worker.status !== "draining";
   const late = !ended && now - worker.lastHeartbeatAt > LATE_SEC * 1000;
   return (
@@ -62,14 +64,10 @@ export function WorkerCard({ worker, now, cells, actions }: WorkerCardProps) {
             <div className="mb-1 flex justify-between text-xs">
               <span className="text-muted">Threads</span>
               <span>
-                {worker.threadsUsed} of {worker.threads} in use
+                {used} of {worker.threads} in use
               </span>
             </div>
-            <Meter
-              value={worker.threadsUsed}
-              max={worker.threads}
-              label={`Threads of ${worker.name} in use`}
-            />
+            <Meter value={used} max={worker.threads} label={`Threads of ${worker.name} in use`} />
           </div>
           {cells}
         </>

@@ -30,6 +30,10 @@ export function cellsOf(worker: Pick<Worker, "threads" | "threadsUsed">, jobs: r
   return cells;
 }
 
+/** Threads that do something, as drawn. */
+export const usedOf = (cells: readonly Cell[]): number =>
+  cells.reduce((sum, cell) => (cell.state === "free" ? sum : sum + cell.threads), 0);
+
 export const KINDS = 8;
 
 /** A colour for each type, 1 to 8: by name, so that it stays the same from visit to visit; neighbours swap if they meet. */

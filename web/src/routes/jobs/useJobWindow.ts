@@ -10,7 +10,7 @@ import type { JobRow, JobsFilter, JobsPage } from "@/api/model";
 import { jobsPageQuery, keys, PAGE_SIZE } from "@/api/queries";
 import type { Range } from "@/components/jobs/scroll";
 import { live, usePolling } from "@/live/live";
-import { throttle } from "@/live/sync";
+import { paced, throttle } from "@/live/sync";
 
 const FETCH_MS = 80;
 const REFRESH_MS = 1000;
@@ -75,11 +75,11 @@ export function useJobWindow(filter: JobsFilter): JobWindow {
 
   const refresh = useCallback(() => {
     setNewer(false);
-    void client.invalidateQueries({ queryKey: [...keys.jobs, "page"] });
+    return client.invalidateQueries({ queryKey: [...keys.jobs, "page"] });
   }, [client]);
 
   useEffect(() => {
-    const refreshSoon = throttle(refresh, REFRESH_MS);
+    const refreshSoon = paced(refresh, REFRESH_MS);
     const stop = live.subscribe((state, before) => {
       const changed = state.changed.length > 0 || state.unseen !== before.unseen;
       if (!changed && state.submitted === before.submitted) return;

@@ -1,0 +1,142 @@
+"""Text that wants to be code, or to break the page, in every field that a job can carry."""
+
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Visitor
+from tests.e2e.system import Server
+
+CODE: Final = "window.canary='sang'"
+CORPUS: Final = [
+    f"<script>{CODE}</script>",
+    f'"><img src=x onerror="{CODE}">',
+    f"<svg/onload={CODE}>",
+    f"javascript:{CODE}",
+    f"data:text/html,<script>{CODE}</script>",
+    f"'-{CODE}-'",
+    f"{{{{constructor.constructor(`{CODE}`)()}}}} ${{{CODE}}} #{{{CODE}}} <%= {CODE} %>",
+    "\u202egnp.exe\u2066 mirrored \u2069\u202c",
+    "Z\u0351\u036b\u0343\u036a\u0302\u036b\u033d\u034f\u0334\u0319\u0324\u031e\u0349a\u0489l\u0489g\u0489o"
+    * 8,
+    "\033[31;1mred\033[0m\033]8;;javascript:alert(1)\007link\033]8;;\007\033[2J\033[1;1H\033[5m\a\b\x7f",
+    "👩‍👩‍👧‍👦🏳️‍🌈🇦🇶" * 20,
+    "\0\u0001\ufeff\u200b\u2028\u2029\ufffd",
+    "__proto__",
+    "W" * 10_000,
+    "null",
+    " " * 300 + "after a long silence",
+]
+BENT: Final = [text.replace("\0", "") for text in CORPUS]
+
+
+def spec(text: str) -> dict[str, Any]:
+    """A job with this text wherever it fits."""
+    short = text[:256]
+    word = text[:128] or "x"
+    return {
+        "type": "shout",
+        "max_attempts": 1,
+        "payload": {"text": text},
+        "name": short,
+        "queue": word,
+        "metadata": {word: short, "k": short},
+    }
+
+
+@pytest.fixture(scope="module")
+def jobs(server: Server) -> dict[str, str]:
+    """Failed jobs that carry the corpus, by text."""
+    made: dict[str, str] = {}
+    for text in BENT:
+        made[text] = _submitted(server, spec(text))
+        for type, payload in (("echo_back", {"value": {text: [text]}}), (text[:128], text)):
+            _submitted(server, {"type": type, "payload": payload, "name": text[:256], "max_attempts": 1})
+    for job in made.values():
+        server.ended(job)
+    return made
+
+
+def _submitted(server: Server, wanted: dict[str, Any]) -> str:
+    """With as many of the fields as the server takes: it refuses some characters in some names."""
+    for left_out in ((), ("metadata",), ("metadata", "queue"), ("metadata", "queue", "name")):
+        body = {name: value for name, value in wanted.items() if name not in left_out}
+        answer = server.http.post("/jobs", json=body)
+        if answer.status_code == 202:
+            return str(answer.json()["id"])
+    return ""
+
+
+def is_whole(page: Page) -> None:
+    """Nothing ran, and the page does not scroll sideways."""
+    assert page.evaluate("window.canary") is None
+    wide = page.evaluate(
+        "[document.documentElement, document.body, document.querySelector('main')]"
+        ".map(e => e.scrollWidth - e.clientWidth)"
+    )
+    assert max(wide) <= 0, f"wider than the window by {wide} at {page.url}"
+    assert page.locator('a[href^="javascript:" i], a[href^="data:" i]').count() == 0
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_lists_and_groups_show_it_as_text(
+    new_visitor: Callable[..., Visitor], server: Server, jobs: dict[str, str], width: int
+) -> None:
+    visitor = new_visitor(server.url, width=width)
+    for place in (
+        "/jobs",
+        "/",
+        "/workers",
+        "/queues",
+        "/dead-letters",
+        "/analytics",
+        "/analytics?by=queue",
+        "/submit",
+    ):
+        page = visitor.visit(place)
+        expect(page.locator("main .pulse.block")).to_have_count(0)
+        is_whole(page)
+    page = visitor.visit("/dead-letters")
+    for button in page.locator("article button[aria-expanded=false]").all()[:4]:
+        button.click()
+        expect(page.locator("article table").first).to_be_visible()
+        is_whole(page)
+    visitor.stayed()
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_of_a_job_shows_it_as_text(
+    new_visitor: Callable[..., Visitor], server: Server, jobs: dict[str, str], width: int
+) -> None:
+    visitor = new_visitor(server.url, width=width)
+    for text, job in jobs.items():
+        page = visitor.visit(f"/jobs/{job}")
+        expect(page.get_by_role("region", name="Error", exact=True)).to_be_visible()
+        expect(page.get_by_role("log")).to_be_visible()
+        is_whole(page)
+        if text.startswith("<"):
+            expect(page.get_by_role("region", name="Error", exact=True)).to_contain_text(text)
+    visitor.stayed()
+
+
+@pytest.mark.parametrize("text", [CORPUS[0], CORPUS[1], CORPUS[3], CORPUS[6], CORPUS[13][:2000]])
+def test_the_url_is_text_as_well(visitor: Visitor, server: Server, text: str) -> None:
+    word = quote(text, safe="")
+    for place in (
+        f"/jobs?q={word}",
+        f"/analytics?key={word}",
+        f"/submit?type={word}",
+        f"/dead-letters?group={word}",
+    ):
+        page = visitor.visit(place)
+        expect(page.locator("main .pulse.block")).to_have_count(0)
+        is_whole(page)
+    page = visitor.page
+    page.goto(f"{server.url}/dashboard/jobs/{word}")
+    expect(page.get_by_text("There is no such job")).to_be_visible()
+    is_whole(page)
+    # That nothing is there was asked of the server, which the console says.
+    assert [line for line in visitor.complaints.heard if "status of 4" not in line] == []
