@@ -23,6 +23,7 @@ from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.events import LATEST_BULKS, Events, Message, success_rate, sum_by_status
 from stoker.coordinator.http_workers import HttpWorkers
+from stoker.coordinator.job_lines import JobLines
 from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.metrics import Metrics, text_in_turns
 from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
@@ -116,7 +117,7 @@ class Coordinator:
         self.settings = settings
         self.clock = StoreClock(store, clock)
         self._store = store
-        self._log = job_log
+        self._lines = JobLines(job_log, self.clock.now_us)
         self._bus = bus or NoBus()
         self._cache = cache or NoCache()
         # Two missed heartbeats: whoever moved to another coordinator is not waited for longer than that.
@@ -259,7 +260,7 @@ class Coordinator:
         self._metrics.on_submitted(accepted)
         if self._events.heeded:
             self._events.submitted(accepted)
-        self._log_submitted(accepted, requests)
+        self._lines.submitted(accepted, requests)
 
     async def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
         served = self._sessions.types
@@ -673,19 +674,7 @@ class Coordinator:
         if self._events.heeded:
             self._events.dispatched(grants)
         self._neighbours.tell_changed(grant.job.id for grant in grants)
-        if self._log.enabled:
-            heads = self._claim_heads(grant.session_id for grant in grants)
-            self._log.job_events(
-                "job_dispatched",
-                self.clock.now_us(),
-                [
-                    (grant.job.id, grant.job.type, f"{heads[grant.session_id]}{grant.job.claim_id}")
-                    for grant in grants
-                ],
-            )
-
-    def _claim_heads(self, session_ids: Iterable[str]) -> dict[str, str]:
-        return {id: self._log.claim_head(id) for id in set(session_ids)}
+        self._lines.dispatched(grants)
 
     def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         self._metrics.on_ended(ended)
@@ -700,7 +689,7 @@ class Coordinator:
         self._neighbours.tell_changed(finish.claim.id for finish, status in ended if status is not None)
         if any(status == "scheduled" for _, status in ended):
             self._upkeep.nudge()
-        self._log_ended(ended)
+        self._lines.ended(ended)
 
     def _on_expired(self, expired: Expired) -> None:
         for id in expired.sessions:
@@ -732,55 +721,6 @@ class Coordinator:
         self._events.heard_changed(ids)
         self._waiters.finished(ids)
         self._output.news(ids)
-
-    def _log_submitted(self, accepted: Sequence[Accepted], requests: Sequence[str | None]) -> None:
-        if self._log.enabled:
-            request = self._log.request
-            self._log.job_events(
-                "job_submitted",
-                self.clock.now_us(),
-                [
-                    (item.job.id, item.job.type, request(id))
-                    for item, id in zip(accepted, requests, strict=True)
-                    if not item.repeated
-                ],
-            )
-
-    def _log_ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
-        if not self._log.enabled:
-            return
-        now = self.clock.now_us()
-        heads = self._claim_heads(finish.claim.session_id for finish, _ in ended)
-        completed = [
-            (f.claim.id, f.claim.type, f"{heads[f.claim.session_id]}{f.claim.claim_id}")
-            for f, status in ended
-            if status == "completed"
-        ]
-        self._log.job_events("job_completed", now, completed)
-        if len(completed) < len(ended):
-            for finish, status in ended:
-                if status != "completed":
-                    self._log_other_end(finish, status, now)
-
-    def _log_other_end(self, finish: Finish, status: Status | None, now: int) -> None:
-        claim = finish.claim
-        more = self._log.fields(
-            worker_id=claim.session_id,
-            reason=finish.outcome.kind,
-            attempt=claim.attempt,
-            claim=claim.claim_id,
-        )
-        self._log.job_events(_EVENTS[status], now, [(claim.id, claim.type, more)])
-
-
-_EVENTS: Final[dict[Status | None, str]] = {
-    "completed": "job_completed",
-    "failed": "job_failed",
-    "cancelled": "job_cancelled",
-    "scheduled": "job_retried",
-    "queued": "job_requeued",
-    None: "report_refused",
-}
 
 
 async def _news(event: asyncio.Event, seconds: float) -> bool:
