@@ -1,4 +1,4 @@
-"""The lines of the log about jobs: submitted, dispatched, ended. By the thousand, so what many lines share is rendered once."""
+"""The lines of the log about jobs: submitted, dispatched, ended. Thousands of them, so what they share is rendered once."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
