@@ -171,7 +171,8 @@ class SqliteBooks:
 
 def _job(row: Row) -> StoredJob:
     id, status, claim, attempt, max_attempts, crashes, payload, result, timeout = row
-    marker = json.loads(payload).get("marker", "")
+    sent = json.loads(payload)
+    marker = sent.get("marker", "") if isinstance(sent, dict) else ""  # others may have submitted anything
     value = None if result is None else json.loads(result)
     return StoredJob(str(id), marker, status, claim, attempt, max_attempts, crashes, value, timeout)
 
