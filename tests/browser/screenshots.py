@@ -35,7 +35,7 @@ SHOTS: Final[tuple[tuple[Literal["light", "dark"], int, str], ...]] = (
     ("dark", 1280, ""),
     ("dark", 400, "-narrow"),
 )
-Colour = tuple[int, int, int]
+Colour = tuple[int, ...]
 NARROW: Final = (
     "overview",
     "jobs",
@@ -211,25 +211,30 @@ def take(only: str | None, target: Path) -> None:
 
 
 def _save(picture: bytes, path: Path) -> None:
-    """In the 256 colours that it has most of, which makes it a third as large and leaves every surface as it is."""
+    """In 256 colours, which makes it a third as large; every surface and every status keeps its own."""
     with Image.open(io.BytesIO(picture)) as opened:
         image = opened.convert("RGB")
-    red, green, blue = (channel.tobytes() for channel in image.split())
-    pixels = list(zip(red, green, blue, strict=True))
-    colours = Counter(pixels)
-    palette = [colour for colour, _ in colours.most_common(256)]
-    places = {colour: _nearest(colour, palette) for colour in colours}
+    pixels = list(zip(*(channel.tobytes() for channel in image.split()), strict=True))
+    palette, places = _palette(Counter(pixels))
     small = Image.new("P", image.size)
     small.putpalette([value for colour in palette for value in colour])
     small.frombytes(bytes(places[pixel] for pixel in pixels))
     small.save(path, optimize=True)
 
 
-def _nearest(colour: Colour, palette: list[Colour]) -> int:
-    def far(place: int) -> int:
-        return sum((ours - theirs) ** 2 for ours, theirs in zip(colour, palette[place], strict=True))
-
-    return min(range(len(palette)), key=far)
+def _palette(colours: "Counter[Colour]") -> tuple[list[Colour], dict[Colour, int]]:
+    """The commonest colours, then those that are farthest from all chosen ones; and for each colour its nearest."""
+    palette: list[Colour] = []
+    nearest: dict[Colour, tuple[int, int]] = dict.fromkeys(colours, (1 << 30, 0))
+    common = [colour for colour, _ in colours.most_common(128)]
+    while len(palette) < min(256, len(colours)):
+        chosen = common[len(palette)] if len(palette) < len(common) else max(nearest, key=nearest.__getitem__)
+        for colour, (far, _) in nearest.items():
+            distance = sum((ours - theirs) ** 2 for ours, theirs in zip(colour, chosen, strict=True))
+            if distance < far:
+                nearest[colour] = (distance, len(palette))
+        palette.append(chosen)
+    return palette, {colour: place for colour, (_, place) in nearest.items()}
 
 
 if __name__ == "__main__":
