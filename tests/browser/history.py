@@ -33,8 +33,9 @@ def write_series(path: Path, now: int, hours: float = 26.0) -> None:
         for bucket_sec, span in ((FINE_SEC, min(hours, 3.0)), (COARSE_SEC, hours)):
             end = now // SECOND // bucket_sec * bucket_sec
             # A little beyond now: a system takes a moment to start.
-            for at in range(end - int(span * 3600), end + FINE_SEC + 1, bucket_sec):
-                rows = list(_tallies(bucket_sec, at, spread))
+            ready = now / SECOND + FINE_SEC
+            for at in range(end - int(span * 3600), int(ready), bucket_sec):
+                rows = list(_tallies(bucket_sec, at, min(bucket_sec, ready - at), spread))
                 db.executemany(Q["put_tally"], [(SHARD, *tally_values(row)) for row in rows])
                 db.execute(Q["put_gauge"], (SHARD, *gauge_values(_gauges(bucket_sec, at, spread))))
     db.close()
@@ -44,9 +45,9 @@ def _load(at: int) -> float:
     return 1.0 + 0.3 * math.sin(at / 2600) + 0.15 * math.sin(at / 340)
 
 
-def _tallies(bucket_sec: int, at: int, spread: random.Random) -> Iterator[TallyRow]:
+def _tallies(bucket_sec: int, at: int, seconds: float, spread: random.Random) -> Iterator[TallyRow]:
     for (queue, type), (per_second, run_seconds, failing) in PAIRS.items():
-        count = max(0, round(per_second * bucket_sec * _load(at) * spread.uniform(0.85, 1.15)))
+        count = max(0, round(per_second * seconds * _load(at) * spread.uniform(0.85, 1.15)))
         failed = sum(spread.random() < failing for _ in range(count))
         tally = Tally(count, count - failed, failed, 0, failed * 2, max(0, round(6 * _load(at))), {}, {})
         for _ in range(min(count, 40)):

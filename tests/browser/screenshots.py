@@ -4,18 +4,21 @@ They show a real system with the shop of `dashboard_app`: workers that work, a q
 """
 
 import argparse
+import io
 import random
 import shutil
 import socket
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import httpx
+from PIL import Image
 from playwright.sync_api import Page
 
 from tests.browser.chromium import chromium
@@ -32,6 +35,7 @@ SHOTS: Final[tuple[tuple[Literal["light", "dark"], int, str], ...]] = (
     ("dark", 1280, ""),
     ("dark", 400, "-narrow"),
 )
+Colour = tuple[int, ...]
 NARROW: Final = (
     "overview",
     "jobs",
@@ -108,7 +112,7 @@ def _orders(rng: random.Random, tick: int) -> Iterator[dict[str, Any]]:
         yield {
             "type": "import_orders",
             "queue": "imports",
-            "payload": {"file": name, "rows": 900 if tick % 64 == 0 else 220},
+            "payload": {"file": name, "rows": 900 if tick % 48 == 0 else 220},
             "name": name,
             "labels": {},
             "metadata": {"source": "sftp", "customer": "acme"},
@@ -171,10 +175,15 @@ def pages(server: Server) -> dict[str, tuple[Callable[[], str], Callable[[Page],
 def _some(server: Server, **filters: str) -> str:
     def found() -> str | None:
         jobs = server.get("/jobs", summary=1, limit=20, **filters)["jobs"]
-        started = [job for job in jobs if job["progress"]] or jobs
-        return str(started[0]["id"]) if started else None
+        # The one that has most left to do.
+        by_rest = sorted(jobs, key=lambda job: _rest(job["progress"]), reverse=True)
+        return str(by_rest[0]["id"]) if by_rest else None
 
     return eventually(found, 60, f"a job with {filters}")
+
+
+def _rest(progress: dict[str, Any] | None) -> float:
+    return 0.0 if progress is None else float((progress["total"] or 0) - progress["done"])
 
 
 def take(only: str | None, target: Path) -> None:
@@ -197,8 +206,35 @@ def take(only: str | None, target: Path) -> None:
                     ANYWHERE,
                     {socket.gethostname(): "node-1", str(SOURCE): "/opt/stoker", folder: "/srv/shop"},
                 )
-                page.screenshot(path=target / f"{name}-{theme}{suffix}.png")
+                _save(page.screenshot(), target / f"{name}-{theme}{suffix}.png")
                 page.close()
+
+
+def _save(picture: bytes, path: Path) -> None:
+    """In 256 colours, which makes it a third as large; every surface and every status keeps its own."""
+    with Image.open(io.BytesIO(picture)) as opened:
+        image = opened.convert("RGB")
+    pixels = list(zip(*(channel.tobytes() for channel in image.split()), strict=True))
+    palette, places = _palette(Counter(pixels))
+    small = Image.new("P", image.size)
+    small.putpalette([value for colour in palette for value in colour])
+    small.frombytes(bytes(places[pixel] for pixel in pixels))
+    small.save(path, optimize=True)
+
+
+def _palette(colours: "Counter[Colour]") -> tuple[list[Colour], dict[Colour, int]]:
+    """The commonest colours, then those that are farthest from all chosen ones; and for each colour its nearest."""
+    palette: list[Colour] = []
+    nearest: dict[Colour, tuple[int, int]] = dict.fromkeys(colours, (1 << 30, 0))
+    common = [colour for colour, _ in colours.most_common(128)]
+    while len(palette) < min(256, len(colours)):
+        chosen = common[len(palette)] if len(palette) < len(common) else max(nearest, key=nearest.__getitem__)
+        for colour, (far, _) in nearest.items():
+            distance = sum((ours - theirs) ** 2 for ours, theirs in zip(colour, chosen, strict=True))
+            if distance < far:
+                nearest[colour] = (distance, len(palette))
+        palette.append(chosen)
+    return palette, {colour: place for colour, (_, place) in nearest.items()}
 
 
 if __name__ == "__main__":

@@ -93,10 +93,6 @@ export const getLogs = async (id: string, params: Params = {}, signal?: Signal):
     await request<WireLogs>(`/jobs/${segment(id)}/logs`, { params: { ...params, format: "json" }, signal }),
   );
 
-/** What a job writes, as it comes; ends with the job. */
-export const followLogs = (id: string, params: Params, signal: AbortSignal): Promise<Response> =>
-  open(`/jobs/${segment(id)}/logs`, { params: { ...params, follow: 1, format: "json" }, signal });
-
 /** A job as it changes: server-sent events `job` and `end`. */
 export const followJob = (id: string, signal: AbortSignal): Promise<Response> =>
   open(`/jobs/${segment(id)}/events`, { signal, headers: { accept: "text/event-stream" } });

@@ -32,6 +32,7 @@ import { useNow } from "@/lib/clock";
 import { shortId } from "@/lib/format";
 import { useLive } from "@/live/live";
 import { throttle } from "@/live/sync";
+import { quote } from "@/search/language";
 
 export function JobPage() {
   const { id } = useParams({ from: "/jobs/$id" });
@@ -134,7 +135,7 @@ function Head({ job }: { job: Job }) {
       job={job}
       actions={<Actions job={job} />}
       queue={
-        <Link to="/jobs" search={{ q: `queue:${quoted(job.queue)}` }} className="hover:underline">
+        <Link to="/jobs" search={{ q: `queue:${quote(job.queue)}` }} className="hover:underline">
           {job.queue}
         </Link>
       }
@@ -155,8 +156,6 @@ function Head({ job }: { job: Job }) {
     />
   );
 }
-
-const quoted = (text: string) => (/[\s"]/.test(text) ? JSON.stringify(text) : text);
 
 function Actions({ job }: { job: Job }) {
   const client = useQueryClient();

@@ -16,6 +16,7 @@ import { Skeleton } from "@/components/Skeleton";
 import { toast } from "@/components/Toast";
 import { plural } from "@/lib/format";
 import { usePolling } from "@/live/live";
+import { quote } from "@/search/language";
 
 const depth = ({ counts }: Queue) => counts.queued + counts.running + counts.scheduled + counts.blocked;
 
@@ -67,7 +68,7 @@ export function QueuesPage() {
             rates={ratesOf(history, queue.name)}
             max={max}
             title={
-              <Link to="/jobs" search={{ q: `queue:${quoted(queue.name)}` }} className="hover:underline">
+              <Link to="/jobs" search={{ q: `queue:${quote(queue.name)}` }} className="hover:underline">
                 {queue.name}
               </Link>
             }
@@ -80,10 +81,8 @@ export function QueuesPage() {
   );
 }
 
-const quoted = (text: string) => (/[\s"]/.test(text) ? JSON.stringify(text) : text);
-
 const jobsLink = (queue: string, status: Status, children: ReactNode) => (
-  <Link to="/jobs" search={{ q: `queue:${quoted(queue)} status:${status}` }} className="hover:underline">
+  <Link to="/jobs" search={{ q: `queue:${quote(queue)} status:${status}` }} className="hover:underline">
     {children}
   </Link>
 );

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { DeadLetterGroup } from "@/api/model";
-import { canaryState, isNew, mergeOrder, piecesOf, sorted } from "./groups";
+import { canaryState, isNew, piecesOf, sorted } from "./groups";
 
 const group = (fingerprint: string, changes: Partial<DeadLetterGroup> = {}): DeadLetterGroup => ({
   fingerprint,
@@ -38,8 +38,6 @@ describe("order", () => {
   ];
   it("by what was seen last", () => expect(names(sorted(groups, "latest"))).toBe("acb"));
   it("by how many, the latest first among equals", () => expect(names(sorted(groups, "most"))).toBe("cba"));
-  it("stays as it was, with the new ones first", () =>
-    expect(names(mergeOrder(["c", "x", "a"], groups))).toBe("bca"));
 });
 
 it("is new for ten minutes", () =>

@@ -45,12 +45,3 @@ export function canaryState(status: Status, attempt: number): CanaryState {
   if (status === "scheduled" && attempt > 0) return "failed";
   return status === "running" ? "running" : "waiting";
 }
-
-/** Groups without those that are gone, in their old order: an open group does not jump away under the pointer. */
-export function mergeOrder(before: readonly string[], groups: readonly DeadLetterGroup[]): DeadLetterGroup[] {
-  const place = new Map(before.map((fingerprint, index) => [fingerprint, index]));
-  const known = groups.filter(({ fingerprint }) => place.has(fingerprint));
-  const fresh = groups.filter(({ fingerprint }) => !place.has(fingerprint));
-  known.sort((a, b) => (place.get(a.fingerprint) ?? 0) - (place.get(b.fingerprint) ?? 0));
-  return [...fresh, ...known];
-}

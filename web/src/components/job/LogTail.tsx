@@ -41,11 +41,12 @@ export function LogTail({ logs, final, attempts, command }: LogTailProps) {
   useEffect(() => {
     if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [follow, lines, total]);
-  // A wheel, a finger or a key says that somebody reads; positions alone also change when lines are measured.
-  const onScroll = () => {
+  // Only a hand turns it off or on: positions alone also change when lines are measured.
+  const onHand = (up: boolean | null) => {
     const element = box.current;
-    if (element && element.scrollHeight - element.scrollTop - element.clientHeight > NEAR_PX)
-      setFollow(false);
+    if (!element || element.scrollHeight <= element.clientHeight) return;
+    const left = element.scrollHeight - element.scrollTop - element.clientHeight;
+    setFollow(up !== true && left <= NEAR_PX);
   };
   return (
     <Panel
@@ -98,9 +99,9 @@ export function LogTail({ logs, final, attempts, command }: LogTailProps) {
           aria-label="What the job wrote"
           // biome-ignore lint/a11y/noNoninteractiveTabindex: whoever has no mouse scrolls it with the keyboard.
           tabIndex={0}
-          onWheel={onScroll}
-          onTouchMove={onScroll}
-          onKeyUp={onScroll}
+          onWheel={(event) => onHand(event.deltaY < 0)}
+          onTouchMove={() => onHand(null)}
+          onKeyUp={() => onHand(null)}
           className="max-h-[420px] overflow-x-hidden overflow-y-auto rounded-b-lg border-t border-line bg-sunken py-2 font-mono text-xs leading-5"
         >
           <div className="relative w-full" style={{ height: total }}>

@@ -1,1 +1,0 @@
-var e=[`queued`,`running`,`scheduled`,`blocked`,`completed`,`failed`,`cancelled`],t=e=>e===`completed`||e===`failed`||e===`cancelled`,n=e=>!t(e),r=e=>e===`failed`||e===`cancelled`;export{t as i,n,r,e as t};
