@@ -1,6 +1,5 @@
 """A browser for tests: the Chromium of the system, without what it would fetch or phone."""
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,11 +21,6 @@ ARGS: Final = (
 
 def executable() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-def is_required() -> bool:
-    """Where a missing browser is a failure."""
-    return os.environ.get("CI") == "true" or os.environ.get("BROWSER_TESTS") == "1"
 
 
 @contextmanager
