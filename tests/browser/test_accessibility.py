@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.chromium import is_required
 from tests.browser.conftest import Visitor
 from tests.e2e.system import Server
 
@@ -32,8 +31,6 @@ PLACES = [
 
 @functools.cache
 def axe() -> str:
-    if not AXE.exists() and not is_required():
-        pytest.skip("axe-core is missing: `npm ci` in web/")
     return AXE.read_text(encoding="utf-8")
 
 
