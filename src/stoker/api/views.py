@@ -304,7 +304,7 @@ def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Pr
 def render_batch(jobs: Iterable[Job], warnings: Sequence[str]) -> bytes:
     rows = b",".join([_render_fresh(job) or encode(job_view(job)) for job in jobs])
     tail = b',"warnings":' + encode(warnings) if warnings else b""
-    return b'{"jobs":[' + rows + b"]" + tail + b"}"
+    return b"".join((b'{"jobs":[', rows, b"]", tail, b"}"))
 
 
 class _RenderedPage(msgspec.Struct, frozen=True):
