@@ -71,27 +71,27 @@ export const COLUMNS: readonly JobColumn[] = [
   {
     key: "status",
     title: "Status",
-    width: "104px",
-    min: 104,
+    width: "100px",
+    min: 100,
     cell: (row) => <StatusBadge status={row.status} cancelling={row.cancelRequestedAt !== null} />,
   },
   {
     key: "type",
     title: "Type",
-    width: "minmax(120px, 1.2fr)",
-    min: 120,
+    width: "minmax(110px, 1.2fr)",
+    min: 110,
     cell: (row) => (
       <span className="clip block font-medium" title={row.type}>
         {row.type}
       </span>
     ),
   },
-  { key: "name", title: "Name", width: "minmax(120px, 1.4fr)", min: 120, cell: (row) => text(row.name) },
+  { key: "name", title: "Name", width: "minmax(100px, 1.4fr)", min: 100, cell: (row) => text(row.name) },
   {
     key: "id",
     title: "Id",
-    width: "92px",
-    min: 92,
+    width: "86px",
+    min: 86,
     cell: (row) => (
       <span className="clip block font-mono text-xs text-muted" title={row.id}>
         {shortId(row.id)}
@@ -102,8 +102,8 @@ export const COLUMNS: readonly JobColumn[] = [
   {
     key: "priority",
     title: "Priority",
-    width: "72px",
-    min: 72,
+    width: "60px",
+    min: 60,
     cell: (row) => <Priority value={row.priority} />,
   },
   {
@@ -133,34 +133,34 @@ export const COLUMNS: readonly JobColumn[] = [
   {
     key: "worker",
     title: "Worker",
-    width: "minmax(90px, 0.8fr)",
-    min: 90,
+    width: "minmax(80px, 0.8fr)",
+    min: 80,
     cell: (row) => (row.workerId === null ? none : <WorkerCell id={row.workerId} />),
   },
-  { key: "created", title: "Created", width: "92px", min: 92, cell: (row) => <Time at={row.createdAt} /> },
+  { key: "created", title: "Created", width: "80px", min: 80, cell: (row) => <Time at={row.createdAt} /> },
   { key: "due", title: "Due", width: "92px", min: 92, cell: (row) => <Time at={row.runAt} /> },
   { key: "started", title: "Started", width: "92px", min: 92, cell: (row) => <Time at={row.startedAt} /> },
   { key: "ended", title: "Ended", width: "92px", min: 92, cell: (row) => <Time at={row.completedAt} /> },
   {
     key: "wait",
     title: "Waited",
-    width: "84px",
-    min: 84,
+    width: "76px",
+    min: 76,
     numeric: true,
     cell: (row) => <Duration seconds={row.queueSec} />,
   },
   {
     key: "run",
     title: "Ran",
-    width: "116px",
-    min: 116,
+    width: "108px",
+    min: 108,
     numeric: true,
     cell: (row) => <RunTime row={row} />,
   },
 ];
 
 // As many as fit beside the navigation on a small laptop; the others are a click away.
-const USUAL = ["status", "type", "name", "id", "queue", "worker", "created", "wait", "run"];
+const USUAL = ["status", "type", "name", "id", "queue", "priority", "worker", "created", "wait", "run"];
 
 /** From the URL; what is unknown is left out, and the usual ones stand in for none. */
 export function columnsOf(names: string | undefined): JobColumn[] {
