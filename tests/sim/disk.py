@@ -6,8 +6,9 @@ the moment it is committed: the checkers read it, never the coordinator's word.
 """
 
 import asyncio
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar, cast
@@ -165,8 +166,9 @@ class RemoteStore:
         if not inspect.iscoroutinefunction(getattr(SqliteStore, verb)):
             return lambda *_: None  # hints and hooks: whoever listens hears nothing, and must do without
 
-        async def call(*arguments: Any) -> Any:
-            return await self._database.ask(self._process, self._random, self._host, verb, arguments)
+        async def call(*arguments: Any, **named: Any) -> Any:
+            question = functools.partial(_ask, verb, arguments, named)
+            return await self._database.ask(self._process, self._random, self._host, question)
 
         return call
 
@@ -230,7 +232,11 @@ class Database:
             process.call_later(0.001, _fail, future)
 
     async def ask(
-        self, process: Process, random: Random, host: str, verb: str, arguments: tuple[Any, ...]
+        self,
+        process: Process,
+        random: Random,
+        host: str,
+        question: Callable[[SqliteStore | None], Awaitable[Any]],
     ) -> Any:
         before = random.random() < self.lose_before.get(host, 0.0)
         after = random.random() < self.lose_after.get(host, 0.0)
@@ -241,15 +247,15 @@ class Database:
         self._questions += 1
         number = self._questions
         self._asking[number] = process, future
-        self.process.spawn(self._answer(number, verb, arguments, after, random.uniform(0.0001, 0.001)))
+        self.process.spawn(self._answer(number, question, after, random.uniform(0.0001, 0.001)))
         return await future
 
     async def _answer(
-        self, number: int, verb: str, arguments: tuple[Any, ...], lose: bool, delay: float
+        self, number: int, question: Callable[[SqliteStore | None], Awaitable[Any]], lose: bool, delay: float
     ) -> None:
         result: Any
         try:
-            result = await getattr(self.store, verb)(*arguments)
+            result = await question(self.store)
         except Exception as error:  # noqa: BLE001 - it travels to whoever asked
             result = error
         if number not in self._asking:
@@ -260,6 +266,12 @@ class Database:
             process.call_later(delay, _fail, future)
         else:
             process.call_later(delay, _settle, future, result)
+
+
+async def _ask(
+    verb: str, arguments: tuple[Any, ...], named: dict[str, Any], store: SqliteStore | None
+) -> Any:
+    return await getattr(store, verb)(*arguments, **named)
 
 
 def _fail(future: asyncio.Future[Any]) -> None:

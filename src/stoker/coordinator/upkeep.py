@@ -3,8 +3,8 @@
 Any coordinator may run it and none must: each step is one guarded transaction, and doing it twice does nothing twice.
 
 After an outage nobody is given up before heartbeats were possible again for one full timeout. A coordinator that just
-started, or that notices it was itself asleep (a paused machine, a blocked loop, a jumping clock), starts that count
-anew.
+started, or that notices it was itself asleep (a paused machine, a blocked loop), or that the store's clock was set, which
+is the one that judges, starts that count anew.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Upkeep:
         self._nudge = asyncio.Event()
         self._next_purge = clock.monotonic() + PURGE_EVERY_SECONDS
         self._last_tick = clock.monotonic()
-        self._last_wall = clock.now_us()
+        self._last_wall = store.now_us()
         self._judging_since = self._last_tick
 
     def nudge(self) -> None:
@@ -84,7 +84,7 @@ class Upkeep:
             await self._purge()
 
     def _notice_sleep(self) -> None:
-        mono, wall = self._clock.monotonic(), self._clock.now_us()
+        mono, wall = self._clock.monotonic(), self._store.now_us()
         slept = mono - self._last_tick
         jumped = abs((wall - self._last_wall) / SECOND - slept)
         self._last_tick, self._last_wall = mono, wall
