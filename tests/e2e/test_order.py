@@ -50,7 +50,7 @@ def test_priorities_mix_with_fifo_over_all_of_zero_to_a_hundred(
 def test_priority_holds_across_types_and_thread_demands(
     town: System, server: Server, one_thread: str
 ) -> None:
-    """Other types stand in other lanes, and run in other processes; the order is that of the queue all the same. Each takes a
+    """Other types stand in other lanes, and run in other processes; the order is that of the queue still. Each takes a
     while, because the times are those of reports: two that follow at once may be told the other way round."""
     blocker = server.submit("nap", {"seconds": 1}, queue=one_thread)
     server.started(blocker["id"])
