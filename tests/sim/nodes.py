@@ -126,7 +126,9 @@ class CoordinatorNode:
         self.process = process = Process(self.world.loop, f"{self.name}#{self._lives}")
         process.on_fuse = self.crash
         self.world.trace(process.name, "starts")
-        await process.spawn(self._open(process))
+        # Shielded: a process that was killed before it had opened never ends its task, not even when that is cancelled, and
+        # whoever gives up waiting must not wait for it (seed 1057).
+        await asyncio.shield(process.spawn(self._open(process)))
 
     async def _open(self, process: Process) -> None:
         world = self.world
