@@ -15,13 +15,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
 Wanted = tuple[str, str, str, str]
 """Module, function in it, `before` or `after`, and what must be under way (a verb, an argument), or nothing."""
 
-verbs: set[str] = set()
+verbs: ContextVar[frozenset[str]] = ContextVar("verbs", default=frozenset())
+"""Of the transaction under way, in the task that runs it: two may be under way at once."""
 left = int(os.environ.get("STOKER_CRASH_COUNT", "1"))
 
 
@@ -36,7 +38,7 @@ def is_meant(condition: str, arguments: Sequence[Any]) -> bool:
     """`verb:insert`: the transaction has such a command. `kind:Ack`: an argument is of this type. `text:COMMIT`: one is
     this text."""
     kind, _, value = condition.rpartition(":")
-    if kind == "verb" and value not in verbs:
+    if kind == "verb" and value not in verbs.get():
         return False
     if kind == "kind":
         return any(type(argument).__name__ == value for argument in arguments)
@@ -70,12 +72,11 @@ def wrapped(function: Callable[..., Any], when: str, conditions: list[str]) -> C
 
 
 def noting_verbs(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Around `_transact(self, commands, alone)`: what is in the transaction."""
+    """Around `transact(self, commands, alone)`: what is in the transaction."""
 
     @functools.wraps(function)
     async def noted(self: Any, commands: Sequence[Any], alone: bool) -> Any:
-        verbs.clear()
-        verbs.update(command.verb for command in commands)
+        verbs.set(frozenset(command.verb for command in commands))
         return await function(self, commands, alone)
 
     return noted
@@ -118,7 +119,7 @@ def install(text: str) -> None:
     module, function, when, *conditions = text.split("|")
     changes: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
         "stoker.store.sqlite.store": [("SqliteStore._transact", noting_verbs)],
-        "stoker.store.postgres.store": [("PostgresStore._transact", noting_verbs)],
+        "stoker.store.postgres.writer": [("Writer.transact", noting_verbs)],
     }
     changes.setdefault(module, []).append(
         (function, lambda found: wrapped(found, when, [c for c in conditions if c]))

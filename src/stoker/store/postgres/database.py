@@ -67,6 +67,10 @@ UNPREPARED: Final = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePrep
 """What a pooler in transaction mode makes of a prepared statement."""
 
 
+class Contended(StoreUnavailable):
+    """Somebody else held what this transaction wanted, and wanted what it held: the same again will do."""
+
+
 class Database:
     """A pool of connections to one database. Open with `await Database.open(url)`."""
 
@@ -295,6 +299,8 @@ def refusals(what: str) -> Iterator[None]:
         raise
     except UNREACHABLE as error:
         raise StoreUnreachable(f"{what} ({_words(error)})") from error
+    except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
+        raise Contended(f"{what} ({_words(error)})") from error
     except (asyncpg.PostgresError, ValueError) as error:
         raise StoreUnavailable(f"{what} ({_words(error)})") from error
 

@@ -32,6 +32,7 @@ class Memory:
         self.lanes: dict[tuple[Any, ...], int] = {}
         self.lane_of: dict[int, Lane] = {}
         self.active: set[int] = set()
+        self._woken: set[int] = set()
         self._last_lane = 0
         self._next_seq = 0
         self._end_seq = 0
@@ -92,6 +93,11 @@ class Memory:
 
     # ── what waits ─────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def wake(self, lanes: Collection[int]) -> None:
+        """These have queued jobs now."""
+        self.active.update(lanes)
+        self._woken.update(lanes)
+
     def look_again(self) -> None:
         self._look_at = 0.0
 
@@ -100,9 +106,10 @@ class Memory:
         now = self._clock.monotonic()
         if now < self._look_at:
             return
+        self._woken = set()
         ids = {row[0] for row in await link.fetch(Q["active_lanes"])}
         await self.lanes_named(link, ids)
-        self.active = ids
+        self.active = ids | self._woken  # the other line of rounds may have filled some since
         self._look_at = now + LOOK_SECONDS
 
     # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ many jobs it carries.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 import structlog
@@ -75,6 +76,7 @@ from stoker.store.postgres.rows import (
 )
 
 KeyName = tuple[str, str]
+_SEQ: Final = itemgetter(0)
 log = structlog.get_logger()
 
 
@@ -116,7 +118,7 @@ class Round:
 
     def commit_to_memory(self) -> bool:
         """Called after the commit: the memory follows the database. Whether jobs were left in the queue."""
-        self._memory.active |= self._woken
+        self._memory.wake(self._woken)
         return bool(self._woken)
 
     async def _write_counts(self) -> None:
@@ -320,6 +322,7 @@ class Round:
         if not items:
             return {}
         rows = [completion_row(item.claim, item.outcome, self._now) for item in items]
+        rows.sort(key=_SEQ)
         (found,) = await self._link.fetch(Q["complete_jobs"], *_columns(rows))
         seqs, claim_ids = found[0] or [], found[1] or []
         if len(seqs) == len(items):

@@ -1,7 +1,7 @@
 """The embedded store: `stoker.store.base.Store` over one SQLite file."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,42 +12,30 @@ from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
-from stoker.domain.lifecycle import Status
-from stoker.domain.retry import Claim, RetryPolicy
+from stoker.domain.retry import Claim
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
-    Accepted,
     Attempt,
     Bulk,
-    BulkStep,
-    BulkStepped,
-    ClaimRequest,
     Count,
     DeadLetterGroups,
-    Expired,
-    Finish,
-    Granted,
-    JobFilter,
     JobQuery,
     JobSummary,
     Page,
-    Renewal,
-    Retention,
     Session,
-    Start,
-    Submission,
 )
 from stoker.store.group_commit import Command, GroupCommit
 from stoker.store.sqlite import database
 from stoker.store.sqlite.reads import Reader
 from stoker.store.sqlite.round import Memory, Q, Round
 from stoker.store.sqlite.writer import InlineWriter, ThreadWriter, Writer
+from stoker.store.verbs import WritingVerbs
 
 DEFAULT_MAX_PENDING: Final = 100_000
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteStore(WritingVerbs):
     """Open with `await SqliteStore.open(path, …)`; it must be made inside a running event loop."""
 
     def __init__(
@@ -71,7 +59,8 @@ class SqliteStore:
         self._lists = database.open_reader(path, mapped=True)
         self._list_reader = Reader(self._lists)
         self._list_thread = ThreadPoolExecutor(1, thread_name_prefix="stoker-list") if threads else None
-        self._group = GroupCommit(self._transact, max_pending=max_pending)
+        group = GroupCommit(self._transact, max_pending=max_pending)
+        super().__init__(group, reports=group)
 
     @classmethod
     async def open(
@@ -118,85 +107,9 @@ class SqliteStore:
         round.commit_to_memory()
         return results
 
-    def on_transaction(self, call: Callable[[float, int], None]) -> None:
-        self._group.observe = call
-
-    @property
-    def pending(self) -> int:
-        return self._group.pending
-
-    async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
-        result: list[Accepted] = await self._group.call(
-            "insert", submissions, weight=len(submissions), bounded=True
-        )
-        return result
-
-    async def claim(self, request: ClaimRequest) -> Granted:
-        result: Granted = await self._group.call("claim", request)
-        return result
-
-    async def started(self, starts: Sequence[Start]) -> None:
-        await self._group.call("started", starts, weight=len(starts))
-
-    async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
-        result: list[Status | None] = await self._group.call("finish", finishes, weight=len(finishes))
-        return result
-
-    async def open_session(self, session: Session) -> str | None:
-        status: str | None = await self._group.call("open_session", session)
-        return status
-
-    async def renew(self, renewals: Sequence[Renewal]) -> list[str | None]:
-        result: list[str | None] = await self._group.call("renew", renewals, weight=len(renewals))
-        return result
-
-    async def set_session_status(self, session_id: str, status: str) -> bool:
-        return bool(await self._group.call("set_session_status", (session_id, status)))
-
-    async def expire(self, since: int, policy: RetryPolicy) -> Expired:
-        result: Expired = await self._group.call("expire", (since, policy))
-        return result
-
-    async def promote(self, limit: int) -> int:
-        return int(await self._group.call("promote", limit))
-
-    async def cancel(self, ids: Sequence[str]) -> list[Job | None]:
-        result: list[Job | None] = await self._group.call("cancel", ids, weight=len(ids))
-        return result
-
-    async def replay(self, ids: Sequence[str]) -> list[Job | None]:
-        result: list[Job | None] = await self._group.call("replay", ids, weight=len(ids))
-        return result
-
-    async def replay_where(self, filter: JobFilter, limit: int) -> int:
-        return int(await self._group.call("replay_where", (filter, limit), weight=limit))
-
-    async def discard(self, ids: Sequence[str]) -> int:
-        return int(await self._group.call("discard", ids, weight=len(ids)))
-
-    async def discard_where(self, filter: JobFilter, limit: int) -> int:
-        return int(await self._group.call("discard_where", (filter, limit), weight=limit))
-
-    async def put_bulk(self, bulk: Bulk) -> None:
-        await self._group.call("put_bulk", bulk)
-
-    async def stop_bulk(self, id: str) -> Bulk | None:
-        result: Bulk | None = await self._group.call("stop_bulk", id)
-        return result
-
-    async def bulk_step(self, step: BulkStep) -> BulkStepped | None:
-        result: BulkStepped | None = await self._group.call("bulk_step", step, weight=len(step.seqs))
-        return result
-
-    async def purge(self, retention: Retention, limit: int) -> int:
-        return int(await self._group.call("purge", (retention, limit), weight=limit))
-
     async def set_paused(self, queue: str, paused: bool) -> int | None:
         since: int | None = await self._group.call("set_paused", (queue, paused))
         return since
-
-    async def note_types(self, notes: Mapping[str, bytes]) -> None:
-        await self._group.call("note_types", notes)
 
     async def noted_types(self) -> dict[str, bytes]:
         return self._reader.noted_types()
@@ -279,7 +192,7 @@ class SqliteStore:
         return self._open_reader
 
     async def close(self) -> None:
-        await self._group.close()
+        await self._finish_rounds()
         self._open_reader = None
         self._writer.close()
         if self._list_thread is not None:

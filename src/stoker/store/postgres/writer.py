@@ -1,0 +1,104 @@
+"""One line of rounds to the shared store: a connection of its own, a transaction at a time.
+
+When the server goes away, rounds wait for it for a while (`patience_seconds`) before their callers are told: a restart is a
+delay and not an error. A connection that was lost while a round was under way may have committed it. Such a round is run
+again *in doubt*: what it stored is recognised (a job by its id, an outcome by its claim) and not stored twice.
+
+A coordinator has two such lines, and they are to each other what two coordinators are: each judges by what it reads and
+locks in its own transaction, and counts in its own rows.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from stoker.domain.errors import StoreUnavailable, StoreUnreachable
+from stoker.store.group_commit import Command
+from stoker.store.postgres import database as db
+from stoker.store.postgres.clock import ServerClock
+from stoker.store.postgres.database import UNPREPARED, Contended, Database, Link
+from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.round import Again, Round
+from stoker.store.postgres.rows import Q
+
+RECONNECT_SECONDS: Final = 0.1
+TRIES: Final = 5
+
+
+class Writer:
+    """`shard` says which rows of the counters are its own; two lines that wrote the same ones would wait for each other."""
+
+    def __init__(
+        self, database: Database, memory: Memory, clock: ServerClock, *, shard: int, patience_seconds: float
+    ) -> None:
+        self._database = database
+        self._memory = memory
+        self._clock = clock
+        self._shard = shard
+        self._patience_seconds = patience_seconds
+        self._link: Link | None = None
+        self.left_over: Callable[[], None] = lambda: None
+        """Told when a round left jobs in the queue."""
+
+    async def transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
+        """`stoker.store.group_commit.Transact`."""
+        calls = [(command.verb, command.argument) for command in commands]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience_seconds
+        in_doubt = False
+        for attempt in range(1, 1_000_000):
+            try:
+                return await self._round(calls, in_doubt=in_doubt)
+            except StoreUnreachable:
+                in_doubt = True
+                if loop.time() >= deadline:
+                    raise
+                await asyncio.sleep(RECONNECT_SECONDS)
+            except UNPREPARED:
+                await self.let_go()
+                await self._database.stop_preparing()
+            except (Again, Contended) as error:
+                if attempt >= TRIES:
+                    raise StoreUnavailable(f"{error}; try again") from error
+        raise AssertionError("unreachable")
+
+    async def _round(self, calls: list[tuple[str, Any]], *, in_doubt: bool) -> Sequence[Any]:
+        link = await self._connected()
+        made_before = self._memory.last_lane
+        round = Round(
+            link,
+            self._memory,
+            self._clock.now_us(),
+            judge=self._clock.judge(),
+            shard=self._shard,
+            in_doubt=in_doubt,
+        )
+        try:
+            async with self._database.transaction(link, first=_first(calls)):
+                results = await round.run(calls)
+        except BaseException as error:
+            if any(verb == "insert" for verb, _ in calls):
+                self._memory.forget_lanes_after(made_before)
+            if not isinstance(error, Again):
+                await self.let_go()
+            raise
+        if round.commit_to_memory():
+            self.left_over()
+        return results
+
+    async def _connected(self) -> Link:
+        if self._link is None or db.is_lost(self._link):
+            await self.let_go()
+            self._link = await self._database.acquire()
+        return self._link
+
+    async def let_go(self) -> None:
+        """Give the connection back, whatever state it is in; the next round begins with another."""
+        link, self._link = self._link, None
+        if link is not None:
+            await self._database.release(link)
+
+
+def _first(calls: Sequence[tuple[str, Any]]) -> str | None:
+    """What a round with these calls must hold from its beginning."""
+    return Q["hold_pauses"] if any(verb == "claim" for verb, _ in calls) else None

@@ -1,0 +1,119 @@
+"""The verbs that write, as every store has them: each is a call that joins the next round of a group commit."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from stoker.domain.job import Job
+from stoker.domain.lifecycle import Status
+from stoker.domain.retry import RetryPolicy
+from stoker.store.base import (
+    Accepted,
+    Bulk,
+    BulkStep,
+    BulkStepped,
+    ClaimRequest,
+    Expired,
+    Finish,
+    Granted,
+    JobFilter,
+    Renewal,
+    Retention,
+    Session,
+    Start,
+    Submission,
+)
+from stoker.store.group_commit import GroupCommit
+
+
+class WritingVerbs:
+    """`reports` takes what workers report, and may be a second line of rounds beside that of everything else."""
+
+    def __init__(self, group: GroupCommit, reports: GroupCommit) -> None:
+        self._group = group
+        self._reports = reports
+
+    @property
+    def pending(self) -> int:
+        """Jobs that wait for a commit."""
+        return sum(line.pending for line in self._lines)
+
+    def on_transaction(self, call: Callable[[float, int], None]) -> None:
+        for line in self._lines:
+            line.observe = call
+
+    @property
+    def _lines(self) -> Iterable[GroupCommit]:
+        return dict.fromkeys((self._group, self._reports))
+
+    async def _finish_rounds(self) -> None:
+        """Store what is waiting, and take no more."""
+        for line in self._lines:
+            await line.close()
+
+    async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
+        result: list[Accepted] = await self._group.call(
+            "insert", submissions, weight=len(submissions), bounded=True
+        )
+        return result
+
+    async def claim(self, request: ClaimRequest) -> Granted:
+        result: Granted = await self._group.call("claim", request)
+        return result
+
+    async def started(self, starts: Sequence[Start]) -> None:
+        await self._reports.call("started", starts, weight=len(starts))
+
+    async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
+        result: list[Status | None] = await self._reports.call("finish", finishes, weight=len(finishes))
+        return result
+
+    async def open_session(self, session: Session) -> str | None:
+        status: str | None = await self._group.call("open_session", session)
+        return status
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[str | None]:
+        result: list[str | None] = await self._group.call("renew", renewals, weight=len(renewals))
+        return result
+
+    async def set_session_status(self, session_id: str, status: str) -> bool:
+        return bool(await self._group.call("set_session_status", (session_id, status)))
+
+    async def expire(self, since: int, policy: RetryPolicy) -> Expired:
+        result: Expired = await self._group.call("expire", (since, policy))
+        return result
+
+    async def promote(self, limit: int) -> int:
+        return int(await self._group.call("promote", limit))
+
+    async def cancel(self, ids: Sequence[str]) -> list[Job | None]:
+        result: list[Job | None] = await self._group.call("cancel", ids, weight=len(ids))
+        return result
+
+    async def replay(self, ids: Sequence[str]) -> list[Job | None]:
+        result: list[Job | None] = await self._group.call("replay", ids, weight=len(ids))
+        return result
+
+    async def replay_where(self, filter: JobFilter, limit: int) -> int:
+        return int(await self._group.call("replay_where", (filter, limit), weight=limit))
+
+    async def discard(self, ids: Sequence[str]) -> int:
+        return int(await self._group.call("discard", ids, weight=len(ids)))
+
+    async def discard_where(self, filter: JobFilter, limit: int) -> int:
+        return int(await self._group.call("discard_where", (filter, limit), weight=limit))
+
+    async def put_bulk(self, bulk: Bulk) -> None:
+        await self._group.call("put_bulk", bulk)
+
+    async def stop_bulk(self, id: str) -> Bulk | None:
+        result: Bulk | None = await self._group.call("stop_bulk", id)
+        return result
+
+    async def bulk_step(self, step: BulkStep) -> BulkStepped | None:
+        result: BulkStepped | None = await self._group.call("bulk_step", step, weight=len(step.seqs))
+        return result
+
+    async def purge(self, retention: Retention, limit: int) -> int:
+        return int(await self._group.call("purge", (retention, limit), weight=limit))
+
+    async def note_types(self, notes: Mapping[str, bytes]) -> None:
+        await self._group.call("note_types", notes)
