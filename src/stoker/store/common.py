@@ -41,6 +41,14 @@ _FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 _LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
+def by_verb(calls: Sequence[tuple[str, Any]], order: Iterable[str]) -> list[tuple[str, list[int]]]:
+    """The verbs that are called, in this order, each with the places of its calls."""
+    places: dict[str, list[int]] = {}
+    for place, (verb, _) in enumerate(calls):
+        places.setdefault(verb, []).append(place)
+    return [(verb, places[verb]) for verb in order if verb in places]
+
+
 def claimed(placed: Placed, now: int) -> Job:
     """The job as it is once this placement is written."""
     job = placed.job

@@ -47,7 +47,8 @@ class GroupCommit:
         self._closing = False
         self.observe: Callable[[float, int], None] = lambda seconds, jobs: None
         """Told of every transaction that became durable: how long it took, and how many jobs it wrote."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="stoker-group-commit")
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(), name="stoker-group-commit")
 
     @property
     def pending(self) -> int:
@@ -62,7 +63,7 @@ class GroupCommit:
             )
         if bounded and self._pending and self._pending + weight > self._max_pending:
             raise Overloaded(f"{self._pending} jobs are waiting to be stored; try again in a moment")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = self._loop.create_future()
         self._waiting.append(Command(verb, argument, weight, future))
         self._pending += weight
         self._wake.set()

@@ -48,6 +48,7 @@ from stoker.store.common import (
     attempt_row,
     bulk_of,
     bulk_values,
+    by_verb,
     cancelled,
     changed_job,
     claimed,
@@ -106,12 +107,10 @@ class Round:
     async def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
-        for verb, method in VERBS.items():
-            places = [place for place, (name, _) in enumerate(calls) if name == verb]
-            if places:
-                answers = await method(self, [calls[place][1] for place in places])
-                for place, answer in zip(places, answers, strict=True):
-                    results[place] = answer
+        for verb, places in by_verb(calls, VERBS):
+            answers = await VERBS[verb](self, [calls[place][1] for place in places])
+            for place, answer in zip(places, answers, strict=True):
+                results[place] = answer
         await self._write_fresh()
         await self._write_counts()
         return results

@@ -48,6 +48,7 @@ from stoker.store.common import (
     attempt_row,
     bulk_of,
     bulk_values,
+    by_verb,
     changed_job,
     claimed,
     completion_row,
@@ -129,12 +130,10 @@ class Round:
     def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
-        for verb, method in VERBS.items():
-            places = [place for place, (name, _) in enumerate(calls) if name == verb]
-            if places:
-                answers = method(self, [calls[place][1] for place in places])
-                for place, answer in zip(places, answers, strict=True):
-                    results[place] = answer
+        for verb, places in by_verb(calls, VERBS):
+            answers = VERBS[verb](self, [calls[place][1] for place in places])
+            for place, answer in zip(places, answers, strict=True):
+                results[place] = answer
         self._write_fresh()
         self._write_counts()
         return results
