@@ -142,6 +142,32 @@ async def test_what_went_there_and_back_is_the_same_file(move: Move) -> None:
     assert edited(again[0], exported_at=0, store="") == edited(there[0], exported_at=0, store="")
 
 
+async def test_a_paused_queue_is_paused_where_its_jobs_arrive(move: Move) -> None:
+    async with move.source() as store:
+        await submitted(store, queue="held")
+        await submitted(store, queue="free")
+        since = await store.set_paused("held", True)
+        lines = await move.export()
+    await move.arrive(lines)
+    async with move.target() as store:
+        assert await store.paused() == {"held": since}
+        assert [job.queue for job in await claim(store, a_worker(threads=9))] == ["free"]
+
+
+async def test_a_pause_moves_with_its_queue_only_and_does_not_change_one_that_is_there(move: Move) -> None:
+    async with move.source() as store:
+        await submitted(store, queue="mine")
+        await store.set_paused("mine", True)
+        await store.set_paused("other", True)
+    lines = await export(move.kinds[0], move.places[0], queues=frozenset({"mine"}))
+    async with move.target() as store:
+        move.clock.advance(5)
+        since = await store.set_paused("mine", True)
+    await move.arrive(lines)
+    async with move.target() as store:
+        assert await store.paused() == {"mine": since}
+
+
 async def test_queued_jobs_run_in_the_same_order(move: Move) -> None:
     async with move.source() as store:
         await submit(store, *(a_job(store, priority=n % 4) for n in range(20)))

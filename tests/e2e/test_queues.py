@@ -14,6 +14,7 @@ def test_nothing_starts_from_a_paused_queue_until_it_is_resumed(town: System, se
     paused = server.post(f"/queues/{queue}/pause")
     assert (paused["paused"], paused["completed"]) == (True, 1)
     waiting = server.submit(queue=queue)
+    assert server.get("/stats")["paused_depth"] >= 1
     throughout(lambda: server.status(waiting["id"]) == "queued", 1.5, "it started")
     assert server.get(f"/jobs/{waiting['id']}/why")["code"] == "queue_paused"
     (listed,) = [row for row in server.get("/queues")["queues"] if row["queue"] == queue]

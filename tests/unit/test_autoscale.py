@@ -149,6 +149,12 @@ def test_one_that_drains_does_not_count_and_one_that_is_lost_neither() -> None:
     assert (fleet.load.workers, fleet.unknown) == (1, frozenset())
 
 
+def test_jobs_of_paused_queues_are_no_reason_for_a_worker() -> None:
+    waiting = Seen(Stats(queue_depth=50, paused_depth=48), [row("w1")])
+    assert everybody(waiting, 2).load.queue_depth == 2
+    assert assess(waiting, [], lambda _: False, 2).load.queue_depth == 2
+
+
 def test_busy_workers_are_not_removable_and_the_youngest_goes_first() -> None:
     rows = (row("own-1"), row("own-2", used=1), row("own-3"))
     fleet = assess(seen(0, *rows), [Own("own-1"), Own("own-2"), Own("own-3")], mine, 4)

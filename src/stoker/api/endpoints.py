@@ -487,7 +487,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "read",
         "operation",
         "Numbers for people",
-        "`queue_depth` counts `queued` jobs only; `success_rate` is null until a job has ended.",
+        "`queue_depth` counts `queued` jobs only, `paused_depth` those of them in paused queues; `success_rate` is null "
+        "until a job has ended.",
         response=StatsView,
     ),
     Endpoint(

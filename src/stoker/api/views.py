@@ -216,8 +216,10 @@ class StatsView(msgspec.Struct, frozen=True):
     jobs_by_status: dict[str, int]
     success_rate: float | None
     uptime_sec: float
+    paused_depth: int = 0
+    """How many of `queue_depth` wait in paused queues: no worker can help them."""
     pending_thread_seconds: float | None = None
-    """How long one thread would be busy with all that waits, by run times observed; null while none is known."""
+    """How long one thread would be busy with all that waits for one, by run times observed; null while none is known."""
     autoscaler: ScalingState | None = None
 
 

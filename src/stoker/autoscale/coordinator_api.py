@@ -12,6 +12,7 @@ class Stats(msgspec.Struct, frozen=True):
     """What of `GET /stats` matters here."""
 
     queue_depth: int
+    paused_depth: int = 0
     pending_thread_seconds: float | None = None
 
 

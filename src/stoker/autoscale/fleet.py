@@ -50,7 +50,7 @@ def _load(seen: Seen, workers: int, idle: int, default_threads: int) -> Load:
     live = [row for row in seen.workers if row.status == "live"]
     threads = sum(row.threads for row in live) / len(live) if live else float(default_threads)
     return Load(
-        queue_depth=seen.stats.queue_depth,
+        queue_depth=seen.stats.queue_depth - seen.stats.paused_depth,
         workers=workers,
         idle=idle,
         threads_per_worker=threads,

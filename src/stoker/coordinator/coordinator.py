@@ -585,9 +585,12 @@ class Coordinator:
     async def stats(self) -> dict[str, object]:
         counts = await self._store.counts()
         by_status = sum_by_status(counts)
+        queued = [count for count in counts if count.status == "queued"]
+        paused = await self._store.paused()
         live = [row for row in await self.workers() if row.status in ("live", "draining")]
         return {
             "queue_depth": by_status["queued"],
+            "paused_depth": sum(count.count for count in queued if count.queue in paused),
             "workers": len(live),
             "threads": sum(row.threads for row in live),
             "threads_used": sum(row.threads_used for row in live),
@@ -596,7 +599,7 @@ class Coordinator:
             "success_rate": success_rate(by_status),
             "uptime_sec": round(self.clock.monotonic() - self._started, 3),
             "pending_thread_seconds": pending_thread_seconds(
-                ((count.type, count.count) for count in counts if count.status == "queued"),
+                ((count.type, count.count) for count in queued if count.queue not in paused),
                 self._run_times.view(),
             ),
             "autoscaler": self._scaling,

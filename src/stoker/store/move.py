@@ -18,7 +18,7 @@ of an operation, and who moves decides anew when work begins.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -78,6 +78,10 @@ class Source(Protocol):
         """Jobs by queue and status."""
         ...
 
+    async def paused(self) -> dict[str, int]:
+        """The queues that are paused, and since when."""
+        ...
+
     def jobs(self) -> AsyncIterator[MovingJob]:
         """Every job, in the order of sequence numbers; never more than a batch of them in memory."""
         ...
@@ -102,6 +106,10 @@ class Target(Protocol):
         ...
 
     async def set_priority_order(self, order: PriorityOrder) -> None: ...
+
+    async def pause(self, queues: Mapping[str, int]) -> None:
+        """Pause these queues, each since then; one that is paused already stays paused since before."""
+        ...
 
     async def put_jobs(self, jobs: Sequence[MovingJob]) -> int:
         """Store those that are not there yet, in this order and after all that are there; how many these were."""
@@ -173,6 +181,7 @@ async def _header_of(source: Source, version: str, queues: frozenset[str] | None
         store=source.name,
         exported_at=await source.now_us(),
         jobs=dict(sorted(counts.items())),
+        paused={name: at for name, at in (await source.paused()).items() if queues is None or name in queues},
     )
 
 
@@ -212,6 +221,8 @@ async def import_from(
     filling = _Filling(
         target, header, await _agreed(target, header, order), done or Imported(), begin(header)
     )
+    if header.paused:  # before the first job: nothing of a paused queue may start here
+        await target.pause(header.paused)
     ended_at = 0
     for number, text in numbered:
         if ended_at:

@@ -129,6 +129,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
     exported_at: Big
     jobs: dict[Status, Count] = {}
     """How many jobs follow, by status."""
+    paused: dict[Ident, Big] = {}
+    """Queues from which nothing is claimed, and since when."""
 
 
 class AttemptLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -86,6 +86,10 @@ class PostgresSource:
             order: PriorityOrder | None = await self._link.fetchval(Q["get_meta"], "priority_order")
             return order
 
+    async def paused(self) -> dict[str, int]:
+        with refusals(_UNREADABLE):
+            return {row[0]: row[1] for row in await self._link.fetch(Q["paused_queues"])}
+
     async def counts(self) -> Counter[tuple[str, Status]]:
         found: Counter[tuple[str, Status]] = Counter()
         with refusals(_UNREADABLE):
@@ -191,6 +195,10 @@ class PostgresTarget:
 
     async def set_priority_order(self, order: PriorityOrder) -> None:
         await self._database.execute(Q["put_meta"], "priority_order", order)
+
+    async def pause(self, queues: Mapping[str, int]) -> None:
+        async with self._database.transaction(self._link, first=Q["lock_pauses"]):
+            await self._link.executemany(Q["pause_queue"], list(queues.items()))
 
     async def put_jobs(self, jobs: Sequence[MovingJob]) -> int:
         async with self._database.transaction(self._link):

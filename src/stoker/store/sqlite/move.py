@@ -1,7 +1,7 @@
 """Moving jobs out of and into a SQLite file: `stoker.store.move.Source` and `Target`."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +68,9 @@ class SqliteSource:
 
     async def priority_order(self) -> PriorityOrder | None:
         return _priority_order(self._db)
+
+    async def paused(self) -> dict[str, int]:
+        return dict(_rows(self._db, Q["paused_queues"]))
 
     async def counts(self) -> Counter[tuple[str, Status]]:
         found: Counter[tuple[str, Status]] = Counter()
@@ -194,6 +197,10 @@ class SqliteTarget:
     async def set_priority_order(self, order: PriorityOrder) -> None:
         with _refusals("the database refused to be written"):
             self._db.execute(Q["put_meta"], ("priority_order", order))
+
+    async def pause(self, queues: Mapping[str, int]) -> None:
+        with _refusals("the database refused to be written"):
+            self._db.executemany(Q["pause_queue"], list(queues.items()))
 
     async def put_jobs(self, jobs: Sequence[MovingJob]) -> int:
         with _refusals("the database refused a batch; nothing of it was stored"), self._db:

@@ -1,0 +1,110 @@
+"""The two lines of rounds of one coordinator on PostgreSQL: what workers report does not wait for the rest."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import asyncpg
+import pytest
+
+from stoker.store.base import Store
+from stoker.store.postgres.database import Link
+from stoker.store.postgres.memory import Memory
+from tests.conformance.steps import a_job, claimed, end, report, status_of, submit
+from tests.conformance.stores import STORES, books_balance, opened
+from tests.support.clock import FakeClock
+from tests.support.servers import databases
+from tests.support.turns import until
+
+(POSTGRES,) = [kind for kind in STORES if kind.name == "postgres"]
+LANES = "SELECT pg_advisory_xact_lock(6010243127)"
+LOCKED = "SELECT seq FROM stoker.jobs WHERE seq = $1 FOR UPDATE"
+WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+
+
+@asynccontextmanager
+async def a_store(place: Path, clock: FakeClock) -> AsyncIterator[Store]:
+    async with opened(POSTGRES, place, clock) as store:
+        yield store
+        await books_balance(store)
+
+
+@asynccontextmanager
+async def somebody_else(place: Path) -> AsyncIterator["asyncpg.Connection[Any]"]:
+    link = await asyncpg.connect(databases.url(place))
+    try:
+        yield link
+    finally:
+        await link.close()
+
+
+async def until_waiting(link: "asyncpg.Connection[Any]", count: int) -> None:
+    async with asyncio.timeout(20):
+        while await link.fetchval(WAITING) < count:  # noqa: ASYNC110 - the server does not tell
+            await asyncio.sleep(0.01)
+
+
+async def test_a_report_is_stored_while_a_submission_waits_for_somebody(
+    place: Path, clock: FakeClock
+) -> None:
+    async with a_store(place, clock) as store, somebody_else(place) as link, somebody_else(place) as eye:
+        job = await claimed(store)
+        async with link.transaction():
+            await link.execute(LANES)
+            inserting = asyncio.create_task(submit(store, a_job(store, type="of a new lane")))
+            await until_waiting(eye, 1)
+            assert await end(store, job) == "completed"
+            assert not inserting.done()
+        (submitted,) = await inserting
+        assert await status_of(store, submitted) == "queued"
+
+
+async def test_a_round_that_wants_what_another_holds_and_the_other_way_round_is_done_again(
+    place: Path, clock: FakeClock
+) -> None:
+    async with a_store(place, clock) as store, somebody_else(place) as link, somebody_else(place) as eye:
+        first, second = await claimed(store, type="a"), await claimed(store, type="b")
+        async with link.transaction():
+            await link.execute(LOCKED, second.seq)
+            both = asyncio.create_task(store.finish([report(second), report(first)]))
+            await until_waiting(eye, 1)
+            await link.execute(LOCKED, first.seq)  # the server ends one of the two that wait for each other
+        assert await both == ["completed", "completed"]
+
+
+class SlowLook:
+    """A connection that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.answer = asyncio.Event()
+
+    async def fetch(self, _: str) -> list[tuple[int]]:
+        self.asked = True
+        await self.answer.wait()
+        return []
+
+
+async def test_a_lane_that_was_filled_while_somebody_looked_around_is_not_forgotten(clock: FakeClock) -> None:
+    memory, link = Memory(clock), SlowLook()
+    looking = asyncio.create_task(memory.look_around(cast(Link, link)))
+    await until(lambda: link.asked)
+    memory.wake({7})
+    link.answer.set()
+    await looking
+    assert memory.active == {7}
+
+
+@pytest.mark.parametrize("woken", [set(), {7}])
+async def test_a_look_around_forgets_lanes_that_were_empty_before_it(
+    clock: FakeClock, woken: set[int]
+) -> None:
+    memory, link = Memory(clock), SlowLook()
+    memory.wake(woken)
+    link.answer.set()
+    await memory.look_around(cast(Link, link))
+    assert memory.active == set()
