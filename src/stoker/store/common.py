@@ -49,6 +49,26 @@ def by_verb(calls: Sequence[tuple[str, Any]], order: Iterable[str]) -> list[tupl
     return [(verb, places[verb]) for verb in order if verb in places]
 
 
+OWN_COLUMNS: Final = ("seq", "id", "payload")
+"""What differs between jobs that are alike."""
+
+
+def runs_alike(jobs: Iterable[Job]) -> list[tuple[Job, list[Job]]]:
+    """The jobs, in their order, in runs of such that differ in nothing but the above and have consecutive numbers; with each
+    run what its jobs share."""
+    runs: list[tuple[Job, list[Job]]] = []
+    last, like, seq = [], None, -1
+    for job in jobs:
+        plain = replace(job, seq=0, id="", payload=b"")
+        seq += 1
+        if plain == like and job.seq == seq:
+            last.append(job)
+        else:
+            last, like, seq = [job], plain, job.seq
+            runs.append((plain, last))
+    return runs
+
+
 def claimed(placed: Placed, now: int) -> Job:
     """The job as it is once this placement is written."""
     job = placed.job

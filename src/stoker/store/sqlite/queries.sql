@@ -4,6 +4,12 @@
 -- name: insert_jobs
 INSERT INTO jobs ({columns}) VALUES {rows}
 
+-- name: insert_alike
+-- Jobs that share all columns but their number, id and payload. For each the array has its id, which is a UUID and so 36
+-- characters, and its payload behind it.
+INSERT INTO jobs (seq, id, payload, {columns})
+SELECT ?1 + rowid, CAST(substr(value, 1, 36) AS TEXT), substr(value, 37), {values} FROM carray(?2)
+
 -- name: claim_heads
 -- The head of one lane, in running order, straight off the partial index: what stands behind the head is never read.
 -- `+?` hides the values from the query planner, which would otherwise plan anew for each of them: 23 µs instead of 1.

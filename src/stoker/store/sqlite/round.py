@@ -44,6 +44,7 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.common import (
+    OWN_COLUMNS,
     SERIES_CHUNK_SEC,
     attempt_row,
     bulk_of,
@@ -58,6 +59,7 @@ from stoker.store.common import (
     json_text,
     lost_outcome,
     plan_for,
+    runs_alike,
     serving,
     session_texts,
     stepped,
@@ -72,14 +74,21 @@ SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": 
 SUMMARY_LIST: Final = ", ".join(SUMMARY.get(column, column) for column in COLUMNS)
 """Without what can be large."""
 ROWS_PER_STATEMENT: Final = 100
+FEW_ALIKE: Final = 8
+"""So many jobs are written one by one, also when they are alike."""
 _QUEUE_AND_TYPE: Final = attrgetter("queue", "type")
-_COUNTED_AS: Final = attrgetter("queue", "type", "status")
 
 _HEADS = Q["claim_heads"].format(columns=COLUMN_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
 _OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
 _INSERT = Q["insert_jobs"].format(columns=COLUMN_LIST, rows="(" + ", ".join("?" * len(COLUMNS)) + ")")
+_SHARED_COLUMNS = [column for column in COLUMNS if column not in OWN_COLUMNS]
+_SHARED = attrgetter(*_SHARED_COLUMNS)
+_INSERT_ALIKE = Q["insert_alike"].format(
+    columns=", ".join(_SHARED_COLUMNS),
+    values=", ".join(f"?{number}" for number, _ in enumerate(_SHARED_COLUMNS, 3)),
+)
 
 
 class Memory:
@@ -241,9 +250,20 @@ class Round:
             return
         taken = self._fresh_claimed
         jobs = [taken.get(job.seq, job) for job in self._fresh]
-        self._db.executemany(_INSERT, map(astuple, jobs))
-        self._deltas.update(map(_COUNTED_AS, jobs))
-        self._woken.update([job.lane_id for job in jobs if job.status == "queued"])
+        for like, alike in runs_alike(jobs):
+            if len(alike) < FEW_ALIKE:
+                self._db.executemany(_INSERT, map(astuple, alike))
+            else:
+                self._insert_alike(like, alike)
+            self._deltas[like.queue, like.type, like.status] += len(alike)
+            if like.status == "queued":
+                self._woken.add(like.lane_id)
+
+    def _insert_alike(self, like: Job, jobs: list[Job]) -> None:
+        """One statement for all of them: what they share is bound once, and the rest goes as one array, which SQLite walks
+        without asking Python for each value."""
+        own = tuple([job.id.encode() + job.payload for job in jobs])
+        self._db.execute(_INSERT_ALIKE, (jobs[0].seq - 1, apsw.carray(own), *_SHARED(like)))
 
     # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
