@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import WorkerSession
+from stoker.domain.job import NULL
 from stoker.domain.json_text import is_json
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, problem
@@ -130,7 +131,7 @@ class ReportSink:
             return Outcome(
                 "completed",
                 "completed",
-                report.result or b"null",
+                report.result or NULL,
                 None,
                 0,
                 started_at,
@@ -177,11 +178,15 @@ class ReportSink:
 
 def _times(claim: Claim, report: Report, received_at: int) -> tuple[int | None, int]:
     """When the attempt started and ended, from the durations that the worker measured."""
-    finished_at = _ago(received_at, report.finished_us, claim)
-    if report.started_us is None:
-        return None, finished_at
-    started_at = _ago(received_at, report.started_us, claim)
-    return started_at, max(started_at, finished_at)
+    started_us, finished_us = report.started_us, report.finished_us
+    if started_us is None:
+        return None, _ago(received_at, finished_us, claim)
+    if (
+        0 <= finished_us <= started_us <= received_at - claim.claimed_at
+    ):  # nothing that had to be kept within bounds
+        return received_at - started_us, received_at - finished_us
+    started_at = _ago(received_at, started_us, claim)
+    return started_at, max(started_at, _ago(received_at, finished_us, claim))
 
 
 def _figure(value: int | None) -> int | None:
