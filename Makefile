@@ -113,15 +113,26 @@ docs: $(DEV) ## Write the reference pages again, from the code
 web: ## Build the dashboard from web/ into src/stoker/dashboard (needs Node 20.19 or later)
 	cd web && npm ci && npm run build
 
+.PHONY: web-types
+web-types: build/openapi.json web/node_modules ## Write the dashboard's types of the API again, from the OpenAPI document
+	cd web && npm run api-types
+
 .PHONY: web-test
 web-test: web/node_modules ## Test the dashboard: units, style, types
 	cd web && npm run lint && npm run types && npm test
 
 .PHONY: web-check
-web-check: web/node_modules ## Check that the dashboard in the package is what its source builds
+web-check: build/openapi.json web/node_modules ## Check that the dashboard in the package is what its source builds
+	cd web && npm run api-types -- --check || { echo "web/src/api/openapi.ts is stale: run 'make web-types' and commit it" >&2; exit 1; }
 	rm -rf build/dashboard
 	cd web && STOKER_DASHBOARD_OUT=$(CURDIR)/build/dashboard npm run build
 	diff -r build/dashboard src/stoker/dashboard || { echo "src/stoker/dashboard is stale: run 'make web' and commit it" >&2; exit 1; }
+
+# Made anew each time: it depends on most of the API's code.
+.PHONY: build/openapi.json
+build/openapi.json: $(DEV)
+	@mkdir -p build
+	$(BIN)/python -m stoker.api.openapi > $@
 
 web/node_modules: web/package-lock.json
 	cd web && npm ci

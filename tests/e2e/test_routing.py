@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from stoker.api.views import StatsView
 from stoker.ids import new_id
 from tests.e2e.system import Job, Server, System, eventually, free_port, throughout
 
@@ -147,6 +148,7 @@ def test_metrics_and_stats_count_what_happened(server: Server, crew: str) -> Non
     stats = server.get("/stats")
     assert stats["jobs_by_status"]["completed"] == before + 1
     assert 0 < stats["success_rate"] <= 1
+    assert set(stats) == set(StatsView.__struct_fields__)
     text = httpx.get(f"{server.url}/metrics").text
     assert "stoker" in text
     assert all(line.startswith("#") or " " in line for line in text.splitlines())

@@ -86,6 +86,21 @@ def test_jobs_are_described_as_they_are_sent() -> None:
     assert spec["properties"]["priority"] == {"type": "integer", "minimum": 0, "maximum": 100, "default": 1}
 
 
+def test_every_kind_of_event_is_described() -> None:
+    def data(path: str) -> list[str]:
+        content = DOCUMENT["paths"][path]["get"]["responses"]["200"]["content"]
+        return [ref.rpartition("/")[2] for ref in refs(content["text/event-stream"])]
+
+    assert data("/events") == ["UpdateView", "HelloView", "ResetView"]
+    assert data("/jobs/{id}/events") == ["JobView", "EndView"]
+
+
+def test_descriptions_do_not_depend_on_how_the_source_is_indented() -> None:
+    described = [schema.get("description", "") for schema in DOCUMENT["components"]["schemas"].values()]
+    assert any("\n" in text for text in described)
+    assert not any("\n " in text for text in described)
+
+
 def test_limits_of_parameters_are_described() -> None:
     parameters = {p["name"]: p for p in DOCUMENT["paths"]["/jobs"]["get"]["parameters"]}
     assert parameters["limit"]["schema"] == {"type": "integer", "minimum": 1, "maximum": 1000, "default": 50}

@@ -250,10 +250,16 @@ class FakeService:
         self._may_fail()
         return {
             "queue_depth": len(self.jobs),
+            "paused_depth": 0,
             "workers": 0,
+            "threads": 0,
+            "threads_used": 0,
             "jobs_by_status": {},
+            "jobs_total": len(self.jobs),
             "success_rate": None,
             "uptime_sec": 1.5,
+            "pending_thread_seconds": None,
+            "autoscaler": None,
         }
 
     def scaling_decided(self, state: ScalingState) -> None:

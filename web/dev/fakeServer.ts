@@ -5,7 +5,15 @@
 
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Plugin } from "vite";
-import type { WireBulk, WireJob, WirePoint, WireQueue, WireStats, WireWorker } from "../src/api/wire.ts";
+import type {
+  WireBulk,
+  WireJob,
+  WirePoint,
+  WireQueue,
+  WireStats,
+  WireUpdateStats,
+  WireWorker,
+} from "../src/api/wire.ts";
 import { chance, jobAt, overrides, START, submitted, TOTAL } from "./fakeJobs.ts";
 
 const EPOCH = START.toString(36);
@@ -15,11 +23,12 @@ const bulks = new Map<string, WireBulk>();
 const paused = new Set<string>();
 const drained = new Set<string>();
 
-function stats(): WireStats {
+function stats(): WireStats & WireUpdateStats {
   const t = Date.now() / 1000;
   const used = Math.round(6 + 4 * Math.sin(t / 7));
   return {
     queue_depth: Math.round(180 + 140 * Math.sin(t / 20) + 30 * Math.random()),
+    paused_depth: 0,
     workers: 3,
     jobs_by_status: {
       queued: 182,
@@ -30,10 +39,12 @@ function stats(): WireStats {
       failed: 12_043,
       cancelled: 8002,
     },
+    jobs_total: TOTAL,
     success_rate: 0.9878,
     uptime_sec: t - START / 1000,
     threads: 12,
     threads_used: used,
+    pending_thread_seconds: 61.9,
     dead_letters: 37,
     oldest_queued_age_sec: 2.4 + Math.random(),
     wait_p50_sec: 0.021 + 0.01 * Math.random(),
@@ -76,6 +87,7 @@ const workers = () =>
 
 const queues = (): WireQueue[] =>
   ["default", "mail", "images", "batch"].map((name, n) => ({
+    queue: name,
     name,
     queued: Math.floor(60 * Math.random()) + n * 10,
     scheduled: n * 300,
@@ -326,6 +338,7 @@ const startBulk = (body: unknown): WireBulk => {
     filter,
     status: "running",
     total: 8000,
+    total_capped: false,
     done: 0,
     changed: 0,
     created_at: iso(),

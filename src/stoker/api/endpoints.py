@@ -84,8 +84,8 @@ class Endpoint(NamedTuple):
     """A struct for JSON; `str` for text; None for what is not described."""
     or_text: bool = False
     """Answers with plain text unless asked for the response as JSON."""
-    events: bool = False
-    """Answers with a stream of server-sent events; most have the response as their data."""
+    events: tuple[type[msgspec.Struct], ...] = ()
+    """Answers with a stream of server-sent events; most have the response as their data, the others these."""
     also: int | None = None
     """Another status that carries the same response."""
     errors: tuple[int, ...] = ()
@@ -228,7 +228,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Server-sent events: `job` with the job and its attempts, now and on each change, at most four times a second; "
         "`end` after its final state, and then the stream ends.",
         response=JobView,
-        events=True,
+        events=(events.EndView,),
         errors=(404,),
     ),
     Endpoint(
@@ -437,7 +437,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "A comment comes when there was nothing to say for 15 seconds. Works at any coordinator, for all of them.",
         query=events.EventsQuery,
         response=events.UpdateView,
-        events=True,
+        events=(events.HelloView, events.ResetView),
     ),
     Endpoint(
         "GET",

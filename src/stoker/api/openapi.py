@@ -1,7 +1,11 @@
-"""The OpenAPI 3.1 document, made from the endpoint table and the types it names."""
+"""The OpenAPI 3.1 document, made from the endpoint table and the types it names; `python -m stoker.api.openapi` prints it.
+
+The dashboard's types of the API are generated from it: `make web-types`.
+"""
 
 from collections.abc import Iterable
 from http import HTTPStatus
+from inspect import cleandoc
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -9,7 +13,7 @@ from msgspec.structs import fields as struct_fields
 
 from stoker import __version__
 from stoker.api.decode import bare_type
-from stoker.api.endpoints import Endpoint, problems_of
+from stoker.api.endpoints import ENDPOINTS, Endpoint, problems_of
 from stoker.api.jobs import BATCH_SIZE, Batch
 from stoker.api.problems import ProblemDocument
 from stoker.api.query import present_type
@@ -149,7 +153,8 @@ def _success(endpoint: Endpoint) -> Schema:
     elif endpoint.response is not None:
         success["content"] = {"application/json": {"schema": _ref(endpoint.response)}}
     if endpoint.events:
-        success["content"] = {"text/event-stream": success["content"]["application/json"]}
+        data = [_ref(kind) for kind in (endpoint.response, *endpoint.events)]
+        success["content"] = {"text/event-stream": {"schema": {"anyOf": data}}}
     if endpoint.or_text:
         success["content"] = {"text/plain": {"schema": {"type": "string"}}, **success["content"]}
     if endpoint.idempotent_submit:
@@ -176,11 +181,14 @@ def components(endpoints: Iterable[Endpoint]) -> Schema:
     """The schemas of every struct that the endpoints name, by the struct's name."""
     named: dict[str, Any] = {ProblemDocument.__name__: ProblemDocument}
     for endpoint in endpoints:
-        for kind in (endpoint.body, endpoint.response):
+        for kind in (endpoint.body, endpoint.response, *endpoint.events):
             if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
                 named[kind.__name__] = _describable(kind)
     _, schemas = msgspec.json.schema_components(list(named.values()), ref_template=_REF)
     schemas = portable(schemas)
+    for schema in schemas.values():
+        if "description" in schema:  # indented as in the source, or not, as the version of Python has it
+            schema["description"] = cleandoc(schema["description"])
     _add_rules(schemas)
     return dict(sorted(schemas.items()))
 
@@ -263,3 +271,7 @@ def portable(schema: Any) -> Any:
 def _portable_pattern(pattern: str) -> str:
     """Anchors in the common spelling, and no word about lone surrogates, which JSON text in UTF-8 cannot carry anyway."""
     return pattern.replace("\\A", "^").replace("\\Z", "$").replace("\\ud800-\\udfff", "")
+
+
+if __name__ == "__main__":
+    print(document(ENDPOINTS).decode())  # noqa: T201

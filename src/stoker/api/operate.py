@@ -4,7 +4,7 @@ from stoker.api.exchange import TEXT_METRICS, Request, Response
 from stoker.api.views import HealthView, ReadyView, encode
 from stoker.domain.scaling import ScalingState
 
-_HEALTHY = encode(HealthView())
+_HEALTHY = encode(HealthView("ok"))
 
 
 async def health(request: Request) -> Response:

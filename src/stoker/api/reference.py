@@ -63,7 +63,7 @@ def _section(endpoint: Endpoint) -> str:
         lines += ["", *map(_parameter, parameters)]
     answer = ("text, or " if endpoint.or_text else "") + _link(endpoint.response)
     if endpoint.events:
-        answer = f"events with {answer}"
+        answer = f"events with {' or '.join([answer, *map(_link, endpoint.events)])}"
     statuses = f"{endpoint.status}" + (f" or {endpoint.also}" if endpoint.also else "")
     refusals = ", ".join(map(str, problems_of(endpoint)))
     lines.append(f"\nAnswers {statuses}: {answer}. Problems: {refusals}.")

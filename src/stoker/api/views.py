@@ -7,7 +7,7 @@ The structs are both what is encoded and what the OpenAPI document describes, so
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -41,10 +41,10 @@ class AttemptView(msgspec.Struct, frozen=True):
     claimed_at: Time | None
     started_at: Time | None
     finished_at: Time | None
-    outcome: str
+    outcome: Literal[Kind, "running"]
     """How it ended, or `running`."""
     charged: bool
-    error: msgspec.Raw | None
+    error: msgspec.Raw
     retry_delay_sec: float | None
     cpu_seconds: float | None
     peak_memory_kb: int | None
@@ -198,7 +198,7 @@ class QueuesView(msgspec.Struct, frozen=True):
 
 
 class HealthView(msgspec.Struct, frozen=True):
-    status: str = "ok"
+    status: str
 
 
 class ReadyView(msgspec.Struct, frozen=True):
@@ -212,15 +212,18 @@ class StatsView(msgspec.Struct, frozen=True):
     """The numbers that people look at first; there may be more."""
 
     queue_depth: int
+    paused_depth: int
+    """How many of these wait in paused queues: no worker can help them."""
     workers: int
-    jobs_by_status: dict[str, int]
+    threads: int
+    threads_used: int
+    jobs_by_status: dict[Status, int]
+    jobs_total: int
     success_rate: float | None
     uptime_sec: float
-    paused_depth: int = 0
-    """How many of `queue_depth` wait in paused queues: no worker can help them."""
-    pending_thread_seconds: float | None = None
+    pending_thread_seconds: float | None
     """How long one thread would be busy with all that waits for one, by run times observed; null while none is known."""
-    autoscaler: ScalingState | None = None
+    autoscaler: ScalingState | None
 
 
 # Cannot be part of any name: those are checked at the door.

@@ -41,13 +41,13 @@ import type {
   WireSeries,
   WireStats,
   WireStatus,
+  WireUpdateStats,
   WireWhy,
   WireWorker,
 } from "./wire";
 
 export const time = (text: string): number => Date.parse(text);
-export const timeOrNull = (text: string | null | undefined): number | null =>
-  text === null || text === undefined ? null : Date.parse(text);
+export const timeOrNull = (text: string | null): number | null => (text === null ? null : Date.parse(text));
 
 const seconds = (from: number | null, to: number | null): number | null =>
   from === null || to === null ? null : Math.max(0, (to - from) / 1000);
@@ -175,7 +175,7 @@ export function job(wire: WireJob): Job {
     totalSec: wire.total_time_sec,
     cpuSec: wire.cpu_seconds,
     peakMemoryKb: wire.peak_memory_kb,
-    fingerprint: wire.fingerprint ?? null,
+    fingerprint: wire.fingerprint,
     warnings: wire.warnings ?? [],
     attempts: (wire.attempts ?? []).map(attempt),
   };
@@ -211,21 +211,24 @@ export function worker(wire: WireWorker): Worker {
 
 export function queue(wire: WireQueue): Queue {
   return {
-    name: wire.name ?? wire.queue ?? "",
+    name: wire.name,
     counts: counts(wire),
     paused: wire.paused,
     pausedAt: timeOrNull(wire.paused_at),
-    oldestQueuedAgeSec: wire.oldest_queued_age_sec ?? null,
+    oldestQueuedAgeSec: wire.oldest_queued_age_sec,
   };
 }
 
-export function stats(wire: WireStats): Stats {
+type Either<A, B> = (A & Partial<B>) | (B & Partial<A>);
+
+/** The numbers of `/stats` or of an update: some are in one of them only. */
+export function stats(wire: Either<WireStats, WireUpdateStats>): Stats {
   return {
     queueDepth: wire.queue_depth,
     counts: counts(wire.jobs_by_status),
     workers: wire.workers,
-    threads: wire.threads ?? null,
-    threadsUsed: wire.threads_used ?? null,
+    threads: wire.threads,
+    threadsUsed: wire.threads_used,
     successRate: wire.success_rate,
     deadLetters: wire.dead_letters ?? null,
     oldestQueuedAgeSec: wire.oldest_queued_age_sec ?? null,
@@ -234,7 +237,7 @@ export function stats(wire: WireStats): Stats {
     runP50: wire.run_p50_sec ?? null,
     runP95: wire.run_p95_sec ?? null,
     uptimeSec: wire.uptime_sec ?? null,
-    scaling: wire.autoscaler ?? null,
+    scaling: wire.autoscaler,
   };
 }
 
@@ -252,13 +255,12 @@ export function why(wire: WireWhy): Why {
 }
 
 export function jobType(wire: WireJobType): JobType {
-  const { schema } = wire;
   return {
     type: wire.type,
     description: wire.description,
     workers: wire.workers,
     builtIn: wire.built_in,
-    schema: typeof schema === "object" && schema !== null ? (schema as JsonSchema) : null,
+    schema: wire.schema as JsonSchema | null,
     example: wire.example,
     runP50: wire.run_p50_sec,
   };
@@ -299,7 +301,7 @@ export function bulk(wire: WireBulk): Bulk {
     filter: wire.filter,
     status: wire.status,
     total: wire.total,
-    totalCapped: wire.total_capped ?? false,
+    totalCapped: wire.total_capped,
     done: wire.done,
     changed: wire.changed,
     createdAt: time(wire.created_at),

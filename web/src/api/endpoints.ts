@@ -23,16 +23,20 @@ import type {
 import type {
   WireBreakdown,
   WireBulk,
+  WireCount,
+  WireDeadLetterChoice,
   WireDeadLetterGroups,
   WireJob,
   WireJobs,
-  WireJobType,
+  WireJobTypes,
   WireLogs,
   WireQueue,
+  WireQueues,
   WireSeries,
   WireStats,
   WireWhy,
   WireWorker,
+  WireWorkers,
 } from "./wire";
 
 type Signal = AbortSignal | undefined;
@@ -98,13 +102,13 @@ export const followJob = (id: string, signal: AbortSignal): Promise<Response> =>
   open(`/jobs/${segment(id)}/events`, { signal, headers: { accept: "text/event-stream" } });
 
 export const listWorkers = async (signal?: Signal): Promise<Worker[]> =>
-  (await request<{ workers: WireWorker[] }>("/workers", { signal })).workers.map(convert.worker);
+  (await request<WireWorkers>("/workers", { signal })).workers.map(convert.worker);
 
 export const drainWorker = async (id: string): Promise<Worker> =>
   convert.worker(await request<WireWorker>(`/workers/${segment(id)}/drain`, { method: "POST" }));
 
 export const listQueues = async (signal?: Signal): Promise<Queue[]> =>
-  (await request<{ queues: WireQueue[] }>("/queues", { signal })).queues.map(convert.queue);
+  (await request<WireQueues>("/queues", { signal })).queues.map(convert.queue);
 
 export const setQueuePaused = async (name: string, paused: boolean): Promise<Queue> => {
   const path = `/queues/${segment(name)}/${paused ? "pause" : "resume"}`;
@@ -112,7 +116,7 @@ export const setQueuePaused = async (name: string, paused: boolean): Promise<Que
 };
 
 export const listTypes = async (signal?: Signal): Promise<JobType[]> =>
-  (await request<{ types: WireJobType[] }>("/types", { signal })).types.map(convert.jobType);
+  (await request<WireJobTypes>("/types", { signal })).types.map(convert.jobType);
 
 export const listDeadLetterGroups = async (limit = 100, signal?: Signal): Promise<DeadLetterGroups> =>
   convert.deadLetterGroups(await request<WireDeadLetterGroups>("/dlq/groups", { params: { limit }, signal }));
@@ -126,16 +130,12 @@ export async function listDeadLetters(
   return (await request<WireJobs>("/dlq", { params, signal })).jobs.map(convert.deadLetter);
 }
 
-export type DeadLetterChoice =
-  | { ids: string[] }
-  | { filter: { fingerprint?: string; type?: string; queue?: string }; limit?: number }
-  | { all: true };
+export type DeadLetterChoice = WireDeadLetterChoice;
 
 export const changeDeadLetters = async (
   action: "replay" | "discard",
   choice: DeadLetterChoice,
-): Promise<number> =>
-  (await request<{ count: number }>(`/dlq/${action}`, { method: "POST", body: choice })).count;
+): Promise<number> => (await request<WireCount>(`/dlq/${action}`, { method: "POST", body: choice })).count;
 
 export const startBulk = async (action: BulkAction, filter: JobsFilter): Promise<Bulk> =>
   convert.bulk(

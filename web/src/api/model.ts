@@ -1,6 +1,6 @@
 /** What the pages show. Times are milliseconds since 1970, durations seconds; names as everywhere in Stoker. */
 
-import type { BulkAction, WireProgress, WireScaling, WireStatus } from "./wire";
+import type { BulkAction, WireJobSpec, WireProgress, WireScaling, WireStatus } from "./wire";
 
 export type Status = WireStatus;
 export type Progress = WireProgress;
@@ -297,17 +297,5 @@ export interface JobsFilter {
   fingerprint?: string;
 }
 
-/** What a submitter says about a job. */
-export interface JobSpec {
-  type: string;
-  payload: unknown;
-  name?: string;
-  queue?: string;
-  priority?: number;
-  thread_demand?: number;
-  timeout_sec?: number;
-  delay_sec?: number;
-  max_attempts?: number;
-  labels?: Record<string, string>;
-  metadata?: Record<string, string>;
-}
+/** What a submitter says about a job; the server has a default for the type and the payload, the forms have none. */
+export type JobSpec = WireJobSpec & Required<Pick<WireJobSpec, "type" | "payload">>;

@@ -1,10 +1,10 @@
 /** Messages of the stream for tests. */
 
-import type { WireLiveJob, WireStats, WireUpdate } from "@/api/wire";
+import type { WireLiveJob, WireUpdate, WireUpdateStats } from "@/api/wire";
 
 export const AT = Date.parse("2026-01-31T12:00:00Z");
 
-export const stats = (more: Partial<WireStats> = {}): WireStats => ({
+export const stats = (more: Partial<WireUpdateStats> = {}): WireUpdateStats => ({
   queue_depth: 0,
   workers: 1,
   jobs_by_status: { queued: 0 },
@@ -12,6 +12,11 @@ export const stats = (more: Partial<WireStats> = {}): WireStats => ({
   threads: 4,
   threads_used: 0,
   dead_letters: 0,
+  oldest_queued_age_sec: null,
+  wait_p50_sec: null,
+  wait_p95_sec: null,
+  run_p50_sec: null,
+  run_p95_sec: null,
   autoscaler: null,
   ...more,
 });

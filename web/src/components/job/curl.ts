@@ -6,7 +6,7 @@ import { curl } from "@/components/submit/snippets";
 const hasAny = (pairs: Record<string, string>) => Object.keys(pairs).length > 0;
 
 /** What its submitter said, without what goes without saying. */
-export function specOf(job: Job): JobSpec & { memory_mb?: number } {
+export function specOf(job: Job): JobSpec {
   return {
     type: job.type,
     payload: job.payload,

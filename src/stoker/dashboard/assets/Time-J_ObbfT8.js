@@ -1,1 +1,0 @@
-import{Wt as e}from"./ErrorNote-Do1GpSNL.js";import{C as t,y as n}from"./index-nrZerkXX.js";import{t as r}from"./clock-Dw_Y9fw6.js";var i=e();function a({at:e,none:a=`–`}){let o=r();return e==null?(0,i.jsx)(`span`,{className:`text-faint`,children:a}):(0,i.jsx)(`time`,{dateTime:new Date(e).toISOString(),title:n(e),className:`whitespace-nowrap`,children:t(e,o)})}export{a as t};
