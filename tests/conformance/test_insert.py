@@ -46,6 +46,26 @@ async def test_a_job_comes_back_as_it_was_sent(store: Store) -> None:
     assert await look(store, job) == stored
 
 
+async def test_many_that_are_alike_come_back_as_they_were_sent_and_so_do_those_between_them(
+    store: Store,
+) -> None:
+    payloads = [
+        b"null",
+        b"0",
+        b'"\\u0000"',
+        '"gr\u00fc\u00dfe"'.encode(),
+        b'  {"spaces": "around"}  ',
+        b"[" * 50 + b"]" * 50,
+    ]
+    alike = [a_job(store, payload=payloads[n % 6], priority=3, metadata={"of": "many"}) for n in range(40)]
+    others = [a_job(store, name=f"number {n}", timeout_sec=n + 0.5) for n in range(3)]
+    later = [a_job(store, delay_us=HOUR) for _ in range(20)]
+    jobs = [*alike[:25], others[0], *alike[25:30], others[1], *alike[30:], *later, others[2]]
+    stored = await submit(store, *jobs)
+    assert [replace(job, seq=0, lane_id=0) for job in stored] == jobs
+    assert await store.get([job.id for job in jobs]) == stored
+
+
 async def test_jobs_get_growing_sequence_numbers_in_the_order_they_came(store: Store) -> None:
     jobs = await submit(store, *[a_job(store) for _ in range(120)])
     seqs = [job.seq for job in jobs]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from stoker.coordinator.metric_table import MAX_SERIES, OTHER, TABLE, reference
-from stoker.coordinator.metrics import BUCKETS_SEC, TURN_SERIES, Metrics, text, text_in_turns
+from stoker.coordinator.metric_table import MAX_SERIES, OTHER, TABLE, WAIT, reference
+from stoker.coordinator.metrics import BUCKETS_SEC, TURN_SERIES, Histogram, Metrics, text, text_in_turns
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.domain.retry import Kind, Outcome
 from stoker.domain.scaling import Action, Decision, ScalingState
@@ -136,6 +136,20 @@ def test_a_run_is_counted_in_the_bucket_of_its_bound() -> None:
     samples = exposed(metrics)
     assert value(samples, "stoker_job_run_seconds_bucket", le="0.001") == 1
     assert value(samples, "stoker_job_run_seconds_bucket", le="0.0025") == 2
+
+
+@given(
+    st.lists(
+        st.one_of(st.integers(0, 10**9), st.sampled_from([int(b * 1e6) for b in BUCKETS_SEC])), max_size=120
+    )
+)
+def test_many_at_once_are_counted_like_one_by_one(values: list[int]) -> None:
+    together, one_by_one = Histogram(), Histogram()
+    together.observe(values)
+    for one in values:
+        one_by_one.observe_one(one)
+    shown = [histogram.family(WAIT).samples for histogram in (together, one_by_one)]
+    assert shown[0] == shown[1]
 
 
 def test_workers_are_shown_by_state() -> None:

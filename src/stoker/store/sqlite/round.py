@@ -10,6 +10,7 @@ over only after the commit, so a round that fails leaves no trace.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -250,14 +251,16 @@ class Round:
             return
         taken = self._fresh_claimed
         jobs = [taken.get(job.seq, job) for job in self._fresh]
+        few: list[Job] = []
         for like, alike in runs_alike(jobs):
             if len(alike) < FEW_ALIKE:
-                self._db.executemany(_INSERT, map(astuple, alike))
+                few += alike
             else:
                 self._insert_alike(like, alike)
             self._deltas[like.queue, like.type, like.status] += len(alike)
             if like.status == "queued":
                 self._woken.add(like.lane_id)
+        self._db.executemany(_INSERT, map(astuple, few))
 
     def _insert_alike(self, like: Job, jobs: list[Job]) -> None:
         """One statement for all of them: what they share is bound once, and the rest goes as one array, which SQLite walks
@@ -332,7 +335,7 @@ class Round:
         changed = 0
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[first : first + ROWS_PER_STATEMENT]
-            sql = statement.format(rows=_placeholders(len(chunk), len(chunk[0])))
+            sql = _for_rows(statement, len(chunk), len(chunk[0]))
             self._db.execute(sql, [value for row in chunk for value in row])
             changed += self._db.changes()
         return changed
@@ -675,6 +678,8 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
 }
 
 
-def _placeholders(rows: int, columns: int) -> str:
+@cache
+def _for_rows(statement: str, rows: int, columns: int) -> str:
+    """A statement over so many rows, of which there are at most `ROWS_PER_STATEMENT`."""
     one = "(" + ", ".join("?" * columns) + ")"
-    return ", ".join([one] * rows)
+    return statement.format(rows=", ".join([one] * rows))
