@@ -80,6 +80,8 @@ class ReportSink:
     async def store(self, finishes: Sequence[Finish]) -> list[ClaimRef]:
         """Write outcomes that are already decided; those whose claim was not current any more."""
         statuses = await self._store.finish(finishes)
+        if "queued" in statuses:  # a claim may have looked before this was stored
+            self.wake()
         ended = list(zip(finishes, statuses, strict=True))
         self._finished(ended)
         return [ClaimRef(f.claim.id, f.claim.claim_id) for f, status in ended if status is None]
