@@ -336,6 +336,7 @@ class PythonChild(Child):
     ) -> None:
         super().__init__(mark, callbacks)
         self._unpacker = Unpacker()
+        self._unreported: set[int] = set()
         self._concurrent = concurrency > 0
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
@@ -353,6 +354,7 @@ class PythonChild(Child):
         if app is not None:
             argv += ["--app", app]
         out, err = self._pipe_from_child(self._stray("stdout")), self._pipe_from_child(self._stray("stderr"))
+        self._stray_fds = tuple(self._readers)
         try:
             self._spawn(
                 argv,
@@ -370,6 +372,7 @@ class PythonChild(Child):
 
     def send(self, jobs: list[ChildJob]) -> None:
         self.jobs_taken += len(jobs)
+        self._unreported.update([job.index for job in jobs])
         self._write(self._fd, pack(Jobs(jobs)))
 
     def cancel(self, index: int) -> None:
@@ -394,6 +397,9 @@ class PythonChild(Child):
     def _handle(self, message: FromChild) -> None:
         match message:
             case Results(results):
+                for fd in self._stray_fds:  # what these jobs wrote there is still theirs
+                    self._drain(fd)
+                self._unreported.difference_update([result.index for result in results])
                 self._callbacks.results(self, results)
             case Printed():
                 self._callbacks.printed(self, message)
@@ -404,11 +410,12 @@ class PythonChild(Child):
                 self._callbacks.ready(self, message)
 
     def _stray(self, stream: Stream) -> Callable[[bytes], None]:
-        """Output that went past Python's streams: it belongs to whatever runs now, or else to the worker's own log."""
+        """Output that went past Python's streams: it belongs to the job that was started last, until that is reported; else
+        to the worker's own log."""
 
         def take(data: bytes) -> None:
-            index, busy, _ = self.board.running()
-            if busy:
+            index, _, _ = self.board.running()
+            if index in self._unreported:
                 self._callbacks.printed(self, Printed(index, stream, data))
             else:
                 sys.stderr.buffer.write(data)

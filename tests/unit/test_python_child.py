@@ -1,0 +1,73 @@
+"""A Python child and what comes out of it, read by a supervisor that is late."""
+
+import asyncio
+import time
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from stoker.executors.pipe import ChildJob, ChildResult, Printed
+from stoker.executors.process import Callbacks, Child, PythonChild
+from stoker.ids import new_id
+
+APP = """
+    import subprocess
+    from stoker import Stoker
+    app = Stoker()
+
+    @app.task
+    def says(text: str) -> str:
+        subprocess.run(["echo", text], check=True)
+        return text
+"""
+
+
+class Ear:
+    """Notes what a child says, in the order in which it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, str]] = []
+        self.ready = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.results: list[ChildResult] = []
+
+    def callbacks(self) -> Callbacks:
+        return Callbacks(
+            ready=lambda child, ready: self.ready.set(),
+            results=self._on_results,
+            printed=self._on_printed,
+            progressed=lambda child, progressed: None,
+            exited=lambda child: None,
+        )
+
+    def _on_results(self, child: Child, results: list[ChildResult]) -> None:
+        self.results += results
+        self.ended.set()
+        self.heard += [("ended", result.index, "") for result in results]
+
+    def _on_printed(self, child: Child, printed: Printed) -> None:
+        self.heard.append((printed.stream, printed.index, printed.data.decode()))
+
+
+@pytest.fixture
+def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "saying.py").write_text(dedent(APP))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "saying:app"
+
+
+async def test_what_a_subprocess_wrote_is_its_jobs_also_when_it_is_read_after_the_job_ended(app: str) -> None:
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        child.send([ChildJob(0, new_id(), 1, "says", b'{"text":"one"}', 1, 1, 1, "default", None, {})])
+        while child.board.running()[:2] != (0, False):
+            time.sleep(0.01)  # noqa: ASYNC251 - nobody reads meanwhile
+        time.sleep(0.1)  # noqa: ASYNC251
+        await asyncio.wait_for(ear.ended.wait(), 20)
+    finally:
+        child.end()
+    assert ear.results[0].result == b'"one"'
+    assert ear.heard == [("stdout", 0, "one\n"), ("ended", 0, "")]
