@@ -63,6 +63,7 @@ class Process:
     def kill(self) -> None:
         self.alive = False
         self.kept.clear()
+        self.fuse = None  # or what it leaves behind would burn it down, and kill its successor (seed 6387)
 
     @property
     def paused(self) -> bool:

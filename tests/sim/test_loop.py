@@ -115,6 +115,28 @@ def test_a_fuse_burns_after_so_many_callbacks() -> None:
     loop.close()
 
 
+def test_the_fuse_of_a_process_that_was_killed_burns_no_more() -> None:
+    loop = SimLoop()
+    burnt: list[str] = []
+
+    async def sleepy(seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def main() -> None:
+        process = Process(loop, "p")
+        process.on_fuse = lambda: burnt.append("down")
+        for seconds in range(1, 6):
+            process.spawn(sleepy(seconds))
+        await asyncio.sleep(0.5)
+        process.fuse = 2
+        process.kill()
+        await asyncio.sleep(10)
+
+    loop.run_until_complete(main())
+    loop.close()
+    assert burnt == []
+
+
 def test_a_loop_that_spins_is_found_out() -> None:
     loop = SimLoop()
 
