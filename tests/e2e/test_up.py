@@ -73,9 +73,11 @@ def test_the_lines_of_the_readme_answer(up: Server) -> None:
     page = json.loads(text)
     assert (status, page["limit"], page["offset"]) == (200, 50, 0)
     assert page["total"] >= 3
+    # One that another test killed counts until its lease is over.
+    eventually(lambda: json.loads(curl(f"{up.url}/stats")[1])["workers"] == 2, 30)
     status, text = curl(f"{up.url}/stats")
     stats = json.loads(text)
-    assert (status, stats["workers"]) == (200, 2)
+    assert status == 200
     assert {"queue_depth", "jobs_by_status", "success_rate", "uptime_sec"} <= stats.keys()
 
 
