@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from pathlib import Path
 from textwrap import dedent
 
@@ -71,3 +72,29 @@ async def test_what_a_subprocess_wrote_is_its_jobs_also_when_it_is_read_after_th
         child.end()
     assert ear.results[0].result == b'"one"'
     assert ear.heard == [("stdout", 0, "one\n"), ("ended", 0, "")]
+
+
+async def test_somebody_who_never_stops_talking_does_not_stop_the_supervisor(
+    app: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        read = child._read
+        strays = Counter[int]()
+
+        def always_more(fd: int) -> bytes | None:
+            if fd == child._fd:
+                return read(fd)
+            read(fd)
+            strays[fd] += 1
+            assert strays[fd] < 100, "it reads on and on"
+            return b"y\n"
+
+        monkeypatch.setattr(child, "_read", always_more)
+        child.send([ChildJob(0, new_id(), 1, "says", b'{"text":"one"}', 1, 1, 1, "default", None, {})])
+        await asyncio.wait_for(ear.ended.wait(), 20)
+    finally:
+        child.end()
+    assert ear.heard[-1] == ("ended", 0, "")

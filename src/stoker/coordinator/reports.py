@@ -183,9 +183,8 @@ def _times(claim: Claim, report: Report, received_at: int) -> tuple[int | None, 
     started_us, finished_us = report.started_us, report.finished_us
     if started_us is None:
         return None, _ago(received_at, finished_us, claim)
-    if (
-        0 <= finished_us <= started_us <= received_at - claim.claimed_at
-    ):  # nothing that had to be kept within bounds
+    possible_us = received_at - claim.claimed_at
+    if 0 <= finished_us <= started_us <= possible_us:
         return received_at - started_us, received_at - finished_us
     started_at = _ago(received_at, started_us, claim)
     return started_at, max(started_at, _ago(received_at, finished_us, claim))

@@ -9,12 +9,14 @@ for one job.
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import resource
 import signal
 import socket
 import subprocess
 import sys
+import termios
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -234,8 +236,11 @@ class Child(ABC):
             self.kill()
 
     def _drain(self, fd: int) -> None:
-        """Take what is left in a pipe whose writer is gone, or has said its last word."""
-        while fd in self._readers and (data := self._read(fd)):
+        """Take what a pipe holds now. Reading until it is empty could last for ever: a job may have left somebody behind who
+        writes on and on."""
+        left = _waiting(fd) if fd in self._readers else 0
+        while left > 0 and fd in self._readers and (data := self._read(fd)):
+            left -= len(data)
             self._take(fd, data)
 
     def _ends_with(self, fd: int) -> bool:
@@ -422,3 +427,10 @@ class PythonChild(Child):
                 sys.stderr.flush()
 
         return take
+
+
+def _waiting(fd: int) -> int:
+    """How many bytes can be read now."""
+    count = bytearray(4)
+    fcntl.ioctl(fd, termios.FIONREAD, count)
+    return int.from_bytes(count, sys.byteorder)

@@ -28,6 +28,9 @@ HEADS_MAX: Final = 2_000
 NO_PAYLOAD: Final = b"null"
 """Stands for the payload in a summary."""
 
+OWN_COLUMNS: Final = ("seq", "id", "payload")
+"""What differs between jobs that are alike."""
+
 SERIES_CHUNK_SEC: Final = 600
 """Series that are too old are deleted so much at a time."""
 
@@ -49,12 +52,8 @@ def by_verb(calls: Sequence[tuple[str, Any]], order: Iterable[str]) -> list[tupl
     return [(verb, places[verb]) for verb in order if verb in places]
 
 
-OWN_COLUMNS: Final = ("seq", "id", "payload")
-"""What differs between jobs that are alike."""
-
-
 def runs_alike(jobs: Iterable[Job]) -> list[tuple[Job, list[Job]]]:
-    """The jobs, in their order, in runs of such that differ in nothing but the above and have consecutive numbers; with each
+    """The jobs, in their order, in runs of such that differ in `OWN_COLUMNS` alone and have consecutive numbers; with each
     run what its jobs share."""
     runs: list[tuple[Job, list[Job]]] = []
     last, like, seq = [], None, -1

@@ -11,9 +11,9 @@ A running job's worker belongs to the system that was left. It arrives as if tha
 attempt given back and recorded, and its claim number kept, so that numbers go on growing and a report from the old system
 fits nothing. If somebody wanted it cancelled, it arrives cancelled.
 
-What jobs wrote moves with them, unless that is not wanted. Left behind are sessions, which belong to workers of the old
-system, what those said of their types, idempotency keys that have expired, and which queues are paused: that is the state
-of an operation, and who moves decides anew when work begins.
+What jobs wrote moves with them, unless that is not wanted, and which queues are paused, which holds before the first job
+arrives. Left behind are sessions, which belong to workers of the old system, what those said of their types, and idempotency
+keys that have expired.
 """
 
 import asyncio
