@@ -7,6 +7,7 @@ things inside that time, and a run says which kinds it saw. `end` undoes whateve
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from tests.checkers.history import Fault, Outage
@@ -306,6 +307,49 @@ class Fate:
             await asyncio.sleep(self._random.uniform(0.0, min(seconds, 2.0)))
             connection.leave_half_open(side)
 
+    async def late_report(self) -> None:
+        """What a worker says stays in a buffer on the way, and it cannot come back: its report arrives when it has been given
+        up, and its job may have been given to somebody else."""
+        found = self._connection()
+        if found is None:
+            return
+        worker, connection = found
+        began, lease = self._world.loop.time(), self._world.lease
+        seconds = self._lasts(lease * 1.15, lease * 2.2)
+        self._note("late_report", worker.name, seconds)
+        connection.hold("worker", seconds)
+        while not self._ended_since(began, worker) and self._world.loop.time() < began + lease / 2:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)
+        connection.leave_half_open("worker")
+        ways = [(worker.name, node.name) for node in self._world.coordinators]
+        for way in ways:
+            self._world.weather.block(*way)
+        await asyncio.sleep(max(0.0, began + seconds - self._world.loop.time()))
+        for way in ways:
+            self._world.weather.unblock(*way)
+
+    def _ended_since(self, began: float, worker: WorkerNode) -> bool:
+        """Whether a job of this worker has come to its end since then."""
+        recent = takewhile(lambda effect: effect.at >= began, reversed(self._world.effects))
+        return any(effect.what == "end" and effect.worker == worker.name for effect in recent)
+
+    async def lost_acks(self) -> None:
+        """What a worker says is heard and stored, and it is not told; it says it again on its next connection."""
+        worker = self._worker()
+        if worker is None:
+            return
+        ways = [(node.name, worker.name) for node in self._world.coordinators]
+        seconds = self._lasts(0.2, self._world.lease * 0.8)
+        self._note("lost_acks", worker.name, seconds)
+        for way in ways:
+            self._world.weather.block(*way)
+        await asyncio.sleep(seconds)
+        for connection in worker.connections:
+            connection.reset()
+        for way in ways:
+            self._world.weather.unblock(*way)
+
     async def forget(self) -> None:
         found = self._connection()
         if found is not None:
@@ -411,6 +455,8 @@ KINDS: Final[dict[str, Callable[[Fate], Awaitable[None]]]] = {
         Fate.cut,
         Fate.reset,
         Fate.half_close,
+        Fate.late_report,
+        Fate.lost_acks,
         Fate.forget,
         Fate.slow_network,
         Fate.disk_full,

@@ -176,11 +176,15 @@ def replay_resets_the_claim(patch: Patch) -> None:
     patch.sql("replay_job", "attempt = 0", "attempt = 0, claim_id = 0")
 
 
+_STAYS: Final = "WHEN sessions.status IN ('draining', 'lost') THEN sessions.status"
+
+
 @bug
 def a_lost_session_is_renewed(patch: Patch) -> None:
-    """A worker that was given up may go on as if nothing had happened."""
+    """A worker that was given up may go on as if nothing had happened, and for the store it stays given up."""
     patch.sql("renew_session", "AND status IN ('live', 'draining')", "")
     patch.sql("session_status", "SELECT status", "SELECT replace(status, 'lost', 'live')")
+    patch.sql("upsert_session", "WHEN sessions.status = 'draining' THEN 'draining'", _STAYS)
 
 
 @bug
