@@ -308,8 +308,8 @@ class Fate:
             connection.leave_half_open(side)
 
     async def late_report(self) -> None:
-        """What a worker says stays in a buffer on the way, and it cannot come back: its report arrives when it has been given
-        up, and its job may have been given to somebody else."""
+        """What a worker says stays in a buffer on the way, and it cannot come back: its report arrives when it has been
+        given up, and its job may run elsewhere."""
         found = self._connection()
         if found is None:
             return
@@ -318,9 +318,11 @@ class Fate:
         seconds = self._lasts(lease * 1.15, lease * 2.2)
         self._note("late_report", worker.name, seconds)
         connection.hold("worker", seconds)
-        while not self._ended_since(began, worker) and self._world.loop.time() < began + lease / 2:
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(0.1)
+        for _ in range(20):
+            await asyncio.sleep(lease / 40)
+            if self._ended_since(began, worker):
+                await asyncio.sleep(0.1)
+                break
         connection.leave_half_open("worker")
         ways = [(worker.name, node.name) for node in self._world.coordinators]
         for way in ways:
