@@ -55,7 +55,9 @@ from tests.sim.nodes import BusLines, CoordinatorNode, NoLogs, WorkerNode
 
 LEASE_SECONDS: Final = 4.0
 LOAD_SECONDS: Final = 30.0
-QUIET_SECONDS: Final = 150.0
+QUIET_SECONDS: Final = 600.0
+STILL_SECONDS: Final = 60.0
+"""If nothing changes for so long in the quiet phase, nothing will."""
 BACKOFF_CAP: Final = 4.0
 
 
@@ -87,6 +89,7 @@ class World:
         self.effects: list[Effect] = []
         self.journal: list[Change] = []
         self._unfinished: set[str] = set()
+        self._moved_at = 0.0
         self.acks: list[Ack] = []
         self.reports: list[Told] = []
         self.outages: list[Outage] = []
@@ -137,6 +140,7 @@ class World:
                 self._unfinished.add(change.job)
             self.trace("store", f"{change.job}/{change.claim} {change.old} -> {change.new}")
         if changes:
+            self._moved_at = self.loop.time()
             for node in self.coordinators:
                 node.burn()
 
@@ -223,7 +227,7 @@ class World:
             deed = Deed(f"calm-{worker.name}", self.lease * 2.2)
             order = Order(deed, key=f"key-calm-{worker.name}", max_attempts=2, labels={"host": worker.name})
             last.start(last.submit([order]))
-        while self.loop.time() < until:
+        while self.loop.time() < min(until, self._moved_at + STILL_SECONDS):
             await asyncio.sleep(0.5)
             for id in self._endless():
                 last.start(last.cancel(id))
