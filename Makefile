@@ -91,6 +91,10 @@ sim-hashes: $(DEV) ## Compare the traces of 100 seeds with those that were commi
 mutants: $(DEV) ## Plant bugs and count the seeds until the simulation finds each
 	$(BIN)/python -m tests.sim.mutants
 
+.PHONY: crash-points
+crash-points: $(DEV) ## Kill a process at every named point around commit, answer, send and spawn, on both stores (minutes)
+	CRASH_POINTS=1 $(BIN)/python -m pytest tests/chaos/test_crash_points.py
+
 .PHONY: bench
 bench: $(RUNTIME) ## Measure throughput and latency on this machine
 	$(BIN)/python -m bench

@@ -162,6 +162,8 @@ class Rules(Record, frozen=True):
     rescue_slack: float = 5.0
     kill_slack: float = 5.0
     """How much longer than allowed a job may be seen to run: grace, kill, and the log's own delay."""
+    clock_slack: float = 0.0
+    """How far times in the journal may be from the observer's: a store notes its own."""
 
 
 class History(Record, frozen=True):

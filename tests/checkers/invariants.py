@@ -7,7 +7,7 @@ history is rejected by the invariant that names what is broken.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations
 from typing import Final, NamedTuple
 
 from tests.checkers.history import (
@@ -28,6 +28,10 @@ OWN_END: Final = frozenset({"completed", "error", "invalid"})
 EPSILON: Final = 1e-6
 WRITING: Final = 2.5
 """The longest that a slow disk takes for what it was given, and some more."""
+SHORT_PAUSE: Final = 0.05
+"""The part of a lease in which a machine may stand still and do no harm: a tenth of it is kept for killing."""
+TOLD: Final = 2.0
+"""So soon a worker is told of a cancel."""
 
 
 class Run(NamedTuple):
@@ -99,18 +103,26 @@ class Book:
             for op in self.replays[job]
         )
 
+    def charged(self, job: str) -> list[StoredAttempt]:
+        """The attempts since the job was last replayed that were not handed back, the latest last."""
+        replayed = [c.claim for c in self.changes[job] if c.old in FINAL and c.new == "queued"]
+        since = max(replayed, default=0)
+        own = [a for a in self.attempts[job] if a.claim > since and a.kind != "handed_back"]
+        return sorted(own, key=lambda attempt: attempt.claim)
+
     def generations(self, job: str) -> int:
         """How often the job was given fresh attempts, the first time included."""
         if self.changes[job]:
             return 1 + sum(change.old in FINAL and change.new == "queued" for change in self.changes[job])
         return 1 + len(self.replays[job])
 
-    def faults(self, *kinds: str, who: str, begins: float, ends: float) -> list[Fault]:
+    def faults(self, *kinds: str, who: str | None, begins: float, ends: float) -> list[Fault]:
+        """What was done to somebody, or to all of them, in that time; to anybody, if `who` is None."""
         return [
             fault
             for fault in self.history.faults
             if (not kinds or fault.kind in kinds)
-            and fault.who in (who, "*")
+            and (who is None or fault.who in (who, "*"))
             and fault.begins <= ends
             and fault.ends >= begins
         ]
@@ -168,6 +180,38 @@ def one_job_per_key(book: Book) -> Found:
             yield None, f"{count} jobs are stored for {marker}, which was sent under key {keyed[marker]}"
 
 
+def every_stored_job_was_submitted(book: Book) -> Found:
+    """What is stored was sent, as often as it is stored; what was refused is not stored. Jobs without a marker are somebody
+    else's."""
+    sent = Counter(
+        item.marker
+        for op in book.history.ops
+        if op.what == "submit" and op.answer != "refused"
+        for item in op.items
+    )
+    for marker, count in Counter(job.marker for job in book.history.jobs).items():
+        if marker and count > sent[marker]:
+            yield None, f"{count} jobs are stored for {marker}, which was sent {sent[marker]} times"
+
+
+def answers_come_after_the_commit(book: Book) -> Found:
+    """P1: whatever a client was told was stored by then."""
+    slack = book.history.rules.clock_slack + EPSILON
+    for op, item, id in book.submissions():
+        inserted = [change.at for change in book.changes[id] if change.old is None]
+        if inserted and op.answered is not None and op.answered < inserted[0] - slack:
+            yield id, f"{item.marker} was accepted at {op.answered:.3f} and stored at {inserted[0]:.3f}"
+    for op in book.history.ops:
+        if op.what == "submit" or op.answer != "ok" or op.status not in FINAL or op.answered is None:
+            continue
+        ends = [change.at for change in book.changes[op.jobs[0]] if change.new == op.status]
+        if ends and op.answered < ends[0] - slack:
+            yield (
+                op.jobs[0],
+                f"{op.client} was told at {op.answered:.3f} that it is {op.status}; that was stored at {ends[0]:.3f}",
+            )
+
+
 def totals_add_up(book: Book) -> Found:
     """Everything that was stored is completed, failed or cancelled, and the counters say the same."""
     counts = book.history.counts
@@ -183,7 +227,8 @@ def totals_add_up(book: Book) -> Found:
 
 
 def one_outcome_per_job(book: Book) -> Found:
-    """P3: between two replays a job gets one final status, by the claim that was current."""
+    """P3: between two replays a job gets one final status, by the claim that was current; nothing but an attempt completes
+    or fails it."""
     for id, changes in book.changes.items():
         outcome: Change | None = None
         current = 0
@@ -195,6 +240,8 @@ def one_outcome_per_job(book: Book) -> Found:
             if change.new in FINAL:
                 if outcome is not None:
                     yield id, f"it became {outcome.new} and, without a replay, {change.new}"
+                elif change.old != "running" and change.new != "cancelled":
+                    yield id, f"it was {change.old} and became {change.new} at {change.at:.3f}"
                 if change.old == "running" and change.claim != current:
                     yield id, f"claim {change.claim} ended it while claim {current} held it"
                 outcome = change
@@ -236,28 +283,46 @@ def acknowledged_reports_are_stored(book: Book) -> Found:
 
 
 def what_was_seen_final_stays(book: Book) -> Found:
-    """A client that saw a final status can rely on it: without a replay it never changes."""
-    for op in book.history.ops:
-        if op.answer != "ok" or op.status not in FINAL or not op.jobs or op.answered is None:
+    """A client that saw a final status can rely on it: without a replay it never changes, for nobody who looks later."""
+    seen = [op for op in book.history.ops if op.answer == "ok" and op.status is not None and op.jobs]
+    looks: dict[str, list[Op]] = defaultdict(list)
+    for op in seen:
+        looks[op.jobs[0]].append(op)
+    for op in seen:
+        id = op.jobs[0]
+        job = book.stored.get(id)
+        if job is None or op.status not in FINAL or op.answered is None:
             continue
-        job = book.stored.get(op.jobs[0])
-        if job is None or book.replayed_between(job.id, op.called, book.history.ended):
+        for later in looks[id]:
+            if later.called > op.answered and later.status != op.status and not _replayed(book, op, later):
+                yield (
+                    id,
+                    f"{op.client} saw it {op.status} by {op.answered:.3f}; it was {later.status} after that",
+                )
+        if book.replayed_between(id, op.called, book.history.ended):
             continue
         if job.status != op.status:
-            yield (
-                job.id,
-                f"{op.client} was told at {op.answered:.3f} that it is {op.status}; it is {job.status}",
-            )
+            yield id, f"{op.client} was told at {op.answered:.3f} that it is {op.status}; it is {job.status}"
         elif op.status == "completed" and op.value != job.value:
-            yield job.id, f"{op.client} was told the result {op.value!r}; the store holds {job.value!r}"
+            yield id, f"{op.client} was told the result {op.value!r}; the store holds {job.value!r}"
+
+
+def _replayed(book: Book, earlier: Op, later: Op) -> bool:
+    ends = book.history.ended if later.answered is None else later.answered
+    return book.replayed_between(earlier.jobs[0], earlier.called, ends)
 
 
 def a_final_status_is_left_only_by_a_replay(book: Book) -> Found:
+    """And what is completed stays so: there is nothing to do again."""
     for id, changes in book.changes.items():
         for change in changes:
             if change.old not in FINAL or change.new in FINAL:
                 continue
-            if change.new != "queued" or not book.replayed_between(id, change.at, change.at):
+            if (
+                change.old == "completed"
+                or change.new != "queued"
+                or not book.replayed_between(id, change.at, change.at)
+            ):
                 yield id, f"it left {change.old} for {change.new} at {change.at:.3f}, and nobody replayed it"
 
 
@@ -275,6 +340,38 @@ def claim_numbers_only_grow(book: Book) -> Found:
         for claim, count in starts.items():
             if count > 1:
                 yield id, f"claim {claim} was started {count} times"
+
+
+def what_starts_was_claimed(book: Book) -> Found:
+    """P3: a worker runs what the store holds, under a claim that is stored by then."""
+    slack = book.history.rules.clock_slack + EPSILON
+    for id, effects in book.effects.items():
+        if id not in book.stored:
+            yield id, "it ran, and the store does not have it"
+        if not book.changes[id]:
+            continue
+        claimed = {change.claim: change.at for change in book.changes[id] if change.new == "running"}
+        for effect in effects:
+            if effect.what != "start":
+                continue
+            if effect.claim not in claimed:
+                yield id, f"claim {effect.claim} started, and nobody had claimed it"
+            elif effect.at < claimed[effect.claim] - slack:
+                yield (
+                    id,
+                    f"claim {effect.claim} started {claimed[effect.claim] - effect.at:.3f} s before it was stored",
+                )
+
+
+def current_reports_are_taken(book: Book) -> Found:
+    """P11: what finishes is accepted while its claim is current."""
+    for ack in book.history.acks:
+        if not ack.stale:
+            continue
+        claimed = any(c.claim == ack.claim and c.new == "running" for c in book.changes[ack.job])
+        left = _left_running(book.changes[ack.job], ack.claim)
+        if claimed and (left is None or left > ack.at):
+            yield ack.job, f"claim {ack.claim} was current when its report was refused at {ack.at:.3f}"
 
 
 # ── attempts ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -297,40 +394,43 @@ def starts_stay_within_attempts(book: Book) -> Found:
                 f"{len(runs)} starts, {len(free)} of them handed back, with {job.max_attempts} attempts "
                 f"({rounds} times)",
             )
-        crashes = sum(attempt.kind == "crash" for attempt in book.attempts[job.id])
-        if crashes > book.history.rules.crash_limit * rounds:
-            yield job.id, f"{crashes} crashes"
+        crashes = [attempt.claim for attempt in book.charged(job.id) if attempt.kind == "crash"]
+        limit = book.history.rules.crash_limit
+        if len(crashes) > limit or (len(crashes) == limit and job.claim > crashes[-1]):
+            yield job.id, f"{len(crashes)} crashes, and claim {job.claim} after that"
 
 
 def failures_had_their_attempts(book: Book) -> Found:
-    """P13: a job fails only after all its attempts were charged, by three crashes, or by an error that no retry mends;
-    what was handed back is never charged."""
+    """P6, P13: a job fails only after all the attempts that it has since its last replay were charged, by three crashes, or
+    by an error that no retry mends; what was handed back is never charged."""
     for job in book.history.jobs:
-        attempts = book.attempts[job.id]
-        for attempt in attempts:
+        for attempt in book.attempts[job.id]:
             if attempt.charged == (attempt.kind == "handed_back"):
                 yield job.id, f"claim {attempt.claim} ended as {attempt.kind}, charged: {attempt.charged}"
-        if job.status != "failed" or not attempts:
+        if book.replays[job.id] and not book.changes[job.id]:
+            continue  # nobody can tell which attempts came after the replay
+        charged = book.charged(job.id)
+        crashes = sum(attempt.kind == "crash" for attempt in charged)
+        if job.crashes != crashes:
+            yield job.id, f"it crashed {crashes} times, and the store has counted {job.crashes}"
+        if job.status != "failed" or crashes >= book.history.rules.crash_limit:
             continue
-        last = max(attempts, key=lambda attempt: attempt.claim)
-        charged = sum(attempt.kind != "handed_back" for attempt in attempts)
-        if last.kind == "invalid" or job.crashes >= book.history.rules.crash_limit:
-            continue
-        if charged < job.max_attempts:
-            yield job.id, f"it failed after {charged} of {job.max_attempts} attempts"
+        if not charged or (charged[-1].kind != "invalid" and len(charged) < job.max_attempts):
+            yield job.id, f"it failed after {len(charged)} of {job.max_attempts} attempts"
 
 
 def overlap_only_inside_a_pause(book: Book) -> Found:
-    """P4: two attempts run at once only while the machine of the older claim stands still, or when a clock is set; it ends
-    the older one as soon as it can."""
+    """P4: two attempts run at once only while the machine of the older claim stands still, for longer than a lease leaves
+    for killing, or when a clock is set; it ends the older one as soon as it can."""
     rules = book.history.rules
     for id, runs in book.runs.items():
-        for earlier, later in pairwise(sorted(runs, key=lambda run: (run.start, run.claim))):
+        for earlier, later in combinations(sorted(runs, key=lambda run: (run.start, run.claim)), 2):
             if later.start >= earlier.end - EPSILON:
                 continue
             older = min(earlier, later, key=lambda run: run.claim)
             since = earlier.start - rules.lease - rules.rescue_slack
-            faults = book.faults("pause", who=older.worker, begins=since, ends=older.end)
+            pauses = book.faults("pause", who=older.worker, begins=since, ends=older.end)
+            faults = [pause for pause in pauses if pause.ends - pause.begins >= rules.lease * SHORT_PAUSE]
             faults += book.faults("clock", who="*", begins=since, ends=older.end)
             spans = _merged(faults, rules.kill_slack)
             if any(begins <= later.start and older.end <= ends for begins, ends in spans):
@@ -398,20 +498,19 @@ def no_session_expires_right_after_an_outage(book: Book) -> Found:
 
 
 def nobody_is_given_up_without_a_fault(book: Book) -> Found:
-    """P5: a lease ends early for a reason: something was done to its worker, the network, the store or a coordinator."""
-    starts = {(e.job, e.claim): e for e in book.history.effects if e.what == "start"}
+    """P5: a lease ends early for a reason: something was done to its worker, the network, the store or a coordinator. Where
+    nobody knows the worker, because the job never started, to anybody."""
+    starts = {(e.job, e.claim): e.worker for e in book.history.effects if e.what == "start"}
     reach = book.history.rules.lease + book.history.rules.rescue_slack
     for attempt in book.history.attempts:
-        start = starts.get((attempt.job, attempt.claim))
-        if attempt.kind != "lost" or start is None:
-            continue
         left = _left_running(book.changes[attempt.job], attempt.claim)
-        if left is None:
+        if attempt.kind != "lost" or left is None:
             continue
-        if not book.faults(who=start.worker, begins=left - reach, ends=left):
+        worker = starts.get((attempt.job, attempt.claim))
+        if not book.faults(who=worker, begins=left - reach, ends=left):
             yield (
                 attempt.job,
-                f"claim {attempt.claim} on {start.worker} was lost at {left:.3f} without a fault",
+                f"claim {attempt.claim} on {worker or 'some worker'} was lost at {left:.3f} without a fault",
             )
 
 
@@ -445,6 +544,8 @@ def retry_delays_are_within_bounds(book: Book) -> Found:
     for attempt in book.history.attempts:
         delay = attempt.retry_delay
         if delay is None:
+            if attempt.kind in BACKED_OFF and _queued_at_once(book, attempt):
+                yield attempt.job, f"claim {attempt.claim} ended as {attempt.kind} and was queued at once"
             continue
         plain = min(rules.backoff_base ** min(attempt.attempt, 64), rules.backoff_cap)
         low, high = plain * (1 - rules.backoff_jitter), plain * (1 + rules.backoff_jitter)
@@ -460,6 +561,13 @@ def retry_delays_are_within_bounds(book: Book) -> Found:
             first_called[item.marker] = min(op.called, first_called.get(item.marker, op.called))
     for _, item, id in book.submissions():
         yield from _not_before(book, id, first_called[item.marker], item.delay)
+
+
+def _queued_at_once(book: Book, attempt: StoredAttempt) -> bool:
+    return any(
+        change.claim == attempt.claim and change.old == "running" and change.new == "queued"
+        for change in book.changes[attempt.job]
+    )
 
 
 def _waited(book: Book, attempt: StoredAttempt, delay: float) -> Found:
@@ -488,19 +596,40 @@ def _hurried(book: Book, job: str, begins: float, ends: float) -> bool:
     )
 
 
+def what_is_due_is_queued_in_time(book: Book) -> Found:
+    """P5: each unfinished job has a due time, at which somebody looks after it. While a clock is set, times mean little."""
+    rules, quiet = book.history.rules, book.history.quiet_from
+    if quiet is None or any(fault.kind in ("clock", "skew") for fault in book.history.faults):
+        return
+    for attempt in book.history.attempts:
+        changes = book.changes[attempt.job]
+        if attempt.retry_delay is None or not changes:
+            continue
+        put_off = [c.at for c in changes if c.claim == attempt.claim and c.new == "scheduled"]
+        queued = [c.at for c in changes if c.claim == attempt.claim and c.old == "scheduled"]
+        limit = max(put_off[0] + attempt.retry_delay, quiet) + rules.rescue_slack if put_off else 0.0
+        if put_off and (queued[0] if queued else book.history.ended) > limit:
+            yield (
+                attempt.job,
+                f"claim {attempt.claim} was to be retried at {limit - rules.rescue_slack:.3f} at the latest",
+            )
+
+
 def timeouts_are_kept(book: Book) -> Found:
-    """A job is ended soon after its timeout, and none is ended by it before."""
+    """A job is ended soon after its timeout, not counting the time in which its machine stood still, and none is ended by it
+    before."""
     rules = book.history.rules
     timed_out = {(a.job, a.claim) for a in book.history.attempts if a.kind == "timeout"}
     for job in book.history.jobs:
-        if job.timeout is None:
-            continue
         for run in book.runs.get(job.id, []):
             lasted = run.end - run.start
-            if (job.id, run.claim) in timed_out and lasted < job.timeout - 0.01:
-                yield job.id, f"claim {run.claim} timed out after {lasted:.3f} of {job.timeout:.3f} s"
+            if (job.id, run.claim) in timed_out and (job.timeout is None or lasted < job.timeout - 0.01):
+                yield job.id, f"claim {run.claim} timed out after {lasted:.3f} of {job.timeout or 0:.3f} s"
+            if job.timeout is None:
+                continue
             paused = book.faults("pause", who=run.worker, begins=run.start, ends=run.end)
-            if lasted > job.timeout + rules.kill_slack and not paused:
+            stood = sum(min(pause.ends, run.end) - max(pause.begins, run.start) for pause in paused)
+            if lasted > job.timeout + stood + rules.kill_slack:
                 yield (
                     job.id,
                     f"claim {run.claim} ran for {lasted:.3f} s with a timeout of {job.timeout:.3f} s",
@@ -518,14 +647,59 @@ def nothing_starts_after_a_cancel(book: Book) -> Found:
         for effect in book.effects[op.jobs[0]]:
             if effect.what != "start" or effect.at <= op.answered:
                 continue
-            if op.status == "running" and op.claim is not None and effect.claim <= op.claim:
-                continue  # it was on its way to the worker; it is told within two seconds
+            on_its_way = op.status == "running" and op.claim is not None and effect.claim <= op.claim
+            if on_its_way and (effect.at <= op.answered + TOLD or _hindered(book, op.answered, effect)):
+                continue
             if not book.replayed_between(effect.job, op.called, effect.at):
                 yield (
                     effect.job,
                     f"{op.client} was told at {op.answered:.3f} that it is cancelled ({op.status}); "
                     f"claim {effect.claim} started at {effect.at:.3f}",
                 )
+
+
+def _hindered(book: Book, cancelled: float, start: Effect) -> bool:
+    reach = book.history.rules.lease + book.history.rules.rescue_slack
+    return bool(book.faults(who=start.worker, begins=cancelled - reach, ends=start.at))
+
+
+def a_cancel_ends_what_runs(book: Book) -> Found:
+    """P7: the worker is told within two seconds, and the job has its grace. If something was done to its worker, or to all
+    of them, about that time, it may take until the lease is over."""
+    rules = book.history.rules
+    for op in book.history.ops:
+        if op.what != "cancel" or op.answer != "ok" or op.status != "running" or op.answered is None:
+            continue
+        for run in book.runs.get(op.jobs[0], []):
+            if run.claim != op.claim:
+                continue
+            since = max(op.answered, run.start)
+            limit = since + TOLD + rules.kill_slack
+            if run.end > limit:
+                limit = max([limit, *_mended(book, run, op.answered)])
+            if run.end > limit:
+                yield (
+                    run.last.job,
+                    f"claim {run.claim} ran until {run.end:.3f}; it was cancelled at {op.answered:.3f}",
+                )
+
+
+def _mended(book: Book, run: Run, cancelled: float) -> list[float]:
+    """When each fault that may have kept a cancel from its worker was over, and what it can have cost."""
+    rules, quiet = book.history.rules, book.history.quiet_from
+    reach = rules.lease + rules.rescue_slack
+    faults = book.faults(who=run.worker, begins=cancelled - reach, ends=run.end)
+    ends = [
+        fault.ends if quiet is None else min(fault.ends, quiet) for fault in faults if fault.kind != "skew"
+    ]
+    return [max(end, cancelled, run.start) + TOLD + rules.kill_slack + reach for end in ends]
+
+
+def nobody_is_cancelled_unasked(book: Book) -> Found:
+    asked = {op.jobs[0] for op in book.history.ops if op.what == "cancel" and op.answer != "refused"}
+    for job in book.history.jobs:
+        if job.status == "cancelled" and job.id not in asked:
+            yield job.id, "it is cancelled, and nobody asked for that"
 
 
 def everything_is_final_after_quiet(book: Book) -> Found:
@@ -552,6 +726,8 @@ INVARIANTS: Final[dict[str, Invariant]] = {
     for invariant in (
         acknowledged_jobs_are_stored,
         one_job_per_key,
+        every_stored_job_was_submitted,
+        answers_come_after_the_commit,
         totals_add_up,
         one_outcome_per_job,
         the_result_is_that_of_the_attempt,
@@ -559,6 +735,8 @@ INVARIANTS: Final[dict[str, Invariant]] = {
         what_was_seen_final_stays,
         a_final_status_is_left_only_by_a_replay,
         claim_numbers_only_grow,
+        what_starts_was_claimed,
+        current_reports_are_taken,
         starts_stay_within_attempts,
         failures_had_their_attempts,
         overlap_only_inside_a_pause,
@@ -568,8 +746,11 @@ INVARIANTS: Final[dict[str, Invariant]] = {
         nobody_is_given_up_without_a_fault,
         the_lost_are_rescued_in_time,
         retry_delays_are_within_bounds,
+        what_is_due_is_queued_in_time,
         timeouts_are_kept,
         nothing_starts_after_a_cancel,
+        a_cancel_ends_what_runs,
+        nobody_is_cancelled_unasked,
         everything_is_final_after_quiet,
         each_cron_tick_fires_once,
     )

@@ -352,6 +352,27 @@ class Fate:
         for way in ways:
             self._world.weather.unblock(*way)
 
+    async def late_answers(self) -> None:
+        """What a worker is told comes late, and by then nothing that it says comes through any more."""
+        worker = self._worker()
+        if worker is None:
+            return
+        lease = self._world.lease
+        heard, silent = self._lasts(lease * 0.25, lease * 0.5), self._lasts(lease * 0.3, lease * 0.5)
+        cut = self._lasts(lease * 0.8, lease * 1.8)
+        self._note("late_answers", worker.name, heard + silent + cut)
+        for node in self._world.coordinators:
+            self._world.weather.block(node.name, worker.name)
+        await asyncio.sleep(heard)
+        for node in self._world.coordinators:
+            self._world.weather.block(worker.name, node.name)
+        await asyncio.sleep(silent)
+        for node in self._world.coordinators:
+            self._world.weather.unblock(node.name, worker.name)
+        await asyncio.sleep(cut)
+        for node in self._world.coordinators:
+            self._world.weather.unblock(worker.name, node.name)
+
     async def forget(self) -> None:
         found = self._connection()
         if found is not None:
@@ -459,6 +480,7 @@ KINDS: Final[dict[str, Callable[[Fate], Awaitable[None]]]] = {
         Fate.half_close,
         Fate.late_report,
         Fate.lost_acks,
+        Fate.late_answers,
         Fate.forget,
         Fate.slow_network,
         Fate.disk_full,

@@ -24,12 +24,14 @@ from msgspec.structs import replace
 from stoker.clock import SECOND
 from stoker.coordinator import connection, reports, upkeep
 from stoker.coordinator.connection import Connection
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.coordinator import Coordinator, Submitted
 from stoker.coordinator.neighbours import Neighbours
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, compare
+from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
-from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of, decide
+from stoker.domain.lifecycle import Event
+from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt, claim_of, decide
 from stoker.store import common
 from stoker.store.base import Accepted, Expired, Submission
 from stoker.store.sqlite import round as sqlite_round
@@ -37,6 +39,7 @@ from stoker.store.sqlite.reads import Reader
 from stoker.store.sqlite.round import Q, Round
 from stoker.store.sqlite.store import SqliteStore
 from stoker.wire import frames
+from stoker.wire.frames import ClaimRef
 from stoker.worker.supervisor import Supervisor
 from stoker.worker.threads import Ended, Threads
 from tests.sim.world import LEASE_SECONDS, World, run
@@ -180,6 +183,17 @@ _STAYS: Final = "WHEN sessions.status IN ('draining', 'lost') THEN sessions.stat
 
 
 @bug
+def replay_keeps_its_attempts(patch: Patch) -> None:
+    """A replayed job has no attempts left: its first failure is its last."""
+    patch.sql("replay_job", "attempt = 0, ", "")
+
+
+@bug
+def replay_keeps_its_crashes(patch: Patch) -> None:
+    patch.sql("replay_job", "crashes = 0, ", "")
+
+
+@bug
 def a_lost_session_is_renewed(patch: Patch) -> None:
     """A worker that was given up may go on as if nothing had happened, and for the store it stays given up."""
     patch.sql("renew_session", "AND status IN ('live', 'draining')", "")
@@ -215,6 +229,21 @@ def submit_acknowledged_before_commit(patch: Patch) -> None:
         return [Accepted(submission.job, False) for submission in submissions]
 
     patch.set(SqliteStore, "insert", insert)
+
+
+@bug
+def an_unknown_commit_is_repeated(patch: Patch) -> None:
+    """A submission of which nobody knows whether it was stored is stored again, under a new id."""
+    original = Coordinator.submit
+
+    async def submit(self: Coordinator, jobs: Sequence[Submission]) -> Submitted:
+        try:
+            return await original(self, jobs)
+        except StoreUnavailable:
+            again = [Submission(replace(item.job, id=f"{item.job.id}x"), item.key) for item in jobs]
+            return await original(self, again)
+
+    patch.set(Coordinator, "submit", submit)
 
 
 @bug
@@ -336,6 +365,16 @@ def worker_goes_on_without_a_lease(patch: Patch) -> None:
 
 @bug
 def lease_counts_from_the_answer(patch: Patch) -> None:
+    """The lease is counted from the moment at which the renewal arrived, not from when it was sent."""
+
+    def extend(self: Supervisor, confirmed: float) -> None:
+        original(self, self._loop.time())
+
+    original = patch.set(Supervisor, "_extend_lease", extend)
+
+
+@bug
+def a_lease_that_is_too_long(patch: Patch) -> None:
     """The lease is counted from the moment at which the renewal arrived, not from when it was sent, and is too long."""
 
     def extend(self: Supervisor, confirmed: float) -> None:
@@ -425,6 +464,17 @@ def max_attempts_ignored(patch: Patch) -> None:
 
 
 @bug
+def first_crash_is_the_last(patch: Patch) -> None:
+    """A crash counts for three."""
+
+    def after(job: Job, outcome: Outcome, now: int) -> Job:
+        ended = after_attempt(job, outcome, now)
+        return replace(ended, crashes=ended.crashes + 2 * (outcome.kind == "crash"))
+
+    patch.set(sqlite_round, "after_attempt", after)
+
+
+@bug
 def crashes_not_counted(patch: Patch) -> None:
     """A job that kills its process gets all its attempts."""
 
@@ -432,6 +482,17 @@ def crashes_not_counted(patch: Patch) -> None:
         return decide(kind, replace(claim, crashes=0), policy, spread)
 
     patch.set(reports, "decide", forgiving)
+
+
+@bug
+def errors_are_queued_at_once(patch: Patch) -> None:
+    """An attempt that failed goes straight back into the queue."""
+
+    def hasty(kind: Kind, claim: Claim, policy: RetryPolicy, spread: float) -> tuple[Event, int]:
+        event, delay_us = decide(kind, claim, policy, spread)
+        return ("lost", 0) if event == "retried" else (event, delay_us)
+
+    patch.set(reports, "decide", hasty)
 
 
 @bug
@@ -505,6 +566,19 @@ def cancel_not_told(patch: Patch) -> None:
 
 
 @bug
+def cancel_told_late(patch: Patch) -> None:
+    """The worker of a cancelled job hears of it a quarter of a minute later."""
+    original = Neighbours._tell_to_cancel
+
+    def tell(self: Neighbours, session_id: str, claim: ClaimRef) -> bool:
+        asyncio.get_running_loop().call_later(15.0, original, self, session_id, claim)
+        return self._sessions.get(session_id) is not None
+
+    patch.set(Neighbours, "_tell_to_cancel", tell)
+    patch.set(Connection, "_cancel_again", lambda self, session, held: None)
+
+
+@bug
 def cancel_overwrites_an_outcome(patch: Patch) -> None:
     patch.sql(
         "cancel_waiting",
@@ -520,6 +594,12 @@ def cancel_overwrites_an_outcome(patch: Patch) -> None:
 def promote_skips_some(patch: Patch) -> None:
     patch.sql("due_jobs", "status = 'scheduled'", "status = 'scheduled' AND seq % 7 > 0")
     patch.sql("next_due", "status = 'scheduled'", "status = 'scheduled' AND seq % 7 > 0")
+
+
+@bug
+def delayed_jobs_wait_longer(patch: Patch) -> None:
+    patch.sql("due_jobs", "run_at <= +?", "run_at <= ? - 20000000")
+    patch.sql("next_due", "min(run_at)", "min(run_at) + 20000000")
 
 
 @bug

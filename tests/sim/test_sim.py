@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.coordinator.coordinator import Coordinator
 from tests.sim import hashes, mutants
 from tests.sim.__main__ import check_hashes, judge, many, summary
 from tests.sim.world import run
@@ -63,6 +64,19 @@ def test_a_failure_prints_the_one_command_that_replays_it(capsys: pytest.Capture
         assert many(range(1), jobs=1) == 1
     told = capsys.readouterr().out
     assert "VIOLATION everything_is_final_after_quiet" in told
+    assert "replay it: SEED=0 make sim" in told
+
+
+def test_a_seed_that_breaks_down_is_a_failure_with_its_command_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Coordinator) -> None:
+        raise RuntimeError("it does not start")
+
+    monkeypatch.setattr(Coordinator, "start", broken)
+    assert many(range(1), jobs=1) == 1
+    told = capsys.readouterr().out
+    assert "RuntimeError: it does not start" in told
     assert "replay it: SEED=0 make sim" in told
 
 

@@ -13,6 +13,7 @@ import gc
 import hashlib
 import shutil
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
@@ -348,6 +349,9 @@ def _run_to_the_end(world: World) -> None:
     except (Spinning, Stalled) as error:
         world.problems.append(f"{type(error).__name__}: {error}")
         world.trace("world", str(error))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the seed that brings it about is told
+        world.problems.append(f"{type(error).__name__}: {error}")
+        world.trace("world", traceback.format_exc())
 
 
 def _judge(world: World, *, keep_lines: bool) -> Result:
