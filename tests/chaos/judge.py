@@ -1,7 +1,7 @@
 """The verdict over a chaos run: the checkers' findings, and how long the dead workers' jobs took to come back."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ class Verdict(msgspec.Struct, frozen=True):
     store: str
     seconds: float
     faults: dict[str, int]
+    """How often each kind was played, also those that never were."""
     jobs: int
     statuses: dict[str, int]
     runs: int
@@ -32,6 +33,10 @@ class Verdict(msgspec.Struct, frozen=True):
     violations: list[Violation]
     skipped: list[str]
 
+    @property
+    def unplayed(self) -> list[str]:
+        return [kind for kind, count in self.faults.items() if not count]
+
 
 class Recovery(msgspec.Struct, frozen=True):
     job: str
@@ -44,6 +49,7 @@ def judge(
     *,
     store: str,
     seconds: float,
+    kinds: Iterable[str],
     played: list[Fault],
     requests_failed: int,
     skipped: list[str],
@@ -61,7 +67,7 @@ def judge(
     return Verdict(
         store,
         seconds,
-        dict(sorted(Counter(fault.kind for fault in played).items())),
+        _by_kind(kinds, played),
         len(history.jobs),
         dict(sorted(Counter(job.status for job in history.jobs).items())),
         sum(effect.what == "start" for effect in history.effects),
@@ -75,6 +81,12 @@ def judge(
         violations,
         skipped,
     )
+
+
+def _by_kind(kinds: Iterable[str], played: list[Fault]) -> dict[str, int]:
+    counts = Counter(dict.fromkeys(kinds, 0))
+    counts.update(fault.kind for fault in played)
+    return dict(sorted(counts.items()))
 
 
 def _is_over(job: StoredJob) -> bool:
@@ -122,14 +134,14 @@ def table(verdicts: list[Verdict]) -> str:
         ["**faults**", *(f"**{sum(v.faults.values()):,}**" for v in verdicts)],
     ]
     rows += [
-        [f"· {kind}", *(str(v.faults.get(kind, 0)) for v in verdicts)]
+        [f"· {kind}", *(str(v.faults.get(kind, "-")) for v in verdicts)]
         for kind in sorted({kind for verdict in verdicts for kind in verdict.faults})
     ]
     rows += [
         ["**jobs**", *(f"**{v.jobs:,}**" for v in verdicts)],
         ["· completed / failed / cancelled", *(_outcomes(v) for v in verdicts)],
         ["· runs of them", *(f"{v.runs:,}" for v in verdicts)],
-        ["requests that had to be repeated", *(f"{v.requests_failed:,}" for v in verdicts)],
+        ["requests that failed", *(f"{v.requests_failed:,}" for v in verdicts)],
         ["**lost**", *(f"**{v.lost}**" for v in verdicts)],
         ["**outcomes or jobs doubled**", *(f"**{v.doubled}**" for v in verdicts)],
         ["**stuck**", *(f"**{v.stuck}**" for v in verdicts)],
