@@ -2,7 +2,7 @@
 
 Each round has a fresh system. It ends with a quiet time in which everything must come to its end. The table and the
 pictures go to `--out`; the exit code is 1 when anything is wrong, and the history that shows it is kept there. It is 1
-as well when a kind of fault was never played: such a run has not shown what it is for.
+as well when a kind of fault was never played, or nothing was there to judge: such a run has not shown what it is for.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main() -> int:
     round = 0
     while round == 0 or time.monotonic() < deadline:
         for store in stores:
-            verdicts[store].append(play(store, options.seconds, options.seed + round, out))
+            verdicts[store].append(play(store, options.seconds, options.seed + round, out, keep=options.keep))
         round += 1
     totals = [judge.together(found) for found in verdicts.values()]
     text = judge.table(totals)
@@ -60,11 +60,11 @@ def main() -> int:
     for verdict in totals:
         for skipped in verdict.skipped:
             say(f"{verdict.store}: not done here: {skipped}")
-        for kind in verdict.unplayed:
-            say(f"{verdict.store}: never played: {kind}; the run says nothing about it and must be longer")
+        for untried in verdict.untried:
+            say(f"{verdict.store}: not once in this run, which must be longer: {untried}")
         for violation in verdict.violations[:20]:
             say(f"{verdict.store}: {violation.invariant}: {violation.job}: {violation.text}")
-    return int(any(verdict.violations or verdict.unplayed for verdict in totals))
+    return int(any(verdict.violations or verdict.untried for verdict in totals))
 
 
 def _options() -> argparse.Namespace:
@@ -74,10 +74,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--hours", type=float, default=0.0, help="rounds are played until this time is over")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="of the faults")
     parser.add_argument("--out", type=Path, default=Path("build/chaos"))
+    parser.add_argument(
+        "--keep", action="store_true", help="the history of every round, also where nothing is wrong"
+    )
     return parser.parse_args()
 
 
-def play(store: str, seconds: float, seed: int, out: Path) -> judge.Verdict:
+def play(store: str, seconds: float, seed: int, out: Path, *, keep: bool = False) -> judge.Verdict:
     """One round."""
     say(f"{STORES[store]}: {seconds:.0f} s under load, seed {seed}")
     with stage(store) as made:
@@ -107,8 +110,8 @@ def play(store: str, seconds: float, seed: int, out: Path) -> judge.Verdict:
         title = f"{STORES[store]}: {verdict.jobs:,} jobs, {len(director.played)} faults"
         picture = draw(history, director.played, began, title)
         (out / f"{store}.svg").write_text(picture, encoding="utf-8")
-        if verdict.violations:
-            _keep(made, history, out / f"failed-{store}-{seed}")
+        if verdict.violations or keep:
+            _keep(made, history, out / f"{'failed' if verdict.violations else 'fine'}-{store}-{seed}")
         return verdict
 
 
