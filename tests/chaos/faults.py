@@ -65,6 +65,7 @@ class Director:
     def _all_kinds(self) -> list[Callable[[], Scene]]:
         kinds = [
             self._kill_coordinator,
+            self._keep_coordinator_away,
             self._stop_coordinator,
             self._block_coordinator,
             self._replace_coordinator,
@@ -157,9 +158,14 @@ class Director:
     # ── coordinators ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _kill_coordinator(self) -> Scene:
-        """For a moment, or for longer than a lease: then whoever waits for it must not be given up when it is back."""
+        return self._killer("coordinator: SIGKILL", self._seconds(0, 1))
+
+    def _keep_coordinator_away(self) -> Scene:
+        """For longer than a lease: those who could not reach it must not be given up when it is back."""
+        return self._killer("coordinator: SIGKILL, away beyond a lease", LEASE_SECONDS + self._seconds(1, 2))
+
+    def _killer(self, kind: str, away: float) -> Scene:
         index = self._coordinator()
-        away = self._dice.choice([self._seconds(0, 1), self._seconds(1, 2) + LEASE_SECONDS])
 
         def play() -> None:
             begins = time.monotonic()
@@ -168,7 +174,7 @@ class Director:
             self._stage.restart_coordinator(index)
             self._note("coordinator killed", "*", begins)
 
-        return Scene("coordinator: SIGKILL", f"c{index}", play)
+        return Scene(kind, f"c{index}", play)
 
     def _replace_coordinator(self) -> Scene:
         index = self._coordinator()
