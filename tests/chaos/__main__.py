@@ -1,7 +1,8 @@
 """`make chaos`: real processes under steady load, while everything that can break is broken; then the verdict.
 
 Each round has a fresh system. It ends with a quiet time in which everything must come to its end. The table and the
-pictures go to `--out`; the exit code is 1 when anything is wrong, and the history that shows it is kept there.
+pictures go to `--out`; the exit code is 1 when anything is wrong, and the history that shows it is kept there. It is 1
+as well when a kind of fault was never played, or nothing was there to judge: such a run has not shown what it is for.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from tests.chaos.books import Clock as Conversion
 from tests.chaos.books import monotonic
 from tests.chaos.clients import Crowd
 from tests.chaos.faults import Director
-from tests.chaos.load import Meddler, mixture
+from tests.chaos.load import Meddler, has_a_key, mixture
 from tests.chaos.picture import draw
 from tests.chaos.stage import LEASE_SECONDS, PostgresStage, Stage, stage
 from tests.chaos.watching import with_kills
@@ -50,7 +51,7 @@ def main() -> int:
     round = 0
     while round == 0 or time.monotonic() < deadline:
         for store in stores:
-            verdicts[store].append(play(store, options.seconds, options.seed + round, out))
+            verdicts[store].append(play(store, options.seconds, options.seed + round, out, keep=options.keep))
         round += 1
     totals = [judge.together(found) for found in verdicts.values()]
     text = judge.table(totals)
@@ -59,9 +60,11 @@ def main() -> int:
     for verdict in totals:
         for skipped in verdict.skipped:
             say(f"{verdict.store}: not done here: {skipped}")
+        for untried in verdict.untried:
+            say(f"{verdict.store}: not once in this run, which must be longer: {untried}")
         for violation in verdict.violations[:20]:
             say(f"{verdict.store}: {violation.invariant}: {violation.job}: {violation.text}")
-    return int(any(verdict.violations for verdict in totals))
+    return int(any(verdict.violations or verdict.untried for verdict in totals))
 
 
 def _options() -> argparse.Namespace:
@@ -71,10 +74,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--hours", type=float, default=0.0, help="rounds are played until this time is over")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="of the faults")
     parser.add_argument("--out", type=Path, default=Path("build/chaos"))
+    parser.add_argument(
+        "--keep", action="store_true", help="the history of every round, also where nothing is wrong"
+    )
     return parser.parse_args()
 
 
-def play(store: str, seconds: float, seed: int, out: Path) -> judge.Verdict:
+def play(store: str, seconds: float, seed: int, out: Path, *, keep: bool = False) -> judge.Verdict:
     """One round."""
     say(f"{STORES[store]}: {seconds:.0f} s under load, seed {seed}")
     with stage(store) as made:
@@ -86,6 +92,7 @@ def play(store: str, seconds: float, seed: int, out: Path) -> judge.Verdict:
             clients=20,
             per_second=JOBS_PER_SECOND,
             spec=mixture,
+            keys=has_a_key,
         )
         meddlers = [Meddler(crowd, f"meddler-{index}", seed + index) for index in range(3)]
         _torment(director, began + seconds)
@@ -94,6 +101,7 @@ def play(store: str, seconds: float, seed: int, out: Path) -> judge.Verdict:
             history,
             store=STORES[store],
             seconds=seconds,
+            kinds=director.kinds,
             played=director.played,
             requests_failed=len(crowd.failures),
             skipped=director.skipped,
@@ -102,21 +110,16 @@ def play(store: str, seconds: float, seed: int, out: Path) -> judge.Verdict:
         title = f"{STORES[store]}: {verdict.jobs:,} jobs, {len(director.played)} faults"
         picture = draw(history, director.played, began, title)
         (out / f"{store}.svg").write_text(picture, encoding="utf-8")
-        if verdict.violations:
-            _keep(made, history, out / f"failed-{store}-{seed}")
+        if verdict.violations or keep:
+            _keep(made, history, out / f"{'failed' if verdict.violations else 'fine'}-{store}-{seed}")
         return verdict
 
 
 def _torment(director: Director, until: float) -> None:
-    def one() -> None:
-        for _ in range(10):
-            if director.play_one():
-                return
-
     with ThreadPoolExecutor(AT_ONCE) as players:
         playing = []
         while (left := until - time.monotonic()) > 0:
-            playing.append(players.submit(one))
+            playing.append(players.submit(director.play_one))
             time.sleep(min(FAULT_EVERY_SECONDS, left))
         for play in playing:
             play.result()
@@ -131,16 +134,20 @@ def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler]) -> History:
     crowd.join(QUIET_SECONDS)
     _until_nothing_moves(made)
     ended = time.monotonic()
+    assert not made.ears.misheard, f"frames that could not be read: {made.ears.misheard[:5]}"
     kept = made.books.read(_conversion(made))
     return History(
         rules=RULES,
         ops=crowd.ops + [op for meddler in meddlers for op in meddler.ops],
         effects=with_kills(made.effects(), made.watcher.deaths),
         journal=kept.journal,
+        acks=made.ears.acks,
+        reports=made.ears.reports,
         jobs=kept.jobs,
         attempts=kept.attempts,
         counts=kept.counts,
         faults=made.faults,
+        outages=made.outages,
         deaths=made.dead,
         quiet_from=quiet_from,
         ended=ended,

@@ -5,6 +5,7 @@ It stands in the workers' folder under the name `chaos_app`, so it knows nothing
 
 import json
 import os
+import signal
 import time
 
 from stoker import Stoker
@@ -44,6 +45,18 @@ def mark(marker: str, seconds: float = 0.0, fails: int = 0, lines: int = 0) -> s
     if current_job().attempt <= fails:
         effect("end", kind="error")
         raise ValueError(f"no luck with {marker}")
+    value = f"{marker} by claim {current_job().claim_id}"
+    effect("end", kind="completed", value=value)
+    return value
+
+
+@app.task
+def crash(marker: str, crashes: int) -> str:
+    """Kills its process at so many first attempts. The last it can do is say so, as nobody else will."""
+    effect("start")
+    if current_job().attempt <= crashes:
+        effect("killed", kind="crash")
+        os.kill(os.getpid(), signal.SIGKILL)
     value = f"{marker} by claim {current_job().claim_id}"
     effect("end", kind="completed", value=value)
     return value

@@ -1,7 +1,7 @@
 """What the store holds and every change that it saw, read behind the system's back.
 
-Triggers, made before the first job, write each change of a job's status or claim into a table of their own, in the
-transaction that makes the change. So the record is complete, and in the order of commits for any one job.
+Triggers, made before the first job, write each change of a job's status, claim or stored result into a table of their own,
+in the transaction that makes the change. So the record is complete, and in the order of commits for any one job.
 """
 
 import asyncio
@@ -36,6 +36,10 @@ CREATE TRIGGER chaos_update AFTER UPDATE ON stoker.jobs FOR EACH ROW
     WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.claim_id IS DISTINCT FROM NEW.claim_id)
     EXECUTE FUNCTION chaos.note();
 CREATE TRIGGER chaos_end AFTER INSERT ON stoker.history FOR EACH ROW EXECUTE FUNCTION chaos.note();
+CREATE TRIGGER chaos_rewrite AFTER UPDATE ON stoker.history FOR EACH ROW
+    WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.claim_id IS DISTINCT FROM NEW.claim_id
+        OR OLD.result IS DISTINCT FROM NEW.result)
+    EXECUTE FUNCTION chaos.note();
 """
 
 SQLITE_TRIGGERS: Final = """
@@ -47,7 +51,7 @@ CREATE TRIGGER chaos_insert AFTER INSERT ON jobs BEGIN
     INSERT INTO chaos_changes (at, id, status, claim, attempt, worker)
     VALUES ((julianday('now') - 2440587.5) * 86400.0, NEW.id, NEW.status, NEW.claim_id, NEW.attempt, NEW.worker_id);
 END;
-CREATE TRIGGER chaos_update AFTER UPDATE OF status, claim_id ON jobs
+CREATE TRIGGER chaos_update AFTER UPDATE OF status, claim_id, result ON jobs
     WHEN OLD.status <> NEW.status OR OLD.claim_id <> NEW.claim_id OR OLD.result IS NOT NEW.result BEGIN
     INSERT INTO chaos_changes (at, id, status, claim, attempt, worker)
     VALUES ((julianday('now') - 2440587.5) * 86400.0, NEW.id, NEW.status, NEW.claim_id, NEW.attempt, NEW.worker_id);

@@ -1,6 +1,7 @@
-"""Clients that submit under idempotency keys and write down what they asked and what they were told.
+"""Clients that submit and write down what they asked and what they were told.
 
 A client that gets no answer, or one that leaves it open, asks the next coordinator with the same key, until it is told.
+Where it has sent no key it leaves it at that.
 """
 
 import http.client
@@ -18,10 +19,20 @@ PAUSE_SECONDS: Final = 0.05
 
 Spec = Callable[[int], dict[str, Any]]
 """The fields of the n-th job; its payload gets the marker."""
+HasKey = Callable[[int], bool]
+"""Whether the n-th job is sent under an idempotency key."""
 
 
 def plain(_: int) -> dict[str, Any]:
     return {"type": "mark", "payload": {}}
+
+
+def always(_: int) -> bool:
+    return True
+
+
+def never(_: int) -> bool:
+    return False
 
 
 class Crowd:
@@ -35,7 +46,7 @@ class Crowd:
         clients: int = 6,
         per_second: float = float("inf"),
         spec: Spec = plain,
-        keys: bool = True,
+        keys: HasKey = always,
         name: str = "m",
     ) -> None:
         self.ports = list(ports)
@@ -100,8 +111,9 @@ class Crowd:
         fields = self._spec(number)
         fields["payload"] = {**fields["payload"], "marker": marker}
         body = json.dumps(fields)
-        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": marker} if self._keys else {})
-        item = Item(marker, marker if self._keys else None, body, delay=float(fields.get("delay_sec", 0.0)))
+        key = marker if self._keys(number) else None
+        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
+        item = Item(marker, key, body, delay=float(fields.get("delay_sec", 0.0)))
         for port in self._turns(number):
             called = time.monotonic()
             answer, id, words = line.post(port, "/jobs", body, headers)
@@ -112,7 +124,7 @@ class Crowd:
                 self.ids[marker] = id
                 return
             self.failures.append(f"{marker} at {port}: {words}")
-            if not self._keys:
+            if key is None:
                 return  # whether it was stored nobody knows, and asking again could store another
             time.sleep(PAUSE_SECONDS)
 

@@ -8,12 +8,13 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tests.chaos import clocks
 from tests.chaos.stage import LEASE_SECONDS, Stage, send, tree
-from tests.checkers.history import Death, Fault
+from tests.checkers.history import Death, Fault, Outage
 from tests.support.proxy import Proxy
 
 HOUR: Final = 3600.0
@@ -31,23 +32,40 @@ class Scene(NamedTuple):
     play: Callable[[], None]
 
 
+class Card(NamedTuple):
+    """A scene that waits for its turn, and what dealt it."""
+
+    kind: Callable[[], Scene]
+    scene: Scene
+
+
+def first_free(parts: Iterable[str], free_at: Mapping[str, float], now: float) -> int | None:
+    """The place of the first card whose part of the system is free. Those before it keep their places, so they are not
+    passed over for ever; None when all have to wait."""
+    return next((place for place, part in enumerate(parts) if free_at.get(part, 0.0) <= now), None)
+
+
 class Director:
     """Chooses faults, plays them, and writes them down as they were."""
 
     def __init__(self, stage: Stage, seed: int) -> None:
         self._stage = stage
         self._dice = random.Random(seed)
-        self._deck: list[Callable[[], Scene]] = []
+        self._deck: list[Card] = []
         self._free_at: dict[str, float] = {}
         self._lock = threading.Lock()
         self.played: list[Fault] = []
         """Every fault by its kind in words; `stage.faults` has them as the checkers know them."""
-        self.kinds = self._kinds()
+        self.kinds: set[str] = set()
+        """Everything that there is to play, in words."""
         self.skipped = self._skipped()
+        self._kinds = self._all_kinds()
+        self._deal()
 
-    def _kinds(self) -> list[Callable[[], Scene]]:
+    def _all_kinds(self) -> list[Callable[[], Scene]]:
         kinds = [
             self._kill_coordinator,
+            self._keep_coordinator_away,
             self._stop_coordinator,
             self._block_coordinator,
             self._replace_coordinator,
@@ -78,16 +96,12 @@ class Director:
     # ── playing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def play_one(self) -> bool:
-        """Play the next fault, if what it needs is free."""
-        with self._lock:
-            if not self._deck:
-                self._deck = self._dice.sample(self.kinds, len(self.kinds))
-            scene = self._deck.pop()()
-            begins = time.monotonic()
-            part = self._part(scene.hits)
-            if self._free_at.get(part, 0.0) > begins:
-                return False
-            self._free_at[part] = float("inf")
+        """Play the first fault of the deck whose part of the system is free, if there is one."""
+        scene = self._take()
+        if scene is None:
+            return False
+        part = self._part(scene.hits)
+        begins = time.monotonic()
         try:
             scene.play()
         finally:
@@ -96,6 +110,30 @@ class Director:
             with self._lock:
                 self._free_at[part] = ends + (BREATH_SECONDS if part == "centre" else REST_SECONDS)
         return True
+
+    def _take(self) -> Scene | None:
+        """Out of the deck, and its part is taken with it."""
+        with self._lock:
+            place = self._first_free()
+            if place is None:
+                self._deal()
+                place = self._first_free()
+            if place is None:
+                return None
+            scene = self._deck.pop(place).scene
+            self._free_at[self._part(scene.hits)] = float("inf")
+            return scene
+
+    def _first_free(self) -> int | None:
+        parts = [self._part(card.scene.hits) for card in self._deck]
+        return first_free(parts, self._free_at, time.monotonic())
+
+    def _deal(self) -> None:
+        """Behind the cards that wait come those that were played, in another order."""
+        missing = list((Counter(self._kinds) - Counter(card.kind for card in self._deck)).elements())
+        self._dice.shuffle(missing)
+        self._deck += [Card(kind, kind()) for kind in missing]
+        self.kinds |= {card.scene.kind for card in self._deck}
 
     def _part(self, hits: str) -> str:
         """What is hit by one fault at a time. Everything goes through the store, and through a coordinator that is the only
@@ -120,16 +158,23 @@ class Director:
     # ── coordinators ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _kill_coordinator(self) -> Scene:
-        index, away = self._coordinator(), self._seconds(0, 1)
+        return self._killer("coordinator: SIGKILL", self._seconds(0, 1))
+
+    def _keep_coordinator_away(self) -> Scene:
+        """For longer than a lease: those who could not reach it must not be given up when it is back."""
+        return self._killer("coordinator: SIGKILL, away beyond a lease", LEASE_SECONDS + self._seconds(1, 2))
+
+    def _killer(self, kind: str, away: float) -> Scene:
+        index = self._coordinator()
 
         def play() -> None:
             begins = time.monotonic()
             self._stage.coordinators[index].kill()
-            time.sleep(away)
+            self._be_without(away)
             self._stage.restart_coordinator(index)
             self._note("coordinator killed", "*", begins)
 
-        return Scene("coordinator: SIGKILL", f"c{index}", play)
+        return Scene(kind, f"c{index}", play)
 
     def _replace_coordinator(self) -> Scene:
         index = self._coordinator()
@@ -138,10 +183,18 @@ class Director:
             begins = time.monotonic()
             self._stage.coordinators[index].terminate()
             self._stage.coordinators[index].exit_code(within=30)
+            self._be_without(0.0)
             self._stage.restart_coordinator(index)
             self._note("coordinator replaced", "*", begins)
 
         return Scene("coordinator: SIGTERM", f"c{index}", play)
+
+    def _be_without(self, seconds: float) -> None:
+        """A coordinator is gone. If it was the only one, nobody stores a heartbeat until another is started."""
+        begins = time.monotonic()
+        time.sleep(seconds)
+        if len(self._stage.ports) == 1:
+            self._stage.outages.append(Outage(begins, time.monotonic()))
 
     def _stop_coordinator(self) -> Scene:
         index, seconds = self._coordinator(), self._seconds(2, LEASE_SECONDS + 1)
@@ -163,11 +216,11 @@ class Director:
         index = self._coordinator()
         clock = self._stage.clocks[f"c{index}"]
         shared = self._stage.postgres is not None
-        offset = self._dice.choice([HOUR, -HOUR, 0.0]) if shared else clock.offset + HOUR
+        offset = self._dice.choice([HOUR, -HOUR, 0.0])
 
         def play() -> None:
             begins = time.monotonic()
-            clock.set(offset)
+            clock.set(offset if shared else clock.offset + HOUR)
             time.sleep(0.2)
             self._note("clock set" if shared else "clock", "*", begins)
 

@@ -1,12 +1,12 @@
 """The verdict over a chaos run: the checkers' findings, and how long the dead workers' jobs took to come back."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
-from tests.checkers.history import Change, Fault, History, StoredJob, Violation
+from tests.checkers.history import Change, Fault, History, Op, StoredJob, Violation
 from tests.checkers.invariants import check
 
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
@@ -18,11 +18,18 @@ class Verdict(msgspec.Struct, frozen=True):
     store: str
     seconds: float
     faults: dict[str, int]
+    """How often each kind was played, also those that never were."""
     jobs: int
     statuses: dict[str, int]
     runs: int
     """How often a job was started."""
     requests_failed: int
+    keyless_unknown: int
+    """Submissions without a key whose answer was lost: each may be stored or not."""
+    acknowledged: int
+    """Reports of which a worker was told that they are stored."""
+    crashed_out: int
+    """Dead letters that crashed their process three times."""
     lost: int
     doubled: int
     stuck: int
@@ -31,6 +38,17 @@ class Verdict(msgspec.Struct, frozen=True):
     recovery_limit: float
     violations: list[Violation]
     skipped: list[str]
+
+    @property
+    def untried(self) -> list[str]:
+        """What should have happened and did not, so that the run says nothing about it."""
+        counts = {
+            **self.faults,
+            "a submission without a key whose answer was lost": self.keyless_unknown,
+            "a report that was acknowledged": self.acknowledged,
+            "a dead letter after three crashes": self.crashed_out,
+        }
+        return [what for what, count in counts.items() if not count]
 
 
 class Recovery(msgspec.Struct, frozen=True):
@@ -44,6 +62,7 @@ def judge(
     *,
     store: str,
     seconds: float,
+    kinds: Iterable[str],
     played: list[Fault],
     requests_failed: int,
     skipped: list[str],
@@ -61,11 +80,14 @@ def judge(
     return Verdict(
         store,
         seconds,
-        dict(sorted(Counter(fault.kind for fault in played).items())),
+        _by_kind(kinds, played),
         len(history.jobs),
         dict(sorted(Counter(job.status for job in history.jobs).items())),
         sum(effect.what == "start" for effect in history.effects),
         requests_failed,
+        sum(_is_keyless_and_unknown(op) for op in history.ops),
+        sum(not ack.stale for ack in history.acks),
+        sum(job.status == "failed" and job.crashes >= history.rules.crash_limit for job in history.jobs),
         by_name["acknowledged_jobs_are_stored"],
         by_name["one_outcome_per_job"] + by_name["one_job_per_key"],
         sum(not _is_over(job) for job in history.jobs),
@@ -75,6 +97,16 @@ def judge(
         violations,
         skipped,
     )
+
+
+def _by_kind(kinds: Iterable[str], played: list[Fault]) -> dict[str, int]:
+    counts = Counter(dict.fromkeys(kinds, 0))
+    counts.update(fault.kind for fault in played)
+    return dict(sorted(counts.items()))
+
+
+def _is_keyless_and_unknown(op: Op) -> bool:
+    return op.what == "submit" and op.answer == "unknown" and all(item.key is None for item in op.items)
 
 
 def _is_over(job: StoredJob) -> bool:
@@ -122,14 +154,17 @@ def table(verdicts: list[Verdict]) -> str:
         ["**faults**", *(f"**{sum(v.faults.values()):,}**" for v in verdicts)],
     ]
     rows += [
-        [f"· {kind}", *(str(v.faults.get(kind, 0)) for v in verdicts)]
+        [f"· {kind}", *(str(v.faults.get(kind, "-")) for v in verdicts)]
         for kind in sorted({kind for verdict in verdicts for kind in verdict.faults})
     ]
     rows += [
         ["**jobs**", *(f"**{v.jobs:,}**" for v in verdicts)],
         ["· completed / failed / cancelled", *(_outcomes(v) for v in verdicts)],
         ["· runs of them", *(f"{v.runs:,}" for v in verdicts)],
-        ["requests that had to be repeated", *(f"{v.requests_failed:,}" for v in verdicts)],
+        ["requests that failed", *(f"{v.requests_failed:,}" for v in verdicts)],
+        ["· sent once, without a key", *(f"{v.keyless_unknown:,}" for v in verdicts)],
+        ["reports acknowledged", *(f"{v.acknowledged:,}" for v in verdicts)],
+        ["dead letters after three crashes", *(f"{v.crashed_out:,}" for v in verdicts)],
         ["**lost**", *(f"**{v.lost}**" for v in verdicts)],
         ["**outcomes or jobs doubled**", *(f"**{v.doubled}**" for v in verdicts)],
         ["**stuck**", *(f"**{v.stuck}**" for v in verdicts)],
@@ -169,6 +204,9 @@ def together(verdicts: list[Verdict]) -> Verdict:
         dict(sorted(statuses.items())),
         sum(v.runs for v in verdicts),
         sum(v.requests_failed for v in verdicts),
+        sum(v.keyless_unknown for v in verdicts),
+        sum(v.acknowledged for v in verdicts),
+        sum(v.crashed_out for v in verdicts),
         sum(v.lost for v in verdicts),
         sum(v.doubled for v in verdicts),
         sum(v.stuck for v in verdicts),

@@ -14,7 +14,8 @@ LONGEST_SECONDS: Final = 8.0
 
 
 def mixture(number: int) -> dict[str, Any]:
-    """Most jobs are short; some are slow, fail at first, wait, talk, or run into their time limit."""
+    """Most jobs are short; some are slow, fail at first, wait, talk, run into their time limit, or crash their process:
+    once, or always, and then three crashes end what has attempts left."""
     dice = random.Random(number)
     roll = dice.random()
     job: dict[str, Any] = {"type": "mark", "payload": {}, "priority": dice.choice((0, 1, 1, 2))}
@@ -32,7 +33,14 @@ def mixture(number: int) -> dict[str, Any]:
         job["payload"]["lines"] = 20
     elif roll < 0.222:
         job |= {"payload": {"seconds": 60}, "timeout_sec": 1.5, "max_attempts": 1}
+    elif roll < 0.225:
+        job |= {"type": "crash", "payload": {"crashes": dice.choice((1, 100))}, "max_attempts": 8}
     return job
+
+
+def has_a_key(number: int) -> bool:
+    """One in ten is sent without a key, once: when its answer is lost it may be stored or not."""
+    return number % 10 != 3
 
 
 class Meddler(threading.Thread):

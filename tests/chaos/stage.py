@@ -14,8 +14,9 @@ from typing import Any, Final
 from tests.chaos.books import Books, PostgresBooks, SqliteBooks
 from tests.chaos.clocks import Clock
 from tests.chaos.fleet import Fleet
+from tests.chaos.tap import Ears
 from tests.chaos.watching import Watcher
-from tests.checkers.history import Death, Fault
+from tests.checkers.history import Death, Fault, Outage
 from tests.e2e.system import Server, Worker, descendants
 from tests.support.proxy import Proxy
 from tests.support.servers import Postgres, Redis
@@ -43,7 +44,8 @@ class Stage(Fleet):
         self, folder: Path, database: str, *, coordinators: int, workers: int, **settings: object
     ) -> None:
         super().__init__(folder, database, coordinators=coordinators, **{**SETTINGS, **settings})
-        self.doors = [Proxy(port) for port in self.ports]
+        self.ears = Ears()
+        self.doors = [Proxy(port, listen=self.ears.listen) for port in self.ports]
         """In front of each coordinator: for workers and clients."""
         self.clocks = {
             name: Clock(folder / f"{name}.clock")
@@ -53,6 +55,7 @@ class Stage(Fleet):
         self.store_doors: list[Proxy] = []
         """Between each coordinator and the store, where there is a connection."""
         self.faults: list[Fault] = []
+        self.outages: list[Outage] = []
         self.dead: list[Death] = []
         """The sessions of workers that were killed, and when."""
         self.worker_count = workers

@@ -1,14 +1,15 @@
 """The judge of the chaos runs can say no, and what it draws and prints is about the run that it was given."""
 
+from collections.abc import Iterable
 from xml.etree import ElementTree
 
 import msgspec
 import pytest
 
-from tests.chaos.judge import judge, recoveries, table, together
+from tests.chaos.judge import Verdict, judge, recoveries, table, together
 from tests.chaos.picture import draw
 from tests.chaos.watching import with_kills
-from tests.checkers.history import Change, Death, Effect, Fault, History, Item, Op, Rules, StoredJob
+from tests.checkers.history import Ack, Change, Death, Effect, Fault, History, Item, Op, Rules, StoredJob
 
 LEASE = 5.0
 
@@ -38,17 +39,21 @@ def history(freed: float, faults: tuple[Fault, ...] = ()) -> History:
     )
 
 
-def verdict(of: History, coordinators: int = 3) -> list[str]:
-    found = judge(
+def judged(of: History, *, kinds: Iterable[str] = (), coordinators: int = 3) -> Verdict:
+    return judge(
         of,
         store="s",
         seconds=60,
+        kinds=kinds,
         played=of.faults,
-        requests_failed=0,
+        requests_failed=2,
         skipped=[],
         coordinators=coordinators,
     )
-    return sorted({violation.invariant for violation in found.violations})
+
+
+def verdict(of: History) -> list[str]:
+    return sorted({violation.invariant for violation in judged(of).violations})
 
 
 def killed(of: History) -> History:
@@ -92,7 +97,29 @@ def test_the_picture_shows_every_fault_and_the_table_adds_rounds_up() -> None:
     words = [element.text or "" for element in root.iter() if element.tag.endswith("text")]
     assert "a <run>" in words
     assert any("worker killed (1)" in word for word in words)
-    once = judge(run, store="s", seconds=60, played=run.faults, requests_failed=2, skipped=[], coordinators=3)
+    once = judged(run, kinds=["worker killed"])
     twice = together([once, once])
     assert (twice.jobs, twice.requests_failed, twice.faults) == (2, 4, {"worker killed": 2})
     assert "| **jobs**" in table([twice])
+
+
+def test_a_kind_of_fault_that_was_never_played_is_named_however_many_rounds_there_were() -> None:
+    run = killed(history(freed=15.2))
+    once = judged(run, kinds=["worker killed", "disk full"])
+    assert "disk full" in together([once, once]).untried
+    assert "disk full" in together([once, judged(run, kinds=["worker killed"])]).untried
+    assert "worker killed" not in once.untried
+
+
+def test_a_run_must_have_heard_acknowledgements_lost_answers_and_seen_crashes() -> None:
+    run = killed(history(freed=15.2))
+    assert len(judged(run).untried) == 3
+    lost = Op("submit", "c", 1.0, 2.0, "unknown", [Item("m1")])
+    letter = StoredJob("l", "m2", "failed", 3, 3, crashes=3)
+    whole = msgspec.structs.replace(
+        run,
+        ops=[*run.ops, lost],
+        acks=[Ack(16.3, "w1", "j", 2, "completed")],
+        jobs=[*run.jobs, letter],
+    )
+    assert judged(whole).untried == []

@@ -23,7 +23,7 @@ import pytest
 
 from stoker.ids import new_id
 from tests.chaos.books import Kept, PostgresBooks
-from tests.chaos.clients import Crowd
+from tests.chaos.clients import Crowd, never
 from tests.chaos.clocks import Clock, library
 from tests.chaos.fleet import HEARTBEAT_TIMEOUT_SEC, Fleet
 from tests.checkers.history import Death, Fault, History, Rules
@@ -446,7 +446,7 @@ def test_connections_lost_between_a_commit_and_its_answer_lose_and_double_nothin
         cluster.start_all(workers=1)
         cluster.books.watch()
         proxy.cut_every = 7
-        crowd = Crowd(cluster.ports, 1_000_000, clients=4, keys=False, name="commit-")
+        crowd = Crowd(cluster.ports, 1_000_000, clients=4, keys=never, name="commit-")
         eventually(
             lambda: sum(proxy.cuts.values()) >= LOST_COMMITS, 60 + LOST_COMMITS, lambda: str(proxy.cuts)
         )

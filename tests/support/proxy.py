@@ -8,7 +8,8 @@ import contextlib
 import itertools
 import socket
 import threading
-from typing import Final, Literal, Self
+from collections.abc import Callable
+from typing import Final, Literal, Protocol, Self
 
 from tests.support.servers import free_port
 
@@ -17,12 +18,29 @@ CHUNK: Final = 256 * 1024
 Fate = Literal["pass", "before", "after"]
 
 
-class Proxy:
-    """Listens on `port` and forwards to `target`. Every `cut_every`-th COMMIT ends its connection (0: none)."""
+class Listener(Protocol):
+    """Hears what passes on one connection, before it is handed on."""
 
-    def __init__(self, target: int, *, cut_every: int = 0) -> None:
+    def up(self, data: bytes) -> None: ...
+    def down(self, data: bytes) -> None: ...
+
+
+class Deaf:
+    def up(self, data: bytes) -> None:
+        pass
+
+    def down(self, data: bytes) -> None:
+        pass
+
+
+class Proxy:
+    """Listens on `port` and forwards to `target`. Every `cut_every`-th COMMIT ends its connection (0: none). Each connection
+    gets a listener of its own."""
+
+    def __init__(self, target: int, *, cut_every: int = 0, listen: Callable[[], Listener] = Deaf) -> None:
         self.target = target
         self.cut_every = cut_every
+        self.listen = listen
         self.cuts = {"before": 0, "after": 0}
         self.port = free_port()
         self.refusing = False
@@ -108,6 +126,7 @@ class Pair:
         self._client = client
         self._server = server
         self._doomed = False
+        self._listener = proxy.listen()
         for line in (client, server):
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -129,6 +148,7 @@ class Pair:
                 if fate == "before":
                     break
                 self._doomed = fate == "after"
+                self._listener.up(data)
                 self._server.sendall(data)
         if not self._doomed:  # else the answer, once it is there, ends the connection
             self.end()
@@ -138,5 +158,6 @@ class Pair:
             while data := self._server.recv(CHUNK):
                 if self._doomed:
                     break
+                self._listener.down(data)
                 self._client.sendall(data)
         self.end()
