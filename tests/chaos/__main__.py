@@ -33,7 +33,7 @@ FAULT_EVERY_SECONDS: Final = 1.7
 AT_ONCE: Final = 3
 QUIET_SECONDS: Final = 120.0
 STUCK_SECONDS: Final = 45.0
-RULES: Final = Rules(backoff_base=1.0, lease=LEASE_SECONDS)
+RULES: Final = Rules(backoff_base=1.0, lease=LEASE_SECONDS, clock_slack=0.01)
 
 
 def say(text: str) -> None:
