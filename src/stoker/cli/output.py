@@ -11,7 +11,9 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+from stoker.log_stream import put
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -68,7 +70,12 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 def note(message: str) -> None:
     """Something for the person at the terminal, out of the way of the output."""
-    print(plain(message), file=sys.stderr)
+    say(plain(message), sys.stderr)
+
+
+def say(text: str, stream: TextIO) -> None:
+    """A line for whoever reads along; nothing depends on it, so that nobody can read it is no failure."""
+    put(stream, f"{text}\n".encode(errors="backslashreplace"))
 
 
 def error(message: str) -> None:
