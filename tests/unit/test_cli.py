@@ -76,6 +76,11 @@ def test_submit_prints_the_id_alone(api: FakeApi) -> None:
         ("hello world", "hello world"),
         ("grüße", "grüße"),
         ("NaN", "NaN"),
+        ("3 little pigs", "3 little pigs"),
+        ("2026-11-16", "2026-11-16"),
+        ("[draft] hello", "[draft] hello"),
+        ('"yes," she said', '"yes," she said'),
+        ("12ab", "12ab"),
         ("", ""),
     ],
 )
@@ -89,7 +94,7 @@ def test_no_payload_is_null(api: FakeApi) -> None:
     assert api.requests[0].body["payload"] is None
 
 
-@pytest.mark.parametrize("text", ['{"a": }', "[1, 2", '"open', "12ab", "[NaN]"])
+@pytest.mark.parametrize("text", ['{"a": }', '{"a": 1', "[1, 2,]", "[NaN]", " [draft] ", "9" * 5000])
 def test_what_looks_like_json_and_is_not_is_a_usage_error(api: FakeApi, text: str) -> None:
     result = run("submit", "echo", text)
     assert result.exit_code == Exit.USAGE

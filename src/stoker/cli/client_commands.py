@@ -53,7 +53,9 @@ def submit(
     payload_text: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAYLOAD", help="JSON, or plain text, or - for stdin, or @FILE.", show_default=False
+            metavar="PAYLOAD",
+            help="JSON, or plain text, or - for stdin, or @FILE. What begins with { or is within [ ] must be JSON.",
+            show_default=False,
         ),
     ] = None,
     priority: Annotated[
