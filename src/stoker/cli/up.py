@@ -18,7 +18,7 @@ from stoker import log as logs
 from stoker.autoscale.providers.base import ProviderError
 from stoker.autoscale.providers.process import ProcessProvider
 from stoker.cli import autoscale, output
-from stoker.cli.serve import CANNOT_START, CannotStart, Running, running
+from stoker.cli.serve import CANNOT_START, CannotStart, Running, running, url_of
 from stoker.cli.signals import on_signals
 from stoker.settings import Settings, masked
 
@@ -100,6 +100,7 @@ def banner(settings: Settings, server: Running) -> str:
     """What a person wants to know now: where to look, and what to type."""
     url = server.url
     auth = ' -H "Authorization: Bearer $STOKER_TOKEN"' if settings.token else ""
+    where = "" if url == url_of(Settings().host, Settings().api_port) else f" --url {url}"
     return f"""
   Stoker is up: {_workers(settings)} workers with {settings.worker_threads} threads each, data in {_place(settings)}
 
@@ -107,8 +108,8 @@ def banner(settings: Settings, server: Running) -> str:
 
   Try:
     curl -X POST {url}/jobs{auth} -H 'Content-Type: application/json' -d '{{"payload": "hello"}}'
-    stoker submit sleep '{{"seconds": 2}}' --wait
-    stoker jobs
+    stoker submit sleep '{{"seconds": 2}}' --wait{where}
+    stoker jobs{where}
 
   Stop with Ctrl-C.
 """
