@@ -297,6 +297,38 @@ def test_queues_stats_and_workers(api: FakeApi) -> None:
     assert "draining" in ok("workers", "drain", "w-1")
 
 
+def test_stats_are_for_people(api: FakeApi) -> None:
+    decision = {"action": "stay", "workers": 2, "wanted": 2, "queue_depth": 0, "reason": "0 jobs wait"}
+    stats = {
+        "queue_depth": 0,
+        "success_rate": None,
+        "uptime_sec": 61.0,
+        "pending_thread_seconds": 1.6e-05,
+        "autoscaler": {"mode": "recommend", "min_workers": 1, "max_workers": 4, "decision": decision},
+    }
+    api.answers["GET", "/stats"] = Answer(200, stats)
+    printed = ok("stats")
+    rows = dict(line.split("  ", 1) for line in printed.splitlines())
+    assert {name: value.strip() for name, value in rows.items()} == {
+        "queue_depth": "0",
+        "pending_thread_time": "<1ms",
+        "uptime": "1m",
+        "autoscaler": "recommend, 1 to 4 workers",
+        "autoscaler says": "stay, 2 workers: 0 jobs wait",
+    }
+    decision.update(action="up", wanted=3)
+    assert "up, from 2 to 3 workers: 0 jobs wait" in ok("stats")
+    assert json.loads(ok("stats", "--json")) == stats
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0ms"), (1.6e-05, "<1ms"), (0.25, "250ms"), (3.44, "3.4s"), (90, "2m"), (7200.0, "2h")],
+)
+def test_durations_have_units(seconds: float, text: str) -> None:
+    assert output.duration(seconds) == text
+
+
 # --- changing
 
 

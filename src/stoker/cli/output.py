@@ -120,6 +120,15 @@ def span(seconds: float) -> str:
     return f"{seconds:.0f}s"
 
 
+def duration(seconds: float) -> str:
+    """A duration that may be short: `<1ms`, `250ms`, `3.4s`; a long one as a `span`."""
+    if 0 < seconds < 0.001:
+        return "<1ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    return f"{seconds:.1f}s" if seconds < 60 else span(seconds)
+
+
 def _console() -> Console:
     from rich.console import Console
 
