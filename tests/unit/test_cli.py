@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -295,6 +296,60 @@ def test_queues_stats_and_workers(api: FakeApi) -> None:
     assert "gpu=yes" in ok("workers")
     assert json.loads(ok("workers", "--json")) == json.loads(ok("workers", "list", "--json"))
     assert "draining" in ok("workers", "drain", "w-1")
+
+
+def on_terminal(columns: int, *args: str) -> list[str]:
+    """The lines that a terminal of this width shows."""
+    env = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": str(columns)}
+    result = CliRunner(env=env).invoke(app, args, prog_name="stoker")
+    assert result.exit_code == 0, result.output
+    return [line.rstrip() for line in re.sub("\x1b\\[[0-9;]*m", "", result.stdout).splitlines()]
+
+
+WIDE = ["ID", "TYPE", "NAME", "QUEUE", "PRIORITY", "STATUS", "ATTEMPT", "CREATED"]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (120, WIDE),
+        (80, ["ID", "TYPE", "NAME", "STATUS", "CREATED"]),
+        (70, ["ID", "TYPE", "STATUS", "CREATED"]),
+        (60, ["ID", "TYPE", "STATUS"]),
+        (50, ["ID", "TYPE", "STATUS"]),
+        (40, ["ID", "TYPE", "STATUS"]),
+    ],
+)
+def test_a_list_of_jobs_has_the_columns_that_fit_and_breaks_no_word(
+    api: FakeApi, width: int, columns: list[str]
+) -> None:
+    ok("submit", "sleep")
+    (id,) = api.jobs
+    api.finish(id, "cancelled")
+    head, _, row = on_terminal(width, "jobs")
+    assert head.split() == columns
+    assert max(len(head), len(row)) <= width
+    shown, type, *rest = row.split()
+    assert type == "sleep"
+    assert "cancelled" in rest
+    if shown != id:
+        assert width < 60
+        assert id.startswith(shown.removesuffix("…"))
+        assert len(shown) >= 20
+
+
+def test_a_long_name_is_cut_before_a_column_is_left_out(api: FakeApi) -> None:
+    ok("submit", "sleep", "--name", "n" * 100)
+    head, _, row = on_terminal(120, "jobs")
+    assert head.split() == WIDE
+    assert re.search("nnn…  ", row)
+
+
+def test_off_a_terminal_nothing_is_left_out_or_cut(api: FakeApi) -> None:
+    ok("submit", "sleep", "--name", "n" * 100)
+    head, _, row = ok("jobs").splitlines()
+    assert head.split() == WIDE
+    assert "n" * 100 in row
 
 
 def test_stats_are_for_people(api: FakeApi) -> None:

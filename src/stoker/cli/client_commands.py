@@ -316,6 +316,7 @@ def _print_page(page: dict[str, Any], as_json: bool) -> None:
             )
             for job in page["jobs"]
         ],
+        spare=["PRIORITY", "QUEUE", "ATTEMPT", "NAME", "CREATED"],
     )
     about = "more than " if page.get("total_capped") else ""
     output.note(f"{len(page['jobs'])} of {about}{page.get('total')}")
