@@ -57,6 +57,16 @@ def test_a_job_can_be_followed_by_its_ids_through_the_logs(system: System) -> No
     eventually(lambda: server.events("worker_heartbeat"), 30)
 
 
+def test_a_job_that_is_cancelled_again_is_logged_once(system: System) -> None:
+    server = system.serve()
+    job = server.submit()["id"]
+    for _ in range(2):
+        assert server.post(f"/jobs/{job}/cancel")["status"] == "cancelled"
+    server.terminate()
+    assert server.exit_code() == 0
+    assert len(by_event(server, "job_cancelled", job)) == 1
+
+
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_no_secret_reaches_a_log_and_every_line_is_a_known_event(database: str, tmp_path: Path) -> None:
     url = with_password(databases.url(tmp_path)) if database == "postgres" else None
