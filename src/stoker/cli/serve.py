@@ -18,6 +18,7 @@ from stoker import __version__, tracing
 from stoker import log as logs
 from stoker.api.app import App, create_app
 from stoker.api.http_protocol import OneWriteProtocol
+from stoker.api.websocket_protocol import RefusalIsAnAnswerProtocol
 from stoker.cli import output
 from stoker.cli.signals import on_signals
 from stoker.cli.storage import opened
@@ -144,7 +145,7 @@ def _config(app: App) -> uvicorn.Config:
     options: dict[str, Any] = {
         "loop": "uvloop",
         "http": OneWriteProtocol,
-        "ws": "websockets-sansio",
+        "ws": RefusalIsAnAnswerProtocol,
         "ws_max_size": MAX_FRAME_BYTES,
         "ws_per_message_deflate": False,
         "ws_ping_interval": None,  # the workers' own heartbeats do this
