@@ -42,7 +42,7 @@ class LogStream:
         written = put(self._stream, data)
         lost = data.count(b"\n", max(written, len(self._torn)))
         if written:
-            self._torn = b"" if data[:written].endswith(b"\n") else b"\n"
+            self._torn = b"" if data[written - 1] == ord("\n") else b"\n"
         return lost
 
 
