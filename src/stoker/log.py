@@ -2,7 +2,8 @@
 
 Ordinary events go through structlog. Events about jobs come by the thousand, so they are rendered in bulk: one write
 for all jobs of a round (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no
-escaping is needed there. What libraries say through `logging` becomes an event too, so that every line is one.
+escaping is needed there. What libraries say through `logging` becomes an event too, so that every line is one. All three go
+through one `LogStream`, so nobody is troubled by a log that cannot be written.
 
 The events are declared in `stoker.log_events`.
 """
@@ -10,13 +11,15 @@ The events are declared in `stoker.log_events`.
 import asyncio
 import logging
 import sys
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from json import dumps
-from typing import Any, Final, TextIO
+from typing import Any, Final, Protocol, TextIO, cast
 
 import structlog
+
+from stoker.log_stream import LogStream
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -25,11 +28,18 @@ request_id: ContextVar[str | None] = ContextVar("stoker_request_id", default=Non
 """The id of the request that is being answered; every line that is written meanwhile carries it."""
 
 
+class Sink(Protocol):
+    """What lines can be written to."""
+
+    def write(self, text: str, /) -> object: ...
+    def flush(self) -> object: ...
+
+
 class JobLog:
     """Renders lines about many jobs at once."""
 
-    def __init__(self, *, stream: TextIO | None = None, level: str = "info", json: bool = True) -> None:
-        self._stream = stream or sys.stderr
+    def __init__(self, *, stream: Sink, level: str = "info", json: bool = True) -> None:
+        self._stream = stream
         self._enabled = _LEVELS[level] <= _LEVELS["info"]
         self._json = json
         self._pending: list[str] = []
@@ -92,22 +102,23 @@ class JobLog:
 def configure(level: str, format: str, stream: TextIO | None = None) -> JobLog:
     """Set structlog up for this process; the bulk renderer for job events in the same format."""
     stream = stream or sys.stderr
-    json = format == "json" or (format == "auto" and not stream.isatty())
-    shared: list[Any] = [
-        _add_request_id,
+    json = format == "json" or (format == "auto" and not (stream is not None and stream.isatty()))
+    common: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         _escape_control_characters,
     ]
+    shared = [_add_request_id, *common]
     renderer: Any = structlog.processors.JSONRenderer() if json else _render_line
+    lines = LogStream(stream, lambda count: _lost_line(count, [*common, renderer]))
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, lines)),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(stream)
+    handler = logging.StreamHandler(lines)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[_from_library, *shared],
@@ -117,7 +128,15 @@ def configure(level: str, format: str, stream: TextIO | None = None) -> JobLog:
     logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)
     for noisy in ("websockets", "httpx", "httpcore", "asyncio", "uvicorn"):
         logging.getLogger(noisy).setLevel(max(_LEVELS[level], logging.WARNING))
-    return JobLog(stream=stream, level=level, json=json)
+    return JobLog(stream=lines, level=level, json=json)
+
+
+def _lost_line(count: int, processors: list[Callable[..., Any]]) -> str:
+    """Made here and not by a logger: it is asked for in the middle of a write."""
+    event: Any = {"event": "log_lines_lost", "count": count}
+    for process in processors:
+        event = process(None, "error", event)
+    return f"{event}\n"
 
 
 def _from_library(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

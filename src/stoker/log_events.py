@@ -396,6 +396,13 @@ _event(
     "What a library had to say, at its own level; `logger` is the part of it that spoke.",
     *("logger", "detail"),
 )
+_event(
+    "log_lines_lost",
+    "error",
+    "any",
+    "Lines before this one could not be written and are lost: the disk was full, or whoever read them was gone.",
+    "count",
+)
 
 
 _INTRO = """\
@@ -407,6 +414,10 @@ One event a line on stderr: JSON where that is not a terminal, readable on one (
 `STOKER_LOG_LEVEL` on. Every line has `timestamp`, `level` and `event`; one that a request caused has its `request_id`. An
 `error` may come with the stack as `exception`. Control characters in values are escaped, and no line holds a token, a
 password, a payload or a result.
+
+A log that cannot be written never stops a process: its lines are dropped, and the first one that can be written again is
+`log_lines_lost`. One that does not take lines and does not fail either, such as a full pipe whose reader stands still, does
+stop it: the process waits at its next line until somebody reads.
 
 | Event | Level | Of | Meaning | Fields |
 |---|---|---|---|---|

@@ -306,19 +306,26 @@ class System:
         return kept | marks | {name: str(value) for name, value in settings.items()}
 
     def serve(
-        self, *args: object, port: int | None = None, token: str | None = None, **settings: object
+        self,
+        *args: object,
+        port: int | None = None,
+        token: str | None = None,
+        into: str | None = None,
+        **settings: object,
     ) -> Server:
-        """A coordinator that answers."""
+        """A coordinator that answers; `into` is where a shell sends what it writes."""
         port = port or free_port()
-        argv = [STOKER, "serve", "--port", port, "--database", self.database, *args]
+        argv = [*_shell(into), STOKER, "serve", "--port", port, "--database", self.database, *args]
         if token is not None:
             settings["STOKER_TOKEN"] = token
         return self._server(argv, port, token, settings)
 
-    def up(self, *args: object, token: str | None = None, **settings: object) -> Server:
+    def up(
+        self, *args: object, token: str | None = None, into: str | None = None, **settings: object
+    ) -> Server:
         """The whole system from one command."""
         port = free_port()
-        argv = [STOKER, "up", "--port", port, "--database", self.database, *args]
+        argv = [*_shell(into), STOKER, "up", "--port", port, "--database", self.database, *args]
         if token is not None:
             settings["STOKER_TOKEN"] = token
         server = self._server(argv, port, token, settings)
@@ -348,10 +355,13 @@ class System:
         threads: int = 1,
         urls: Iterable[str] = (),
         app: str | None = APP,
+        into: str | None = None,
         **settings: object,
     ) -> Worker:
         """A worker that has registered."""
-        worker = self.start_worker(server, *args, name=name, threads=threads, urls=urls, app=app, **settings)
+        worker = self.start_worker(
+            server, *args, name=name, threads=threads, urls=urls, app=app, into=into, **settings
+        )
         self._registered(server, [worker])
         return worker
 
@@ -377,11 +387,12 @@ class System:
         threads: int = 1,
         urls: Iterable[str] = (),
         app: str | None = APP,
+        into: str | None = None,
         **settings: object,
     ) -> Worker:
         """A worker process, whatever becomes of it."""
         name = name or f"worker-{uuid.uuid4().hex[:8]}"
-        argv: list[object] = [STOKER, "worker", "--name", name, "--threads", threads]
+        argv: list[object] = [*_shell(into), STOKER, "worker", "--name", name, "--threads", threads]
         for url in urls or (server.url,):
             argv += ["--url", url]
         if app is not None:
@@ -440,6 +451,11 @@ class System:
     def _log(self, kind: str) -> Path:
         self._logs += 1
         return self.folder / f"{self._logs:02}-{kind}.log"
+
+
+def _shell(into: str | None) -> list[object]:
+    """Before a command: its output goes where these words of a shell say, and the process is still the command's own."""
+    return [] if into is None else ["bash", "-c", f'exec "$@" {into}', "bash"]
 
 
 class Journal:

@@ -6,6 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from stoker.log_events import TABLE
 from tests.e2e.system import APP, Program, Server, System, eventually
@@ -55,6 +57,27 @@ def test_a_job_can_be_followed_by_its_ids_through_the_logs(system: System) -> No
     (registered,) = server.events("worker_registered")
     assert (registered["worker_id"], registered["worker"]) == (worker, "follow-me")
     eventually(lambda: server.events("worker_heartbeat"), 30)
+
+
+def test_a_job_that_is_cancelled_again_is_logged_once(system: System) -> None:
+    server = system.serve()
+    job = server.submit()["id"]
+    for _ in range(2):
+        assert server.post(f"/jobs/{job}/cancel")["status"] == "cancelled"
+    server.terminate()
+    assert server.exit_code() == 0
+    assert len(by_event(server, "job_cancelled", job)) == 1
+
+
+def test_a_handshake_that_is_refused_is_no_error_of_the_server(system: System) -> None:
+    server = system.serve(token=TOKEN)
+    with pytest.raises(InvalidStatus) as refused:
+        connect(f"ws://127.0.0.1:{server.port}/workers/connect")
+    assert refused.value.response.status_code == 401
+    assert refused.value.response.headers["content-type"] == "application/problem+json"
+    server.terminate()
+    assert server.exit_code() == 0
+    assert [line for line in lines(server) if line["level"] not in ("debug", "info")] == []
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])

@@ -50,7 +50,7 @@ def test_it_prints_where_the_dashboard_is_and_three_commands_that_work(home: Sys
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=home.folder,
-            env=home.environ({"API_PORT": up.port}) | {"PATH": f"{STOKER.parent}:/usr/bin:/bin"},
+            env=home.environ({}) | {"PATH": f"{STOKER.parent}:/usr/bin:/bin"},
             capture_output=True,
             text=True,
             timeout=30,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from stoker.clock import SECOND
-from stoker.domain.errors import Overloaded, StoreUnavailable
+from stoker.domain.errors import Overloaded, StokerDomainError, StoreUnavailable
 from stoker.domain.job import Job, JobSpec, new_job
 from stoker.domain.retry import problem
 from stoker.settings import Settings
@@ -498,6 +498,28 @@ def test_a_defect_is_a_500_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -
     assert answer.json()["request_id"] == "r-1"
     assert "hunter2" not in answer.text
     assert log.lines == [("request_failed", "the password is hunter2")]
+
+
+class BrokenLog:
+    def exception(self, event: str, **values: object) -> None:
+        raise OSError("no space left on device")
+
+
+class Unforeseen(StokerDomainError):
+    """An error that the table of answers does not know."""
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), Unforeseen("a defect")])
+def test_a_defect_is_a_problem_with_its_request_id_even_when_the_log_fails(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("stoker.api.app._log", BrokenLog())
+    service = FakeService()
+    service.fails_with = error
+    answer = ask(service, "GET", "/stats", headers={"X-Request-ID": "r-1"})
+    assert (answer.status_code, answer.headers["X-Request-ID"]) == (500, "r-1")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["request_id"] == "r-1"
 
 
 def test_why_has_the_promised_shape() -> None:

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from stoker.api.app import create_app
+from stoker.api.security import Guard
 from stoker.settings import Settings
 from tests.unit.test_api_service import JSON, TOKEN, FakeService
 
@@ -177,6 +178,15 @@ def test_handshakes_are_refused_with_a_problem(
     assert response.status_code == status
     assert response.headers["content-type"] == "application/problem+json"
     assert response.headers["x-request-id"]
+
+
+def test_a_defect_in_a_handshake_is_a_problem(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Guard, "authorise", lambda *_: 1 / 0)
+    with pytest.raises(InvalidStatus) as refused:
+        dial(port, **{"X-Request-ID": "r-1"})
+    response = refused.value.response
+    assert (response.status_code, response.headers["x-request-id"]) == (500, "r-1")
+    assert response.headers["content-type"] == "application/problem+json"
 
 
 def test_the_websocket_needs_the_token_too() -> None:

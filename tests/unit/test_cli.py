@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,6 +77,11 @@ def test_submit_prints_the_id_alone(api: FakeApi) -> None:
         ("hello world", "hello world"),
         ("grüße", "grüße"),
         ("NaN", "NaN"),
+        ("3 little pigs", "3 little pigs"),
+        ("2026-11-16", "2026-11-16"),
+        ("[draft] hello", "[draft] hello"),
+        ('"yes," she said', '"yes," she said'),
+        ("12ab", "12ab"),
         ("", ""),
     ],
 )
@@ -89,7 +95,7 @@ def test_no_payload_is_null(api: FakeApi) -> None:
     assert api.requests[0].body["payload"] is None
 
 
-@pytest.mark.parametrize("text", ['{"a": }', "[1, 2", '"open', "12ab", "[NaN]"])
+@pytest.mark.parametrize("text", ['{"a": }', '{"a": 1', "[1, 2,]", "[NaN]", " [draft] ", "9" * 5000])
 def test_what_looks_like_json_and_is_not_is_a_usage_error(api: FakeApi, text: str) -> None:
     result = run("submit", "echo", text)
     assert result.exit_code == Exit.USAGE
@@ -290,6 +296,92 @@ def test_queues_stats_and_workers(api: FakeApi) -> None:
     assert "gpu=yes" in ok("workers")
     assert json.loads(ok("workers", "--json")) == json.loads(ok("workers", "list", "--json"))
     assert "draining" in ok("workers", "drain", "w-1")
+
+
+def on_terminal(columns: int, *args: str) -> list[str]:
+    """The lines that a terminal of this width shows."""
+    env = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": str(columns)}
+    result = CliRunner(env=env).invoke(app, args, prog_name="stoker")
+    assert result.exit_code == 0, result.output
+    return [line.rstrip() for line in re.sub("\x1b\\[[0-9;]*m", "", result.stdout).splitlines()]
+
+
+WIDE = ["ID", "TYPE", "NAME", "QUEUE", "PRIORITY", "STATUS", "ATTEMPT", "CREATED"]
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (120, WIDE),
+        (80, ["ID", "TYPE", "NAME", "STATUS", "CREATED"]),
+        (70, ["ID", "TYPE", "STATUS", "CREATED"]),
+        (60, ["ID", "TYPE", "STATUS"]),
+        (50, ["ID", "TYPE", "STATUS"]),
+        (40, ["ID", "TYPE", "STATUS"]),
+    ],
+)
+def test_a_list_of_jobs_has_the_columns_that_fit_and_breaks_no_word(
+    api: FakeApi, width: int, columns: list[str]
+) -> None:
+    ok("submit", "sleep")
+    (id,) = api.jobs
+    api.finish(id, "cancelled")
+    head, _, row = on_terminal(width, "jobs")
+    assert head.split() == columns
+    assert max(len(head), len(row)) <= width
+    shown, type, *rest = row.split()
+    assert type == "sleep"
+    assert "cancelled" in rest
+    if shown != id:
+        assert width < 60
+        assert id.startswith(shown.removesuffix("…"))
+        assert len(shown) >= 20
+
+
+def test_a_long_name_is_cut_before_a_column_is_left_out(api: FakeApi) -> None:
+    ok("submit", "sleep", "--name", "n" * 100)
+    head, _, row = on_terminal(120, "jobs")
+    assert head.split() == WIDE
+    assert re.search("nnn…  ", row)
+
+
+def test_off_a_terminal_nothing_is_left_out_or_cut(api: FakeApi) -> None:
+    ok("submit", "sleep", "--name", "n" * 100)
+    head, _, row = ok("jobs").splitlines()
+    assert head.split() == WIDE
+    assert "n" * 100 in row
+
+
+def test_stats_are_for_people(api: FakeApi) -> None:
+    decision = {"action": "stay", "workers": 2, "wanted": 2, "queue_depth": 0, "reason": "0 jobs wait"}
+    stats = {
+        "queue_depth": 0,
+        "success_rate": None,
+        "uptime_sec": 61.0,
+        "pending_thread_seconds": 1.6e-05,
+        "autoscaler": {"mode": "recommend", "min_workers": 1, "max_workers": 4, "decision": decision},
+    }
+    api.answers["GET", "/stats"] = Answer(200, stats)
+    printed = ok("stats")
+    rows = dict(line.split("  ", 1) for line in printed.splitlines())
+    assert {name: value.strip() for name, value in rows.items()} == {
+        "queue_depth": "0",
+        "pending_thread_time": "<1ms",
+        "uptime": "1m",
+        "autoscaler": "recommend, 1 to 4 workers",
+        "autoscaler says": "stay, 2 workers: 0 jobs wait",
+    }
+    decision.update(action="up", wanted=3)
+    assert "up, from 2 to 3 workers: 0 jobs wait" in ok("stats")
+    assert json.loads(ok("stats", "--json")) == stats
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0ms"), (1.6e-05, "<1ms"), (0.25, "250ms"), (3.44, "3.4s"), (90, "2m"), (7200.0, "2h")],
+)
+def test_durations_have_units(seconds: float, text: str) -> None:
+    assert output.duration(seconds) == text
 
 
 # --- changing

@@ -13,8 +13,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from stoker import JobHandle, Stoker, Task, errors
+from stoker.api.problems import FieldError, Kind, Problem, from_domain, invalid, invalid_field
 from stoker.client import requests
 from stoker.client.transport import Transport
+from stoker.domain.errors import IdempotencyMismatch
 from tests.unit.fake_api import Answer, FakeApi, fake_api, problem
 
 TOKEN = "a-token-that-is-long-enough"
@@ -293,8 +295,30 @@ def test_problems_become_errors(
     assert (caught.value.title, caught.value.detail) == ("Title", "what happened")
     assert caught.value.errors == [errors.FieldError("priority", "too high")]
     assert caught.value.request_id == "req-1"
-    assert str(caught.value) == f"{status} what happened (priority: too high) [request req-1]"
+    assert str(caught.value) == f"{status} what happened; priority: too high [request req-1]"
     assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("refusal", "text"),
+    [
+        (invalid_field("queue", "is too long"), "422 queue: is too long"),
+        (
+            invalid([FieldError("ba", "is required"), FieldError("a", "is required")]),
+            "422 ba: is required (and 1 more); a: is required",
+        ),
+        (from_domain(IdempotencyMismatch("k")), f"422 {IdempotencyMismatch('k')}"),
+        (
+            Problem(Kind.TOO_LARGE, "payload is too deep", errors=[FieldError("payload", "is too deep")]),
+            "413 payload is too deep",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_once(api: FakeApi, app: Stoker, refusal: Problem, text: str) -> None:
+    api.answers["POST", "/jobs"] = Answer(refusal.kind.status, refusal.document("req-1"))
+    with pytest.raises(errors.InvalidInput) as caught:
+        app.submit("echo")
+    assert str(caught.value) == f"{text} [request req-1]"
 
 
 def test_rate_limited_says_when_to_come_back(api: FakeApi, app: Stoker) -> None:

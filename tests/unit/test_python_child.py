@@ -1,10 +1,14 @@
 """A Python child and what comes out of it, read by a supervisor that is late."""
 
 import asyncio
+import contextlib
+import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import TextIO
 
 import pytest
 
@@ -58,6 +62,13 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "saying:app"
 
 
+@pytest.fixture
+def full() -> Iterator[TextIO]:
+    """A disk without room."""
+    with contextlib.suppress(OSError), Path("/dev/full").open("w", encoding="utf-8") as full:
+        yield full
+
+
 async def test_what_a_subprocess_wrote_is_its_jobs_also_when_it_is_read_after_the_job_ended(app: str) -> None:
     ear = Ear()
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
@@ -98,3 +109,22 @@ async def test_somebody_who_never_stops_talking_does_not_stop_the_supervisor(
     finally:
         child.end()
     assert ear.heard[-1] == ("ended", 0, "")
+
+
+async def test_what_belongs_to_no_job_is_lost_when_the_workers_log_is_full_and_nothing_else(
+    app: str, tmp_path: Path, full: TextIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "saying.py").write_text(dedent(APP) + "import os\nos.write(2, b'imported\\n')\n")
+    monkeypatch.setattr(sys, "stderr", full)
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        child.send([ChildJob(0, new_id(), 1, "says", b'{"text":"one"}', 1, 1, 1, "default", None, {})])
+        await asyncio.wait_for(ear.ended.wait(), 20)
+    finally:
+        child.end()
+    assert ear.results[0].result == b'"one"'
+    assert errors == []

@@ -2,11 +2,12 @@
 
     request id → Host → Origin → route → token → query → body → handler → answer
 
-Whatever fails on the way is raised and becomes a problem document at one place, `_answer`. There are no middlewares
-and no framework objects on this line: at tens of thousands of submissions a second, each layer would cost more than
-the whole of it does.
+Whatever fails on the way is raised and becomes a problem document at one place, `_answer`; a defect, there or in making that
+document, becomes one in `_defect`. There are no middlewares and no framework objects on this line: at tens of thousands of
+submissions a second, each layer would cost more than the whole of it does.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -88,6 +89,8 @@ class App:
             response = await self._answer(scope, headers, receive, request_id)
         except ClientGone:
             return
+        except Exception:  # noqa: BLE001 - a client learns that it happened and its number, the log learns the rest
+            response = _defect(scope, request_id)
         answer_headers = self._answer_headers(response, request_id, headers.get(b"origin"))
         if isinstance(response, Stream) and scope["method"] != "HEAD":
             await streaming.send_stream(response, answer_headers, receive, send)
@@ -99,19 +102,13 @@ class App:
     async def _answer(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, request_id: str
     ) -> Response:
-        """The response, whatever happens on the way to it."""
+        """The response, also to what is refused."""
         try:
             return await self._handle(scope, headers, receive)
         except Problem as problem:
             return problem_response(problem, request_id)
         except StokerDomainError as error:
             return problem_response(from_domain(error), request_id)
-        except ClientGone:
-            raise
-        except Exception:  # noqa: BLE001 - a client learns that it happened and its number, the log learns the rest
-            _log.exception("request_failed", method=scope["method"], path=scope["path"])
-            detail = "this is a defect of the server; its log has the details under this request_id"
-            return problem_response(Problem(Kind.INTERNAL, detail), request_id)
 
     async def _handle(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Response:
         self._check_caller(scope, headers)
@@ -146,6 +143,14 @@ class App:
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         request_id = self._request_id(headers)
+        refusal = self._refusal(scope, headers, request_id)
+        if refusal is not None:
+            await sockets.deny(scope, receive, send, refusal, self._answer_headers(refusal, request_id, None))
+            return
+        await sockets.serve(self._context.service, receive, send, [(b"x-request-id", request_id.encode())])
+
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], request_id: str) -> Response | None:
+        """Why the handshake is refused; None for a worker that may come in."""
         try:
             self._check_caller(scope, headers)
             route, _ = self._router.find(scope["path"])
@@ -154,12 +159,10 @@ class App:
             if action is None:
                 raise Problem(Kind.NOT_FOUND, "there is no WebSocket at this path")
         except Problem as problem:
-            response = problem_response(problem, request_id)
-            await sockets.deny(
-                scope, receive, send, response, self._answer_headers(response, request_id, None)
-            )
-            return
-        await sockets.serve(self._context.service, receive, send, [(b"x-request-id", request_id.encode())])
+            return problem_response(problem, request_id)
+        except Exception:  # noqa: BLE001 - as for HTTP
+            return _defect(scope, request_id)
+        return None
 
     # --- both ------------------------------------------------------------------------------------------
 
@@ -192,6 +195,14 @@ class App:
         if origin is not None:
             headers += self._guard.cors(origin)
         return headers
+
+
+def _defect(scope: Scope, request_id: str) -> Response:
+    """The answer when everything else failed. The log may be what did."""
+    with contextlib.suppress(Exception):
+        _log.exception("request_failed", method=scope.get("method", "WEBSOCKET"), path=scope["path"])
+    detail = "this is a defect of the server; its log has the details under this request_id"
+    return problem_response(Problem(Kind.INTERNAL, detail), request_id)
 
 
 def _usable(given: bytes) -> str | None:

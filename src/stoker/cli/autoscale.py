@@ -109,7 +109,7 @@ def run(settings: Settings, *, keep: bool) -> int:
     try:
         asyncio.run(_run(settings, keep=keep))
     except ProviderError as error:
-        print(f"error: {error}", file=sys.stderr)
+        output.say(f"error: {error}", sys.stderr)
         return 1
     return 0
 

@@ -53,7 +53,9 @@ def submit(
     payload_text: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAYLOAD", help="JSON, or plain text, or - for stdin, or @FILE.", show_default=False
+            metavar="PAYLOAD",
+            help="JSON, or plain text, or - for stdin, or @FILE. What begins with { or is within [ ] must be JSON.",
+            show_default=False,
         ),
     ] = None,
     priority: Annotated[
@@ -314,6 +316,7 @@ def _print_page(page: dict[str, Any], as_json: bool) -> None:
             )
             for job in page["jobs"]
         ],
+        spare=["PRIORITY", "QUEUE", "ATTEMPT", "NAME", "CREATED"],
     )
     about = "more than " if page.get("total_capped") else ""
     output.note(f"{len(page['jobs'])} of {about}{page.get('total')}")
@@ -756,13 +759,31 @@ def stats(as_json: Json = False, url: Url = None, token: Token = None) -> None:
     if as_json:
         output.print_json(answer)
         return
-    rate = answer.get("success_rate")
-    shown = {
-        **answer,
+    output.print_facts(_stats(answer))
+
+
+def _stats(answer: dict[str, Any]) -> dict[str, object]:
+    """The numbers for people: shares, times with their units, and one line for each thing."""
+    rate, pending = answer.get("success_rate"), answer.get("pending_thread_seconds")
+    told = {"uptime_sec", "pending_thread_seconds", "jobs_by_status", "autoscaler"}
+    return {
+        **{name: value for name, value in answer.items() if name not in told},
         "success_rate": None if rate is None else f"{rate:.1%}",
-        "uptime_sec": None,
+        "pending_thread_time": None if pending is None else output.duration(pending),
         "uptime": output.span(answer.get("uptime_sec") or 0),
-        "jobs_by_status": None,
         **{f"jobs {status}": count for status, count in (answer.get("jobs_by_status") or {}).items()},
+        **_autoscaler(answer.get("autoscaler")),
     }
-    output.print_facts(shown)
+
+
+def _autoscaler(state: dict[str, Any] | None) -> dict[str, object]:
+    if state is None:
+        return {}
+    decision = state["decision"]
+    change = f"{decision['action']}, {decision['workers']} workers"
+    if decision["wanted"] != decision["workers"]:
+        change = f"{decision['action']}, from {decision['workers']} to {decision['wanted']} workers"
+    return {
+        "autoscaler": f"{state['mode']}, {state['min_workers']} to {state['max_workers']} workers",
+        "autoscaler says": f"{change}: {decision['reason']}",
+    }

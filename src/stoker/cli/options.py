@@ -73,8 +73,8 @@ def moment(text: str | None, option: str) -> datetime | None:
 def payload(argument: str | None) -> bytes:
     """The PAYLOAD argument as JSON.
 
-    `-` reads stdin and `@FILE` a file; both must be JSON. Other text is JSON if it parses, a plain string if it
-    does not look like JSON at all, and a mistake if it looks like JSON but does not parse.
+    `-` reads stdin and `@FILE` a file; both must be JSON. Other text is JSON if it parses, a mistake if it is meant to be
+    JSON and does not parse, and a plain string else.
     """
     if argument is None:
         return b"null"
@@ -82,7 +82,7 @@ def payload(argument: str | None) -> bytes:
         return _checked_json(sys.stdin.read(), "stdin")
     if argument.startswith("@"):
         return _checked_json(_read(Path(argument[1:])), argument[1:])
-    if argument.lstrip()[:1] in tuple('{["0123456789') or _is_json(argument):
+    if _is_meant_as_json(argument) or _is_json(argument):
         return _checked_json(argument, "PAYLOAD")
     return _encoded(json.dumps(argument), "PAYLOAD")
 
@@ -94,9 +94,16 @@ def _read(path: Path) -> str:
         _wrong("PAYLOAD", f"cannot read {path}: {error}")
 
 
+def _is_meant_as_json(text: str) -> bool:
+    """`{…` and `[…]`. Text of people may begin with a number, a quote, or a word in brackets."""
+    bare = text.strip()
+    return bare.startswith("{") or (bare.startswith("[") and bare.endswith("]"))
+
+
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text, parse_constant=_refuse_constant)
+        # A number is one however many digits it has.
+        json.loads(text, parse_constant=_refuse_constant, parse_int=str)
     except ValueError:
         return False
     return True

@@ -11,12 +11,18 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
+
+from stoker.log_stream import put
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDE_ENOUGH = 10_000
+_GAP = 3
+"""Between two columns."""
+_READABLE = 20
+"""So much of a text, or of an id, is enough to know it by."""
 
 _STATUS_STYLES = {
     "completed": "green",
@@ -43,19 +49,64 @@ def print_json_line(value: Any) -> None:
     print(json.dumps(value))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table for people."""
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], spare: Sequence[str] | None = None
+) -> None:
+    """A table for people. With `spare`, a row is one line: columns to be spared are left out where there is no room,
+    in this order, and what is still too long is cut. Without, cells are folded."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
+    console = _console()
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column == "ID")
-    for row in rows:
-        texts = [plain(cell) for cell in row]
-        table.add_row(*(Text(text, style=_STATUS_STYLES.get(text, "")) for text in texts))
-    _console().print(table)
+    cells = [dict(zip(columns, map(plain, row), strict=True)) for row in rows]
+    shown = None if spare is None else fitted(_widths(columns, cells), console.width, spare)
+    for column in shown or columns:
+        if shown is None:
+            table.add_column(column, overflow="fold", no_wrap=column == "ID")
+        else:
+            table.add_column(column, overflow="ellipsis", no_wrap=True, width=shown[column])
+    for row in cells:
+        table.add_row(
+            *(Text(row[name], style=_STATUS_STYLES.get(row[name], "")) for name in shown or columns)
+        )
+    console.print(table)
+
+
+def _widths(columns: Iterable[str], cells: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    """How wide each column would like to be."""
+    from rich.cells import cell_len
+
+    widths = {column: cell_len(column) for column in columns}
+    for row in cells:
+        for column, text in row.items():
+            widths[column] = max(widths[column], cell_len(text))
+    return widths
+
+
+def fitted(widths: Mapping[str, int], room: int, spare: Sequence[str]) -> dict[str, int]:
+    """The columns for which there is room, and how wide each may be: long text is cut before a column is left out, an id
+    only when none can be spared any more."""
+    shown = dict(widths)
+    for column in spare:
+        if _total(width if name == "ID" else min(width, _READABLE) for name, width in shown.items()) <= room:
+            break
+        del shown[column]
+    while _total(shown.values()) > room and max(shown.values()) > 1:
+        shown[_longest(shown)] -= 1
+    return shown
+
+
+def _longest(widths: Mapping[str, int]) -> str:
+    """The column to cut next: one of long text, then the id while enough is left of it, then the widest."""
+    texts = [name for name, width in widths.items() if name != "ID" and width > _READABLE]
+    ids = [name for name, width in widths.items() if name == "ID" and width > _READABLE]
+    return max(texts or ids or widths, key=lambda name: widths[name])
+
+
+def _total(widths: Iterable[int]) -> int:
+    return sum(width + _GAP for width in widths) - _GAP
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
@@ -68,7 +119,12 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 def note(message: str) -> None:
     """Something for the person at the terminal, out of the way of the output."""
-    print(plain(message), file=sys.stderr)
+    say(plain(message), sys.stderr)
+
+
+def say(text: str, stream: TextIO) -> None:
+    """A line for whoever reads along; nothing depends on it, so that nobody can read it is no failure."""
+    put(stream, f"{text}\n".encode(errors="backslashreplace"))
 
 
 def error(message: str) -> None:
@@ -111,6 +167,15 @@ def span(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f}{unit}"
     return f"{seconds:.0f}s"
+
+
+def duration(seconds: float) -> str:
+    """A duration that may be short: `<1ms`, `250ms`, `3.4s`; a long one as a `span`."""
+    if 0 < seconds < 0.001:
+        return "<1ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    return f"{seconds:.1f}s" if seconds < 60 else span(seconds)
 
 
 def _console() -> Console:

@@ -18,6 +18,8 @@ from stoker import __version__, tracing
 from stoker import log as logs
 from stoker.api.app import App, create_app
 from stoker.api.http_protocol import OneWriteProtocol
+from stoker.api.websocket_protocol import RefusalIsAnAnswerProtocol
+from stoker.cli import output
 from stoker.cli.signals import on_signals
 from stoker.cli.storage import opened
 from stoker.clock import SystemClock
@@ -50,7 +52,7 @@ def run(settings: Settings) -> int:
     try:
         uvloop.run(_serve(settings, job_log))
     except CannotStart as error:
-        print(f"error: {error}", file=sys.stderr)
+        output.say(f"error: {error}", sys.stderr)
         return CANNOT_START
     return 0
 
@@ -143,7 +145,7 @@ def _config(app: App) -> uvicorn.Config:
     options: dict[str, Any] = {
         "loop": "uvloop",
         "http": OneWriteProtocol,
-        "ws": "websockets-sansio",
+        "ws": RefusalIsAnAnswerProtocol,
         "ws_max_size": MAX_FRAME_BYTES,
         "ws_per_message_deflate": False,
         "ws_ping_interval": None,  # the workers' own heartbeats do this

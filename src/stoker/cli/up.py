@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from stoker import log as logs
 from stoker.autoscale.providers.base import ProviderError
 from stoker.autoscale.providers.process import ProcessProvider
-from stoker.cli import autoscale
-from stoker.cli.serve import CANNOT_START, CannotStart, Running, running
+from stoker.cli import autoscale, output
+from stoker.cli.serve import CANNOT_START, CannotStart, Running, running, url_of
 from stoker.cli.signals import on_signals
 from stoker.settings import Settings, masked
 
@@ -34,7 +34,7 @@ def run(settings: Settings) -> int:
     try:
         uvloop.run(_up(_scaled(settings), job_log))
     except CannotStart as error:
-        print(f"error: {error}", file=sys.stderr)
+        output.say(f"error: {error}", sys.stderr)
         return CANNOT_START
     return 0
 
@@ -61,7 +61,7 @@ async def _up(settings: Settings, job_log: logs.JobLog) -> None:
         leaving = asyncio.Event()
         on_signals(leaving.set, workers.kill)
         keeping = [asyncio.create_task(going) for going in _loops(settings, server.url, workers)]
-        print(banner(settings, server), flush=True)
+        output.say(banner(settings, server), sys.stdout)
         stopped = asyncio.create_task(server.stopped.wait())
         left = asyncio.create_task(leaving.wait())
         await asyncio.wait({stopped, left}, return_when=asyncio.FIRST_COMPLETED)
@@ -100,6 +100,7 @@ def banner(settings: Settings, server: Running) -> str:
     """What a person wants to know now: where to look, and what to type."""
     url = server.url
     auth = ' -H "Authorization: Bearer $STOKER_TOKEN"' if settings.token else ""
+    where = "" if url == url_of(Settings().host, Settings().api_port) else f" --url {url}"
     return f"""
   Stoker is up: {_workers(settings)} workers with {settings.worker_threads} threads each, data in {_place(settings)}
 
@@ -107,8 +108,8 @@ def banner(settings: Settings, server: Running) -> str:
 
   Try:
     curl -X POST {url}/jobs{auth} -H 'Content-Type: application/json' -d '{{"payload": "hello"}}'
-    stoker submit sleep '{{"seconds": 2}}' --wait
-    stoker jobs
+    stoker submit sleep '{{"seconds": 2}}' --wait{where}
+    stoker jobs{where}
 
   Stop with Ctrl-C.
 """

@@ -13,6 +13,7 @@ import structlog
 
 from stoker import __version__
 from stoker import log as logs
+from stoker.cli import output
 from stoker.cli.signals import on_signals
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.child import die_with_parent
@@ -40,7 +41,7 @@ def run(settings: Settings) -> int:
     try:
         asyncio.run(_work(settings))
     except (NotAllowed, StartFailed) as error:
-        print(f"error: {error}", file=sys.stderr)
+        output.say(f"error: {error}", sys.stderr)
         return 1
     return 0
 

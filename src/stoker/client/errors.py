@@ -92,9 +92,17 @@ class ProblemError(StokerError):
 
 def _describe(status: int, problem: Problem) -> str:
     what = problem.detail or problem.title or "no explanation"
-    fields = "; ".join(f"{error.field}: {error.message}" for error in problem.errors)
+    fields = "".join(
+        f"; {error.field}: {error.message}" for error in problem.errors if not _told(error, what)
+    )
     request = f" [request {problem.request_id}]" if problem.request_id else ""
-    return f"{status} {what}{f' ({fields})' if fields else ''}{request}"
+    return f"{status} {what}{fields}{request}"
+
+
+def _told(error: FieldError, detail: str) -> bool:
+    """Whether the detail says it already: that repeats the first field, for those who read nothing else."""
+    said = (f" {error.field}: {error.message}", f" {error.field} {error.message}")
+    return error.message == detail or any(text in f" {detail}" for text in said)
 
 
 class InvalidInput(ProblemError):

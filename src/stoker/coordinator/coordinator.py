@@ -382,12 +382,13 @@ class Coordinator:
             if job.status == "running":
                 self._neighbours.cancel(job)
                 self._events.changed([job.id])
+                log.info("job_cancel_requested", job_id=job.id)
             elif job.completed_at is not None and job.completed_at >= asked_at:  # not cancelled before
                 self._metrics.on_cancelled(job)
                 self._events.changed([job.id], "cancelled")
                 if self._tracer is not None:
                     self._tracer.cancelled(job, job.completed_at)
-            log.info("job_cancelled" if job.status == "cancelled" else "job_cancel_requested", job_id=job.id)
+                log.info("job_cancelled", job_id=job.id)
         over = [job.id for job in jobs if job.status != "running"]
         self._waiters.finished(over)
         self._output.ended(over)

@@ -38,6 +38,7 @@ from stoker.executors.pipe import (
     Unpacker,
     pack,
 )
+from stoker.log_stream import put
 from stoker.wire.frames import Stream
 
 MARKER: Final = "STOKER_WORKER_SESSION"
@@ -423,8 +424,7 @@ class PythonChild(Child):
             if index in self._unreported:
                 self._callbacks.printed(self, Printed(index, stream, data))
             else:
-                sys.stderr.buffer.write(data)
-                sys.stderr.flush()
+                put(sys.stderr, data)
 
         return take
 
