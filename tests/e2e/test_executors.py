@@ -107,6 +107,23 @@ def test_a_command_gets_the_payload_on_stdin_and_its_output_is_the_result(
     assert server.ended(server.submit("greet", thread_demand=3)["id"])["result"] == "hello 3"
 
 
+def test_commands_and_labels_of_the_command_line_reach_the_worker(shop: tuple[System, Server]) -> None:
+    system, server = shop
+    options = (
+        "--command",
+        "upper=tr a-z A-Z",
+        "--command",
+        "second=cut '-d,' -f2",
+        "--label",
+        "zone=eu,west",
+    )
+    system.worker(server, *options, app=None)
+    upper = server.submit("upper", "hello", labels={"zone": "eu,west"})
+    second = server.submit("second", "one,two,three")
+    assert server.ended(upper["id"])["result"] == "HELLO"
+    assert server.ended(second["id"])["result"] == "two"
+
+
 def test_a_command_that_fails_shows_its_exit_code_and_what_it_said(shop: tuple[System, Server]) -> None:
     _, server = shop
     job = server.ended(server.submit("broken", max_attempts=1)["id"])

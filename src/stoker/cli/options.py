@@ -143,10 +143,15 @@ def commands(given: list[str] | None) -> dict[str, tuple[str, ...]] | None:
     bound: dict[str, tuple[str, ...]] = {}
     for item in given:
         name, equals, line = item.partition("=")
-        words = tuple(shlex.split(line))
+        words = _argv(item, line)
         if not equals or not name.strip() or not words:
-            raise typer.BadParameter(
-                f"{item!r} is not TYPE=ARGV, such as thumbnail='convert - png:-'", param_hint="--command"
-            )
+            _wrong("--command", f"{item!r} is not TYPE=ARGV, such as thumbnail='convert - png:-'")
         bound[name.strip()] = words
     return bound
+
+
+def _argv(item: str, line: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(line))
+    except ValueError as error:
+        _wrong("--command", f"{item!r} cannot be split into words: {error}")
