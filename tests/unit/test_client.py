@@ -181,6 +181,25 @@ def test_any_type_can_be_submitted_without_a_task(api: FakeApi, app: Stoker) -> 
     assert app.job(job.id).status() == "queued"
     with pytest.raises(errors.ArgumentError, match="cannot be sent as JSON"):
         app.submit("resize", object())
+    with pytest.raises(errors.ArgumentError, match="JSON has no NaN"):
+        app.submit("resize", {"width": float("nan")})
+
+
+@pytest.mark.parametrize("field", ["delay_sec", "timeout_sec"])
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), float("-inf")])
+def test_times_that_are_no_numbers_are_refused(
+    api: FakeApi, app: Stoker, add: Task[[int, int], int], field: str, seconds: float
+) -> None:
+    with pytest.raises(errors.ArgumentError, match=f"{field}={seconds} is no number of seconds"):
+        add.options(**{field: seconds})  # type: ignore[arg-type]
+    with pytest.raises(errors.ArgumentError, match=f"{field}={seconds} is no number of seconds"):
+        app.submit("resize", **{field: seconds})  # type: ignore[arg-type]
+    assert api.requests == []
+
+
+def test_nobody_waits_for_a_time_that_is_no_number(add: Task[[int, int], int]) -> None:
+    with pytest.raises(errors.ArgumentError, match="timeout=nan is no number of seconds"):
+        add.submit(2, 3).result(timeout=float("nan"))
 
 
 # --- results

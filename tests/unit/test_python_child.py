@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from textwrap import dedent
 
+import msgspec
 import pytest
 
 from stoker.executors.pipe import ChildJob, ChildResult, Printed
@@ -21,6 +22,14 @@ APP = """
     def says(text: str) -> str:
         subprocess.run(["echo", text], check=True)
         return text
+
+    @app.task
+    def measures(text: str) -> list[float | None]:
+        return [None, float(text)]
+
+    @app.task
+    async def measures_soon(text: str) -> list[float | None]:
+        return [None, float(text)]
 """
 
 
@@ -72,6 +81,32 @@ async def test_what_a_subprocess_wrote_is_its_jobs_also_when_it_is_read_after_th
         child.end()
     assert ear.results[0].result == b'"one"'
     assert ear.heard == [("stdout", 0, "one\n"), ("ended", 0, "")]
+
+
+async def result_of(app: str, type: str, payload: bytes, concurrency: int = 0) -> ChildResult:
+    """How a child says that one job ended."""
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=concurrency)
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        child.send([ChildJob(0, new_id(), 1, type, payload, 1, 1, 1, "default", None, {})])
+        await asyncio.wait_for(ear.ended.wait(), 20)
+    finally:
+        child.end()
+    return ear.results[0]
+
+
+@pytest.mark.parametrize(("type", "concurrency"), [("measures", 0), ("measures_soon", 10)])
+@pytest.mark.parametrize("text", ["nan", "-inf"])
+async def test_a_result_with_a_float_that_json_does_not_have_is_no_result(
+    app: str, type: str, concurrency: int, text: str
+) -> None:
+    ended = await result_of(app, type, msgspec.json.encode({"text": text}), concurrency)
+    assert (ended.kind, ended.result) == ("invalid", None)
+    assert ended.error is not None
+    told = msgspec.json.decode(ended.error)
+    assert told["type"] == "result_not_json"
+    assert "JSON has no NaN and no infinity" in told["message"]
 
 
 async def test_somebody_who_never_stops_talking_does_not_stop_the_supervisor(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from datetime import datetime
@@ -24,10 +25,23 @@ Token = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end of the job.")]
+
+
+def finite(seconds: float | None) -> float | None:
+    """A number of seconds; `nan` and `inf` are floats, and yet none."""
+    if seconds is not None and not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is no number of seconds")
+    return seconds
+
+
 WaitTimeout = Annotated[
     float | None,
     typer.Option(
-        "--wait-timeout", metavar="SECONDS", min=0, help="Wait at most this long (exit 7); implies --wait."
+        "--wait-timeout",
+        metavar="SECONDS",
+        min=0,
+        callback=finite,
+        help="Wait at most this long (exit 7); implies --wait.",
     ),
 ]
 

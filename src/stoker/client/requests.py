@@ -10,6 +10,7 @@ connection that broke after the request was sent can be repaired by sending it a
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -189,6 +190,9 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     idempotency_key: str | None = None
 
     def __post_init__(self) -> None:
+        for name, seconds in (("timeout_sec", self.timeout_sec), ("delay_sec", self.delay_sec)):
+            if isinstance(seconds, float) and not math.isfinite(seconds):
+                raise ArgumentError(f"{name}={seconds} is no number of seconds; leave it out for none", name)
         if self.run_at is not None and self.run_at.tzinfo is None:
             raise ArgumentError(
                 f"run_at={self.run_at.isoformat()} has no time zone; say which, such as datetime.now(UTC)",
@@ -335,6 +339,8 @@ def get_logs(
 
 def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:
     """The job when it is final, by asking the server to hold its answer. Raises `ResultTimeout`."""
+    if timeout is not None and math.isnan(timeout):
+        raise ArgumentError("timeout=nan is no number of seconds; leave it out to wait for ever", "timeout")
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left = WAIT_MAX_SECONDS if deadline is None else deadline - time.monotonic()
