@@ -9,11 +9,13 @@ from textwrap import dedent
 import msgspec
 import pytest
 
+from stoker.executors.child import TERMINATED
 from stoker.executors.pipe import ChildJob, ChildResult, Printed
 from stoker.executors.process import Callbacks, Child, PythonChild
 from stoker.ids import new_id
 
 APP = """
+    import asyncio
     import subprocess
     from stoker import Stoker
     app = Stoker()
@@ -30,6 +32,17 @@ APP = """
     @app.task
     async def measures_soon(text: str) -> list[float | None]:
         return [None, float(text)]
+
+    @app.task
+    async def trips() -> None:
+        helper = asyncio.ensure_future(asyncio.sleep(60))
+        helper.cancel()
+        await helper
+
+    @app.task
+    async def naps() -> None:
+        print("napping", flush=True)
+        await asyncio.sleep(60)
 """
 
 
@@ -39,7 +52,9 @@ class Ear:
     def __init__(self) -> None:
         self.heard: list[tuple[str, int, str]] = []
         self.ready = asyncio.Event()
+        self.spoken = asyncio.Event()
         self.ended = asyncio.Event()
+        self.gone = asyncio.Event()
         self.results: list[ChildResult] = []
 
     def callbacks(self) -> Callbacks:
@@ -48,7 +63,7 @@ class Ear:
             results=self._on_results,
             printed=self._on_printed,
             progressed=lambda child, progressed: None,
-            exited=lambda child: None,
+            exited=lambda child: self.gone.set(),
         )
 
     def _on_results(self, child: Child, results: list[ChildResult]) -> None:
@@ -58,6 +73,7 @@ class Ear:
 
     def _on_printed(self, child: Child, printed: Printed) -> None:
         self.heard.append((printed.stream, printed.index, printed.data.decode()))
+        self.spoken.set()
 
 
 @pytest.fixture
@@ -107,6 +123,42 @@ async def test_a_result_with_a_float_that_json_does_not_have_is_no_result(
     told = msgspec.json.decode(ended.error)
     assert told["type"] == "result_not_json"
     assert "JSON has no NaN and no infinity" in told["message"]
+
+
+async def test_a_task_that_trips_over_its_own_cancel_has_failed_and_was_not_cancelled(app: str) -> None:
+    ended = await result_of(app, "trips", b"{}", concurrency=10)
+    assert ended.kind == "error"
+    assert ended.error is not None
+    assert msgspec.json.decode(ended.error)["type"] == "CancelledError"
+
+
+async def test_an_async_task_that_is_cancelled_ends_as_cancelled(app: str) -> None:
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=10)
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        child.send([ChildJob(0, new_id(), 1, "naps", b"{}", 1, 1, 1, "default", None, {})])
+        await asyncio.wait_for(ear.spoken.wait(), 20)
+        child.cancel(0)
+        await asyncio.wait_for(ear.ended.wait(), 20)
+    finally:
+        child.end()
+    assert ear.results[0].kind == "cancelled"
+
+
+async def test_what_runs_in_an_async_child_that_is_told_to_end_has_no_end_of_its_own(app: str) -> None:
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=10)
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        child.send([ChildJob(0, new_id(), 1, "naps", b"{}", 1, 1, 1, "default", None, {})])
+        await asyncio.wait_for(ear.spoken.wait(), 20)
+        child.terminate()
+        await asyncio.wait_for(ear.gone.wait(), 20)
+    finally:
+        child.end()
+    assert ear.results == []
+    assert child.returncode == TERMINATED
 
 
 async def test_somebody_who_never_stops_talking_does_not_stop_the_supervisor(
