@@ -324,7 +324,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Rule(
             _WORKERS,
             "A worker silent for this long is given up and its jobs are queued again.",
-            gt=0,
+            ge=1,
             bare=True,
         ),
     ] = 30

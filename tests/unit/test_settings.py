@@ -106,6 +106,7 @@ def test_all_problems_come_at_once_each_naming_variable_value_and_what_is_allowe
         ("STOKER_RETRY_JITTER", "nan"),
         ("STOKER_RETRY_BACKOFF_CAP_SEC", "inf"),
         ("WORKER_HEARTBEAT_TIMEOUT_SEC", "0"),
+        ("WORKER_HEARTBEAT_TIMEOUT_SEC", "0.001"),
         ("STOKER_WORKER_LABELS", "gpu"),
         ("STOKER_WORKER_LABELS", "=yes"),
         ("STOKER_WORKER_NAME", "x" * 201),
