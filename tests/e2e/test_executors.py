@@ -189,6 +189,20 @@ def test_an_async_task_can_fail_time_out_and_be_cancelled_alone(shop: tuple[Syst
     assert (done["status"], done["attempt"], done["claim_id"]) == ("completed", 1, 1)
 
 
+@pytest.mark.parametrize("executable", [False, True])
+def test_a_worker_whose_runner_cannot_be_started_says_so_and_leaves(
+    shop: tuple[System, Server], tmp_path: Path, executable: bool
+) -> None:
+    system, server = shop
+    runner = tmp_path / "runner"
+    if executable:
+        runner.write_text("#!/no/such/interpreter\n")
+        runner.chmod(0o755)
+    worker = system.start_worker(server, app=None, EXECUTION_BINARY=runner)
+    assert worker.exit_code() == 1
+    assert f"error: EXECUTION_BINARY={runner} cannot be started: No such file or directory" in worker.output
+
+
 def test_a_job_over_its_memory_limit_ends_for_that_reason_and_its_usage_is_told(
     shop: tuple[System, Server],
 ) -> None:
