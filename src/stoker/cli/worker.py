@@ -14,6 +14,7 @@ import structlog
 from stoker import __version__
 from stoker import log as logs
 from stoker.cli.signals import on_signals
+from stoker.executors.app_check import import_error
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.child import die_with_parent
 from stoker.executors.native_binary import find_runner
@@ -43,6 +44,19 @@ def run(settings: Settings) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def start_problems(settings: Settings) -> list[str]:
+    """What every worker with these settings would die of, for those who are about to start many."""
+    problems = []
+    try:
+        runner_types(settings.execution_binary)
+    except StartFailed as error:
+        problems.append(str(error))
+    why = None if settings.app is None else import_error(settings.app)
+    if why is not None:
+        problems.append(f"the app {settings.app} cannot be imported: {why}")
+    return problems
 
 
 def native_types(binary: Path | None) -> list[str]:
