@@ -30,6 +30,8 @@ _read = msgspec.json.Decoder().decode
 
 TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep"
 TOO_LONG: Final = f"contains a number of more than {MAX_DIGITS:,} digits"
+TOO_LARGE: Final = "contains a number that is too large"
+NOT_JSON: Final = "is not JSON"
 NOT_FINITE: Final = "JSON has no NaN and no infinity; send null or a text in their place"
 
 
@@ -86,15 +88,23 @@ def depth(bare: bytes) -> int:
 
 def is_json(raw: bytes) -> bool:
     """Whether this is JSON within the bounds, numbers beyond 64 bits included."""
-    if broken_bound(raw) is not None:
-        return False
+    return fault(raw) is None
+
+
+def fault(raw: bytes) -> str | None:
+    """What keeps this text from being JSON within the bounds, in words; None if nothing does."""
+    broken = broken_bound(raw)
+    if broken is not None:
+        return broken
     try:
         _read(raw)
     except msgspec.ValidationError as error:
-        return "out of range" in str(error) and not _is_infinite(raw)
+        if "out of range" not in str(error):
+            return NOT_JSON
+        return TOO_LARGE if _is_infinite(raw) else None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return False
-    return True
+        return NOT_JSON
+    return None
 
 
 def _is_infinite(raw: bytes) -> bool:
