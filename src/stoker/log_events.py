@@ -377,7 +377,13 @@ _event(
     *("worker", "seconds", "effect"),
 )
 _event("worker_end_failed", "error", "autoscaler", "Such a worker could not be ended.", "worker", "detail")
-_event("worker_died", "error", "autoscaler", "A worker process ended by itself.", "worker", "exit_code")
+_event(
+    "worker_died",
+    "error",
+    "autoscaler",
+    "A worker process ended by itself. Where they die soon after their start, the next is started after a growing pause.",
+    *("worker", "exit_code", "next_start_seconds"),
+)
 _event("worker_start_failed", "error", "autoscaler", "`stoker up` could not start its workers.", "detail")
 _event(
     "container_removed",

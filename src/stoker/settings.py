@@ -23,6 +23,7 @@ import ipaddress
 import math
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -71,6 +72,8 @@ class Parser(NamedTuple):
 
     parse: Callable[[str], Any]
     allowed: str
+    check: Callable[[Mapping[str, Any]], Any] | None = None
+    """Takes pairs that the command line has told apart already, in which any character may stand."""
 
 
 def _printable(text: str) -> str:
@@ -139,30 +142,38 @@ def _listed(parse_item: Callable[[str], str]) -> Callable[[str], tuple[str, ...]
 
 
 def _labels(text: str) -> dict[str, str]:
-    labels = {}
-    for item in _listed(_printable)(text):
-        key, equals, value = item.partition("=")
-        if not equals or not key.strip():
-            raise ValueError
-        labels[key.strip()] = value.strip()
+    items = [item.partition("=") for item in _listed(_printable)(text)]
+    if not all(equals for _, equals, _ in items):
+        raise ValueError
+    return _checked_labels({key: value for key, _, value in items})
+
+
+def _checked_labels(pairs: Mapping[str, str]) -> dict[str, str]:
+    labels = {_printable(key.strip()): _printable(value.strip()) for key, value in pairs.items()}
+    if "" in labels:
+        raise ValueError
     return labels
 
 
 def _commands(text: str) -> dict[str, tuple[str, ...]]:
     """Types bound to an argv: inline JSON, or the path of a JSON file. Never a shell string."""
     source = text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8")
-    commands = msgspec.json.decode(source, type=dict[str, tuple[str, ...]])
+    return _checked_commands(msgspec.json.decode(source, type=dict[str, tuple[str, ...]]))
+
+
+def _checked_commands(commands: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     if any(not type or not argv or not argv[0] for type, argv in commands.items()):
         raise ValueError
-    return commands
+    return dict(commands)
 
 
 NAME = Parser(_printable, f"at most {_NAME_MAX_CHARS} printable characters")
 NAMES = Parser(_listed(_printable), "names, separated by commas")
-LABELS = Parser(_labels, "pairs such as zone=eu,gpu=yes")
+LABELS = Parser(_labels, "pairs such as zone=eu,gpu=yes", _checked_labels)
 COMMANDS = Parser(
     _commands,
     'a JSON object such as {"thumbnail": ["/usr/bin/convert", "-", "png:-"]}, or the path of a file with one',
+    _checked_commands,
 )
 TOKEN = Parser(
     _token, f"at least {_TOKEN_MIN_CHARS} visible ASCII characters, no spaces; make one: {_NEW_TOKEN}"
@@ -313,7 +324,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Rule(
             _WORKERS,
             "A worker silent for this long is given up and its jobs are queued again.",
-            gt=0,
+            ge=1,
             bare=True,
         ),
     ] = 30
@@ -607,6 +618,9 @@ def _read(
             sources[entry.field] = source
         except ValueError:
             problems[entry.field] = f"{_given(entry, source, raw)}: must be {allowed(entry)}"
+        except OSError as error:
+            reason = error.strerror or str(error)
+            problems[entry.field] = f"{_given(entry, source, raw)}: {reason}; must be {allowed(entry)}"
     return values, sources, problems
 
 
@@ -631,8 +645,11 @@ def _given(entry: Entry, source: str, raw: object) -> str:
 
 def _parse(entry: Entry, raw: object) -> Any:
     """One value, checked; raises ValueError. Values from the command line may already have their type."""
-    if entry.rule.parser is not None:
-        return entry.rule.parser.parse(_as_text(raw))
+    parser = entry.rule.parser
+    if parser is not None:
+        if parser.check is not None and isinstance(raw, Mapping):
+            return parser.check(raw)
+        return parser.parse(_as_text(raw))
     text = str(raw).strip()
     if get_origin(entry.type) is Literal:
         if text.lower() not in get_args(entry.type):
@@ -642,12 +659,16 @@ def _parse(entry: Entry, raw: object) -> Any:
 
 
 def _as_text(raw: object) -> str:
-    """Lists and pairs from the command line are joined, so that one parser judges both sources."""
+    """Lists from the command line are joined, so that one parser judges both sources; pairs only to show them."""
     if isinstance(raw, Mapping):
-        return ",".join(f"{key}={value}" for key, value in raw.items())
+        return ",".join(f"{key}={_words(value)}" for key, value in raw.items())
     if isinstance(raw, (list, tuple)):
         return ",".join(str(item) for item in raw)
     return str(raw)
+
+
+def _words(value: object) -> str:
+    return shlex.join(value) if isinstance(value, tuple) else str(value)
 
 
 def _number(entry: Entry, text: str) -> int | float:

@@ -107,6 +107,23 @@ def test_a_command_gets_the_payload_on_stdin_and_its_output_is_the_result(
     assert server.ended(server.submit("greet", thread_demand=3)["id"])["result"] == "hello 3"
 
 
+def test_commands_and_labels_of_the_command_line_reach_the_worker(shop: tuple[System, Server]) -> None:
+    system, server = shop
+    options = (
+        "--command",
+        "upper=tr a-z A-Z",
+        "--command",
+        "second=cut '-d,' -f2",
+        "--label",
+        "zone=eu,west",
+    )
+    system.worker(server, *options, app=None)
+    upper = server.submit("upper", "hello", labels={"zone": "eu,west"})
+    second = server.submit("second", "one,two,three")
+    assert server.ended(upper["id"])["result"] == "HELLO"
+    assert server.ended(second["id"])["result"] == "two"
+
+
 def test_a_command_that_fails_shows_its_exit_code_and_what_it_said(shop: tuple[System, Server]) -> None:
     _, server = shop
     job = server.ended(server.submit("broken", max_attempts=1)["id"])
@@ -170,6 +187,20 @@ def test_an_async_task_can_fail_time_out_and_be_cancelled_alone(shop: tuple[Syst
     assert server.ended(doomed["id"], within=4)["status"] == "cancelled"
     done = server.ended(neighbour["id"])
     assert (done["status"], done["attempt"], done["claim_id"]) == ("completed", 1, 1)
+
+
+@pytest.mark.parametrize("executable", [False, True])
+def test_a_worker_whose_runner_cannot_be_started_says_so_and_leaves(
+    shop: tuple[System, Server], tmp_path: Path, executable: bool
+) -> None:
+    system, server = shop
+    runner = tmp_path / "runner"
+    if executable:
+        runner.write_text("#!/no/such/interpreter\n")
+        runner.chmod(0o755)
+    worker = system.start_worker(server, app=None, EXECUTION_BINARY=runner)
+    assert worker.exit_code() == 1
+    assert f"error: EXECUTION_BINARY={runner} cannot be started: No such file or directory" in worker.output
 
 
 def test_a_job_over_its_memory_limit_ends_for_that_reason_and_its_usage_is_told(

@@ -134,6 +134,26 @@ def test_a_worker_that_dies_is_replaced(up: Server) -> None:
     assert up.ended(up.submit(payload="still here")["id"])["status"] == "completed"
 
 
+@pytest.mark.parametrize("command", [("up", "--port", 0), ("autoscale", "--mode", "process")])
+def test_what_every_worker_would_die_of_is_told_before_one_is_started(
+    system: System, command: tuple[object, ...]
+) -> None:
+    (system.folder / "broken.py").write_text("import stoker\n\n1 / 0\n")
+    missing = system.run(*command, "--app", "nosuch:app", EXECUTION_BINARY="/no/such/runner")
+    assert missing.returncode == 1
+    assert missing.stderr.splitlines() == [
+        "error: EXECUTION_BINARY=/no/such/runner cannot be started: No such file or directory",
+        "error: the app nosuch:app cannot be imported: ModuleNotFoundError: No module named 'nosuch'",
+    ]
+    broken = system.run(*command, "--app", "broken:app")
+    assert broken.returncode == 1
+    assert broken.stderr.startswith(
+        "error: the app broken:app cannot be imported: ZeroDivisionError: division"
+    )
+    assert broken.stderr.endswith("broken.py, line 3)\n")
+    assert "Stoker is up" not in missing.stdout + broken.stdout
+
+
 def test_sigterm_lets_running_jobs_finish_and_leaves_no_process_behind(system: System) -> None:
     up = system.up("--app", APP, "--threads", 1)
     job = up.submit("nap", {"seconds": 1, "tag": "last"})

@@ -167,6 +167,15 @@ def test_wrong_calls_are_refused_at_submit() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), [None, float("-inf")], {"deep": [float("nan")]}]
+)
+def test_floats_that_json_does_not_have_are_refused_at_submit(value: Any) -> None:
+    error = refusal(lambda: encode(anything, value))
+    assert error.parameter == "value"
+    assert "cannot be sent as JSON: JSON has no NaN and no infinity" in str(error)
+
+
 def test_rich_types_arrive_as_annotated() -> None:
     when = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
     payload = encode(rich, Point(1), when, sizes=(1, 2))

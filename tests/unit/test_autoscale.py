@@ -13,7 +13,8 @@ from stoker.autoscale.coordinator_api import Seen, Stats, WorkerRow
 from stoker.autoscale.fleet import assess, everybody
 from stoker.autoscale.loop import UNKNOWN_SECONDS, Autoscaler, rules_of
 from stoker.autoscale.providers.base import Own, ProviderError
-from stoker.autoscale.providers.process import ProcessProvider, worker_argv
+from stoker.autoscale.providers.process import SOON_SECONDS, ProcessProvider, worker_argv
+from stoker.cli import up
 from stoker.client.errors import ConnectionFailed, NotFound, Problem
 from stoker.domain.scaling import Rules, ScalingState
 from stoker.settings import Settings, load
@@ -356,16 +357,30 @@ time.sleep(600)
 """
 
 
-def sleepers(code: str = SLEEPER, *args: object, leave_seconds: float = 20.0) -> ProcessProvider:
+def sleepers(
+    code: str = SLEEPER, *args: object, leave_seconds: float = 20.0, clock: FakeClock | None = None
+) -> ProcessProvider:
     argv = [sys.executable, "-c", code, *map(str, args)]
-    return ProcessProvider(lambda name: argv, {}, prefix="p", leave_seconds=leave_seconds)
+    now = (clock or FakeClock()).monotonic
+    return ProcessProvider(lambda name: argv, {}, prefix="p", leave_seconds=leave_seconds, now=now)
+
+
+async def all_died(provider: ProcessProvider) -> list[float]:
+    """Once all have ended: after how many seconds the provider means to start others, as it said of each."""
+    for process in list(provider._processes.values()):
+        process.wait(20)
+    with structlog.testing.capture_logs() as lines:
+        assert await provider.running() == []
+    return [line["next_start_seconds"] for line in lines if line["event"] == "worker_died"]
 
 
 async def test_processes_are_counted_as_they_are_and_numbers_are_used_again() -> None:
-    provider = sleepers()
+    clock = FakeClock()
+    provider = sleepers(clock=clock)
     try:
         assert await provider.start(3) == ["p-1", "p-2", "p-3"]
         first = {own.name: own.pid for own in await provider.running()}
+        clock.advance(SOON_SECONDS)
         provider._processes["p-2"].kill()
         provider._processes["p-2"].wait()
         with structlog.testing.capture_logs() as lines:
@@ -379,6 +394,86 @@ async def test_processes_are_counted_as_they_are_and_numbers_are_used_again() ->
     finally:
         provider.kill()
         await provider.close()
+
+
+async def test_workers_that_die_at_once_are_started_again_after_a_growing_pause() -> None:
+    clock = FakeClock()
+    provider = sleepers("raise SystemExit(1)", clock=clock)
+    pauses = []
+    for _ in range(8):
+        await provider.start(2)
+        first, second = await all_died(provider)
+        assert first == second, "those that die together count once"
+        with pytest.raises(ProviderError, match="died at once; the next are started in"):
+            await provider.start(1)
+        assert await provider.start(0) == []
+        pauses.append(first)
+        clock.advance(first)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+async def test_the_pause_is_forgotten_when_a_new_worker_lives_and_not_because_an_old_one_does() -> None:
+    clock = FakeClock()
+    code = "import sys, time; time.sleep(600) if sys.argv[1] == 'lives' else sys.exit(1)"
+    fate = ["lives"]
+    provider = ProcessProvider(
+        lambda name: [sys.executable, "-c", code, fate[0]],
+        {},
+        prefix="p",
+        leave_seconds=1,
+        now=clock.monotonic,
+    )
+
+    async def one_dies() -> float:
+        fate[0] = "dies"
+        (name,) = await provider.start(1)
+        provider._processes[name].wait(20)
+        await provider.running()
+        return provider.rest_seconds
+
+    try:
+        await provider.start(1)
+        clock.advance(60)
+        assert await one_dies() == 1
+        clock.advance(60)
+        await provider.running()
+        assert await one_dies() == 2
+        clock.advance(60)
+        fate[0] = "lives"
+        await provider.start(1)
+        clock.advance(SOON_SECONDS)
+        await provider.running()
+        assert await one_dies() == 1
+    finally:
+        provider.kill()
+        await provider.close()
+
+
+async def test_up_leaves_workers_that_die_at_once_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "RESTART_SECONDS", 0.001)
+    clock = FakeClock()
+    started: list[str] = []
+
+    def argv(name: str) -> list[str]:
+        started.append(name)
+        return [sys.executable, "-c", "raise SystemExit(1)"]
+
+    provider = ProcessProvider(argv, {}, prefix="p", leave_seconds=1, now=clock.monotonic)
+    keeping = asyncio.create_task(up.keep(provider, 1))
+    try:
+        while provider.rest_seconds == 0:
+            assert not keeping.done()
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert started == ["p-1"]
+        clock.advance(1)
+        while provider.rest_seconds == 0:
+            assert not keeping.done()
+            await asyncio.sleep(0.01)
+        assert started == ["p-1", "p-1"]
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
 
 
 async def test_closing_waits_for_all_and_kills_those_that_will_not_go(tmp_path: Path) -> None:

@@ -481,6 +481,23 @@ def test_wrong_settings_exit_2_and_say_why(args: list[str], says: str) -> None:
     assert says in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--delay", "--timeout", "--wait-timeout"])
+@pytest.mark.parametrize("seconds", ["nan", "inf"])
+def test_a_number_of_seconds_is_a_number(api: FakeApi, option: str, seconds: str) -> None:
+    result = run("submit", "echo", option, seconds)
+    assert result.exit_code == Exit.USAGE
+    assert f"Invalid value for '{option}'" in result.stderr
+    assert api.requests == []
+
+
+@pytest.mark.parametrize("command", ["upper=tr 'a-z", "upper", "=tr", "upper= "])
+def test_a_command_that_is_no_argv_is_a_mistake_of_the_command_line(command: str) -> None:
+    result = run("worker", "--command", command)
+    assert result.exit_code == Exit.USAGE
+    assert "--command" in result.stderr
+    assert command in result.stderr
+
+
 def test_settings_that_disagree_are_all_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MIN_WORKERS", "5")
     monkeypatch.setenv("MAX_WORKERS", "2")

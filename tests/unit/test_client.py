@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -148,6 +149,40 @@ def test_wrong_arguments_are_not_sent(api: FakeApi, add: Task[[int, int], int]) 
     assert api.requests == []
 
 
+def test_a_start_may_be_given_as_text(api: FakeApi, app: Stoker, add: Task[[int, int], int]) -> None:
+    add.options(run_at="2030-01-31T12:00:00+02:00").submit(1, 2)
+    app.submit("resize", run_at="2030-01-31T12:00:00Z")
+    sent = [dt.datetime.fromisoformat(request.body["run_at"]) for request in api.requests]
+    assert sent == [
+        dt.datetime(2030, 1, 31, 10, tzinfo=dt.UTC),
+        dt.datetime(2030, 1, 31, 12, tzinfo=dt.UTC),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("tomorrow", "run_at='tomorrow' is no time; give a datetime with a time zone, or text such as"),
+        ("2030-01-31T12:00:00", "run_at=2030-01-31T12:00:00 has no time zone"),
+        (1_900_000_000, "run_at=1900000000 is no time"),
+        (dt.date(2030, 1, 31), r"run_at=datetime.date\(2030, 1, 31\) is no time"),
+    ],
+)
+def test_a_start_that_is_no_time_is_refused(add: Task[[int, int], int], given: Any, says: str) -> None:
+    with pytest.raises(errors.ArgumentError, match=says) as caught:
+        add.options(run_at=given)
+    assert caught.value.parameter == "run_at"
+
+
+def test_of_many_calls_the_one_that_does_not_fit_is_named(api: FakeApi, add: Task[[int, int], int]) -> None:
+    with pytest.raises(
+        errors.ArgumentError, match=r"^calls\[2\]: task 'add': argument 'y': expected `int`"
+    ) as caught:
+        add.submit_many([(1, 2), {"x": 3, "y": 4}, (5, "six"), (7,)])
+    assert caught.value.parameter == "y"
+    assert api.requests == []
+
+
 def test_submit_many_takes_dicts_tuples_and_values_and_keeps_the_order(api: FakeApi, app: Stoker) -> None:
     @app.task
     def f(x: int, y: int = 0) -> None: ...
@@ -183,6 +218,25 @@ def test_any_type_can_be_submitted_without_a_task(api: FakeApi, app: Stoker) -> 
     assert app.job(job.id).status() == "queued"
     with pytest.raises(errors.ArgumentError, match="cannot be sent as JSON"):
         app.submit("resize", object())
+    with pytest.raises(errors.ArgumentError, match="JSON has no NaN"):
+        app.submit("resize", {"width": float("nan")})
+
+
+@pytest.mark.parametrize("field", ["delay_sec", "timeout_sec"])
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), float("-inf")])
+def test_times_that_are_no_numbers_are_refused(
+    api: FakeApi, app: Stoker, add: Task[[int, int], int], field: str, seconds: float
+) -> None:
+    with pytest.raises(errors.ArgumentError, match=f"{field}={seconds} is no number of seconds"):
+        add.options(**{field: seconds})  # type: ignore[arg-type]
+    with pytest.raises(errors.ArgumentError, match=f"{field}={seconds} is no number of seconds"):
+        app.submit("resize", **{field: seconds})  # type: ignore[arg-type]
+    assert api.requests == []
+
+
+def test_nobody_waits_for_a_time_that_is_no_number(add: Task[[int, int], int]) -> None:
+    with pytest.raises(errors.ArgumentError, match="timeout=nan is no number of seconds"):
+        add.submit(2, 3).result(timeout=float("nan"))
 
 
 # --- results

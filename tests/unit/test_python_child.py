@@ -10,13 +10,16 @@ from pathlib import Path
 from textwrap import dedent
 from typing import TextIO
 
+import msgspec
 import pytest
 
+from stoker.executors.child import TERMINATED
 from stoker.executors.pipe import ChildJob, ChildResult, Printed
 from stoker.executors.process import Callbacks, Child, PythonChild
 from stoker.ids import new_id
 
 APP = """
+    import asyncio
     import subprocess
     from stoker import Stoker
     app = Stoker()
@@ -25,6 +28,25 @@ APP = """
     def says(text: str) -> str:
         subprocess.run(["echo", text], check=True)
         return text
+
+    @app.task
+    def measures(text: str) -> list[float | None]:
+        return [None, float(text)]
+
+    @app.task
+    async def measures_soon(text: str) -> list[float | None]:
+        return [None, float(text)]
+
+    @app.task
+    async def trips() -> None:
+        helper = asyncio.ensure_future(asyncio.sleep(60))
+        helper.cancel()
+        await helper
+
+    @app.task
+    async def naps() -> None:
+        print("napping", flush=True)
+        await asyncio.sleep(60)
 """
 
 
@@ -34,7 +56,9 @@ class Ear:
     def __init__(self) -> None:
         self.heard: list[tuple[str, int, str]] = []
         self.ready = asyncio.Event()
+        self.spoken = asyncio.Event()
         self.ended = asyncio.Event()
+        self.gone = asyncio.Event()
         self.results: list[ChildResult] = []
 
     def callbacks(self) -> Callbacks:
@@ -43,7 +67,7 @@ class Ear:
             results=self._on_results,
             printed=self._on_printed,
             progressed=lambda child, progressed: None,
-            exited=lambda child: None,
+            exited=lambda child: self.gone.set(),
         )
 
     def _on_results(self, child: Child, results: list[ChildResult]) -> None:
@@ -53,6 +77,7 @@ class Ear:
 
     def _on_printed(self, child: Child, printed: Printed) -> None:
         self.heard.append((printed.stream, printed.index, printed.data.decode()))
+        self.spoken.set()
 
 
 @pytest.fixture
@@ -83,6 +108,68 @@ async def test_what_a_subprocess_wrote_is_its_jobs_also_when_it_is_read_after_th
         child.end()
     assert ear.results[0].result == b'"one"'
     assert ear.heard == [("stdout", 0, "one\n"), ("ended", 0, "")]
+
+
+async def result_of(app: str, type: str, payload: bytes, concurrency: int = 0) -> ChildResult:
+    """How a child says that one job ended."""
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=concurrency)
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        child.send([ChildJob(0, new_id(), 1, type, payload, 1, 1, 1, "default", None, {})])
+        await asyncio.wait_for(ear.ended.wait(), 20)
+    finally:
+        child.end()
+    return ear.results[0]
+
+
+@pytest.mark.parametrize(("type", "concurrency"), [("measures", 0), ("measures_soon", 10)])
+@pytest.mark.parametrize("text", ["nan", "-inf"])
+async def test_a_result_with_a_float_that_json_does_not_have_is_no_result(
+    app: str, type: str, concurrency: int, text: str
+) -> None:
+    ended = await result_of(app, type, msgspec.json.encode({"text": text}), concurrency)
+    assert (ended.kind, ended.result) == ("invalid", None)
+    assert ended.error is not None
+    told = msgspec.json.decode(ended.error)
+    assert told["type"] == "result_not_json"
+    assert "JSON has no NaN and no infinity" in told["message"]
+
+
+async def test_a_task_that_trips_over_its_own_cancel_has_failed_and_was_not_cancelled(app: str) -> None:
+    ended = await result_of(app, "trips", b"{}", concurrency=10)
+    assert ended.kind == "error"
+    assert ended.error is not None
+    assert msgspec.json.decode(ended.error)["type"] == "CancelledError"
+
+
+async def test_an_async_task_that_is_cancelled_ends_as_cancelled(app: str) -> None:
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=10)
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        child.send([ChildJob(0, new_id(), 1, "naps", b"{}", 1, 1, 1, "default", None, {})])
+        await asyncio.wait_for(ear.spoken.wait(), 20)
+        child.cancel(0)
+        await asyncio.wait_for(ear.ended.wait(), 20)
+    finally:
+        child.end()
+    assert ear.results[0].kind == "cancelled"
+
+
+async def test_what_runs_in_an_async_child_that_is_told_to_end_has_no_end_of_its_own(app: str) -> None:
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=10)
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        child.send([ChildJob(0, new_id(), 1, "naps", b"{}", 1, 1, 1, "default", None, {})])
+        await asyncio.wait_for(ear.spoken.wait(), 20)
+        child.terminate()
+        await asyncio.wait_for(ear.gone.wait(), 20)
+    finally:
+        child.end()
+    assert ear.results == []
+    assert child.returncode == TERMINATED
 
 
 async def test_somebody_who_never_stops_talking_does_not_stop_the_supervisor(

@@ -20,7 +20,7 @@ from stoker.wire.frames import PROTOCOL, ClaimRef, Hello, Report, StartNote
 from tests.support.clock import START_US, FakeClock
 from tests.support.jobs import a_claim, a_job, a_worker
 
-MAX_RESULT = 100
+MAX_RESULT = 2_000
 
 
 class FakeStore:
@@ -135,6 +135,23 @@ async def test_a_result_that_is_not_json_fails_the_job(desk: Desk, result: bytes
     outcome = await desk.outcome(result=result)
     assert (outcome.event, outcome.result) == ("failed", None)
     assert problem_of(outcome) == "invalid_result"
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (b"[" * 300 + b"]" * 300, "is nested more than 256 levels deep"),
+        (b"9" * 1_001, "contains a number of more than 1,000 digits"),
+        (b"1e999", "contains a number that is too large"),
+        (b"{", "is not JSON"),
+    ],
+)
+async def test_what_is_wrong_with_a_result_is_said(desk: Desk, result: bytes, says: str) -> None:
+    outcome = await desk.outcome(result=result)
+    assert (outcome.event, outcome.kind) == ("failed", "invalid")
+    assert outcome.error is not None
+    told = msgspec.json.decode(outcome.error)
+    assert (told["type"], told["message"]) == ("invalid_result", f"the result that the worker sent {says}")
 
 
 @pytest.mark.parametrize("result", [b"123456789012345678901234567890", b'"\\u0000"', b"-0.0", b"[[[]]]"])

@@ -106,6 +106,7 @@ def test_all_problems_come_at_once_each_naming_variable_value_and_what_is_allowe
         ("STOKER_RETRY_JITTER", "nan"),
         ("STOKER_RETRY_BACKOFF_CAP_SEC", "inf"),
         ("WORKER_HEARTBEAT_TIMEOUT_SEC", "0"),
+        ("WORKER_HEARTBEAT_TIMEOUT_SEC", "0.001"),
         ("STOKER_WORKER_LABELS", "gpu"),
         ("STOKER_WORKER_LABELS", "=yes"),
         ("STOKER_WORKER_NAME", "x" * 201),
@@ -222,6 +223,31 @@ def test_lists_and_labels_from_text_and_from_options_are_read_alike() -> None:
     assert from_text.worker_queues == from_options.worker_queues == ("a", "b")
     assert from_text.worker_labels == from_options.worker_labels == {"zone": "eu", "gpu": ""}
     assert from_text.coordinator_urls == from_options.coordinator_urls == ("http://one:1", "http://two:2")
+
+
+def test_pairs_from_the_command_line_are_taken_as_they_are() -> None:
+    given = load({}, {"worker_labels": {"zone": "eu,west"}, "commands": {"upper": ("tr", "a-z", "A,Z=")}})
+    assert given.worker_labels == {"zone": "eu,west"}
+    assert given.commands == {"upper": ("tr", "a-z", "A,Z=")}
+
+
+def test_pairs_from_the_command_line_are_judged_like_those_of_the_environment() -> None:
+    found = problems({}, {"worker_labels": {"zone": "e\nu"}, "commands": {"upper": ("", "a b")}})
+    assert found == (
+        "STOKER_WORKER_LABELS=zone=e\\nu (from the command line): must be pairs such as zone=eu,gpu=yes",
+        "STOKER_COMMANDS=upper='' 'a b' (from the command line): must be a JSON object such as "
+        '{"thumbnail": ["/usr/bin/convert", "-", "png:-"]}, or the path of a file with one',
+    )
+
+
+def test_a_file_of_commands_that_cannot_be_read_is_one_problem_among_others(tmp_path: Path) -> None:
+    workers, missing = problems({"STOKER_COMMANDS": "/nope/x.json", "STOKER_WORKERS": "x"})
+    assert workers.startswith("STOKER_WORKERS=x: must be")
+    assert missing.startswith(
+        "STOKER_COMMANDS=/nope/x.json: No such file or directory; must be a JSON object"
+    )
+    (folder,) = problems({"STOKER_COMMANDS": str(tmp_path)})
+    assert ": Is a directory; must be a JSON object" in folder
 
 
 def test_the_port_moves_the_address_unless_that_is_set() -> None:

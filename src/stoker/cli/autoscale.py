@@ -104,8 +104,14 @@ def run(settings: Settings, *, keep: bool) -> int:
 
     from stoker import log as logs
     from stoker.autoscale.providers.base import ProviderError
+    from stoker.cli.worker import start_problems
 
     logs.configure(settings.log_level, settings.log_format)
+    problems = start_problems(settings) if mode_of(settings) == "process" else []
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    if problems:
+        return 1
     try:
         asyncio.run(_run(settings, keep=keep))
     except ProviderError as error:

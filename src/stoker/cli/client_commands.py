@@ -11,7 +11,19 @@ import typer
 from stoker.cli import output
 from stoker.cli.bulk_commands import Where, Yes, run_bulk
 from stoker.cli.exits import Exit, exit_for, exit_for_status
-from stoker.cli.options import Json, Token, Url, Wait, WaitTimeout, ask, connect, moment, pairs, payload
+from stoker.cli.options import (
+    Json,
+    Token,
+    Url,
+    Wait,
+    WaitTimeout,
+    ask,
+    connect,
+    finite,
+    moment,
+    pairs,
+    payload,
+)
 from stoker.client.errors import ProblemError
 from stoker.client.requests import (
     Request,
@@ -64,14 +76,19 @@ def submit(
     queue: Annotated[str | None, typer.Option("--queue", help="The queue to stand in.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="A label for people.")] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", help="Kill an attempt that runs longer.")
+        float | None,
+        typer.Option(
+            "--timeout", metavar="SECONDS", callback=finite, help="Kill an attempt that runs longer."
+        ),
     ] = None,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads that the job needs.")
     ] = None,
     delay: Annotated[
         float | None,
-        typer.Option("--delay", metavar="SECONDS", min=0, help="Start no earlier than in this time."),
+        typer.Option(
+            "--delay", metavar="SECONDS", min=0, callback=finite, help="Start no earlier than in this time."
+        ),
     ] = None,
     run_at: Annotated[
         str | None, typer.Option("--run-at", metavar="TIME", help="Start no earlier: 2030-01-31T12:00:00Z.")

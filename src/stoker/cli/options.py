@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from datetime import datetime
@@ -24,10 +25,23 @@ Token = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end of the job.")]
+
+
+def finite(seconds: float | None) -> float | None:
+    """A number of seconds; `nan` and `inf` are floats, and yet none."""
+    if seconds is not None and not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is no number of seconds")
+    return seconds
+
+
 WaitTimeout = Annotated[
     float | None,
     typer.Option(
-        "--wait-timeout", metavar="SECONDS", min=0, help="Wait at most this long (exit 7); implies --wait."
+        "--wait-timeout",
+        metavar="SECONDS",
+        min=0,
+        callback=finite,
+        help="Wait at most this long (exit 7); implies --wait.",
     ),
 ]
 
@@ -150,10 +164,15 @@ def commands(given: list[str] | None) -> dict[str, tuple[str, ...]] | None:
     bound: dict[str, tuple[str, ...]] = {}
     for item in given:
         name, equals, line = item.partition("=")
-        words = tuple(shlex.split(line))
+        words = _argv(item, line)
         if not equals or not name.strip() or not words:
-            raise typer.BadParameter(
-                f"{item!r} is not TYPE=ARGV, such as thumbnail='convert - png:-'", param_hint="--command"
-            )
+            _wrong("--command", f"{item!r} is not TYPE=ARGV, such as thumbnail='convert - png:-'")
         bound[name.strip()] = words
     return bound
+
+
+def _argv(item: str, line: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(line))
+    except ValueError as error:
+        _wrong("--command", f"{item!r} cannot be split into words: {error}")

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from stoker.cli import output
-from stoker.cli.options import Token, Url, connect
+from stoker.cli.options import Token, Url, connect, finite
 from stoker.client.errors import ConnectionFailed
 from stoker.client.requests import get
 
@@ -47,7 +47,8 @@ class Look(msgspec.Struct, frozen=True):
 
 def top(
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.1, help="Time between two looks.")
+        float,
+        typer.Option("--every", metavar="SECONDS", min=0.1, callback=finite, help="Time between two looks."),
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once, print, and leave.")] = False,
     url: Url = None,

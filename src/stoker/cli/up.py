@@ -20,6 +20,7 @@ from stoker.autoscale.providers.process import ProcessProvider
 from stoker.cli import autoscale, output
 from stoker.cli.serve import CANNOT_START, CannotStart, Running, running, url_of
 from stoker.cli.signals import on_signals
+from stoker.cli.worker import start_problems
 from stoker.settings import Settings, masked
 
 RESTART_SECONDS: Final = 1.0
@@ -31,6 +32,11 @@ log = structlog.get_logger()
 def run(settings: Settings) -> int:
     """`stoker up`: until it is told to stop; the exit code."""
     job_log = logs.configure(settings.log_level, settings.log_format)
+    problems = start_problems(settings) if settings.workers or settings.autoscale == "process" else []
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    if problems:
+        return CANNOT_START
     try:
         uvloop.run(_up(_scaled(settings), job_log))
     except CannotStart as error:
@@ -87,11 +93,14 @@ def _loops(settings: Settings, url: str, workers: ProcessProvider) -> list[Corou
 
 
 async def keep(workers: ProcessProvider, count: int) -> None:
-    """Start a new worker where one died."""
+    """Start a new worker where one died; not at once where they die at once."""
     while True:
         await asyncio.sleep(RESTART_SECONDS)
+        missing = count - len(await workers.running())
+        if workers.rest_seconds > 0:
+            continue
         try:
-            await workers.start(count - len(await workers.running()))
+            await workers.start(missing)
         except ProviderError as error:
             log.error("worker_start_failed", detail=str(error))
 

@@ -15,6 +15,7 @@ from stoker import __version__
 from stoker import log as logs
 from stoker.cli import output
 from stoker.cli.signals import on_signals
+from stoker.executors.app_check import import_error
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.child import die_with_parent
 from stoker.executors.native_binary import find_runner
@@ -46,16 +47,44 @@ def run(settings: Settings) -> int:
     return 0
 
 
-def runner_types(binary: Path | str | None, fallback: Collection[str] = ()) -> list[str]:
-    """The types that a runner says it knows; one that does not answer is trusted with the built-in ones."""
-    if binary is None:
-        return []
+def start_problems(settings: Settings) -> list[str]:
+    """What every worker with these settings would die of, for those who are about to start many."""
+    problems = []
     try:
-        told = subprocess.run(
-            [str(binary), "--types"], capture_output=True, timeout=10, check=True, text=True
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
+        runner_types(settings.execution_binary)
+    except StartFailed as error:
+        problems.append(str(error))
+    why = None if settings.app is None else import_error(settings.app)
+    if why is not None:
+        problems.append(f"the app {settings.app} cannot be imported: {why}")
+    return problems
+
+
+def native_types(binary: Path | None) -> list[str]:
+    """The types that our own runner has; none where it does not start, and Python stands in for it."""
+    try:
+        return [] if binary is None else _types_of(str(binary), fallback=())
+    except OSError as error:
         log.warning("runner_types_unknown", runner=str(binary), detail=str(error))
+        return []
+
+
+def runner_types(binary: str | None) -> list[str]:
+    """The types that a runner of the operator's says it knows; one that does not say is trusted with the built-in ones.
+
+    Raises `StartFailed` for one that cannot be started at all: every job would die of it.
+    """
+    try:
+        return [] if binary is None else _types_of(binary, fallback=BUILTINS)
+    except OSError as error:
+        raise StartFailed(f"EXECUTION_BINARY={binary} cannot be started: {error.strerror or error}") from None
+
+
+def _types_of(binary: str, fallback: Collection[str]) -> list[str]:
+    try:
+        told = subprocess.run([binary, "--types"], capture_output=True, timeout=10, check=True, text=True)
+    except (subprocess.SubprocessError, UnicodeDecodeError) as error:
+        log.warning("runner_types_unknown", runner=binary, detail=str(error))
         return list(fallback)
     types = [line for line in told.stdout.split() if TYPE_NAME.fullmatch(line)]
     return types or list(fallback)
@@ -69,8 +98,8 @@ async def _work(settings: Settings) -> None:
         ThisMachine(settings, native),
         new_id=new_id,
         version=__version__,
-        native_types=runner_types(native),
-        runner_types=runner_types(settings.execution_binary, fallback=BUILTINS),
+        native_types=native_types(native),
+        runner_types=runner_types(settings.execution_binary),
     )
     on_signals(supervisor.drain)
     await supervisor.run()

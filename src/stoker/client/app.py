@@ -20,12 +20,11 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
 
-import msgspec
-
 from stoker.client.errors import ArgumentError, TaskError
 from stoker.client.job import JobHandle
 from stoker.client.requests import JobInfo, Request, SubmitFields, SubmitOptions, TaskDefaults, submit
 from stoker.client.task import Task
+from stoker.domain import json_text
 
 if TYPE_CHECKING:
     from stoker.client.transport import Transport
@@ -133,7 +132,7 @@ class Stoker:
 
 def _submission(type_name: str, payload: Any, options: SubmitFields) -> Request:
     try:
-        encoded = msgspec.json.encode(payload)
+        encoded = json_text.encode(payload)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ArgumentError(f"the payload cannot be sent as JSON: {error}", "payload") from None
     return submit(type_name, encoded, SubmitOptions(**options))

@@ -12,7 +12,7 @@ The submitter checks the encoded arguments with the very decoder that the worker
 at submit is what the function gets: a tuple arrives as the list that JSON made of it, unless the annotation says
 `tuple`.
 
-Worker children import this module, so it needs msgspec and the standard library alone.
+Worker children import this module, so it must stay light: it needs msgspec, the standard library and the rules of JSON.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any, get_origin
 import msgspec
 
 from stoker.client.errors import ArgumentError, TaskError
+from stoker.domain import json_text
 
 _NO_ARGUMENTS = (b"", b"null", b"{}")
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -137,7 +138,7 @@ def _json_or_unset(default: Any) -> Any:
     if default is inspect.Parameter.empty:
         return msgspec.UNSET
     try:
-        return msgspec.json.decode(msgspec.json.encode(default))
+        return msgspec.json.decode(json_text.encode(default))
     except (TypeError, ValueError, OverflowError, RecursionError):
         return msgspec.UNSET
 
@@ -224,7 +225,7 @@ def _kwargs_name(spec: ArgumentSpec) -> str:
 
 def _encode(spec: ArgumentSpec, arguments: dict[str, Any]) -> bytes:
     try:
-        return msgspec.json.encode(arguments)
+        return json_text.encode(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError):
         for name, value in arguments.items():
             _encode_one(spec, name, value)
@@ -233,7 +234,7 @@ def _encode(spec: ArgumentSpec, arguments: dict[str, Any]) -> bytes:
 
 def _encode_one(spec: ArgumentSpec, name: str, value: Any) -> None:
     try:
-        msgspec.json.encode(value)
+        json_text.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ArgumentError(
             f"task {spec.task!r}: argument {name!r} cannot be sent as JSON: {error}", name

@@ -10,6 +10,7 @@ connection that broke after the request was sent can be repaired by sending it a
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -167,7 +168,7 @@ class SubmitFields(TaskDefaults, total=False):
     """What can be said about one job."""
 
     name: str
-    run_at: datetime
+    run_at: datetime | str
     delay_sec: float
     idempotency_key: str
 
@@ -184,18 +185,34 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     labels: dict[str, str] | None = None
     metadata: dict[str, str] | None = None
     name: str | None = None
-    run_at: datetime | None = None
+    run_at: datetime | str | None = None
     delay_sec: float | None = None
     idempotency_key: str | None = None
 
     def __post_init__(self) -> None:
-        if self.run_at is not None and self.run_at.tzinfo is None:
-            raise ArgumentError(
-                f"run_at={self.run_at.isoformat()} has no time zone; say which, such as datetime.now(UTC)",
-                "run_at",
-            )
+        for name, seconds in (("timeout_sec", self.timeout_sec), ("delay_sec", self.delay_sec)):
+            if isinstance(seconds, float) and not math.isfinite(seconds):
+                raise ArgumentError(f"{name}={seconds} is no number of seconds; leave it out for none", name)
+        if self.run_at is not None:
+            msgspec.structs.force_setattr(self, "run_at", _moment(self.run_at))
         if self.run_at is not None and self.delay_sec is not None:
             raise ArgumentError("run_at and delay_sec exclude each other; give one", "delay_sec")
+
+
+def _moment(given: object) -> datetime:
+    """A time that everybody understands alike, from a `datetime` or from text."""
+    try:
+        moment = msgspec.convert(given, datetime)
+    except msgspec.ValidationError:
+        raise ArgumentError(
+            f"run_at={given!r} is no time; give a datetime with a time zone, or text such as 2030-01-31T12:00:00Z",
+            "run_at",
+        ) from None
+    if moment.tzinfo is None:
+        raise ArgumentError(
+            f"run_at={moment.isoformat()} has no time zone; say which, such as datetime.now(UTC)", "run_at"
+        )
+    return moment
 
 
 class _NewJob(SubmitOptions, frozen=True, kw_only=True, omit_defaults=True):
@@ -335,6 +352,8 @@ def get_logs(
 
 def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:
     """The job when it is final, by asking the server to hold its answer. Raises `ResultTimeout`."""
+    if timeout is not None and math.isnan(timeout):
+        raise ArgumentError("timeout=nan is no number of seconds; leave it out to wait for ever", "timeout")
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left = WAIT_MAX_SECONDS if deadline is None else deadline - time.monotonic()

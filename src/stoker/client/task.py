@@ -21,7 +21,7 @@ from stoker.client.arguments import (
     decode_arguments,
     encode_arguments,
 )
-from stoker.client.errors import TaskError
+from stoker.client.errors import ArgumentError, TaskError
 from stoker.client.job import JobHandle
 from stoker.client.requests import (
     Conversation,
@@ -101,8 +101,8 @@ class Task(Generic[P, R]):
         """Run many calls as jobs, far faster than one by one; handles come back in the same order.
 
         A call is a dict of arguments by name, a tuple of arguments in order, or else the single argument itself.
-        All of them are checked before any is sent. They travel in batches of up to 10,000, each of which is
-        accepted whole or not at all.
+        All of them are checked before any is sent; the error says which one does not fit. They travel in batches of
+        up to 10,000, each of which is accepted whole or not at all.
         """
         return self._handles(self.app.transport.run(self._submissions(calls)))
 
@@ -115,8 +115,14 @@ class Task(Generic[P, R]):
         return ask(submit(self.name, payload, self.defaults))
 
     def _submissions(self, calls: Iterable[Any]) -> Conversation[list[JobInfo]]:
-        payloads = [encode_arguments(self.arguments, *_call(item)) for item in calls]
+        payloads = [self._payload(index, item) for index, item in enumerate(calls)]
         return submit_batches(self.name, payloads, self.defaults)
+
+    def _payload(self, index: int, item: Any) -> bytes:
+        try:
+            return encode_arguments(self.arguments, *_call(item))
+        except ArgumentError as error:
+            raise ArgumentError(f"calls[{index}]: {error}", error.parameter) from None
 
     def _handle(self, info: JobInfo) -> JobHandle:
         return JobHandle(self.app.transport, info.id, info)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import WorkerSession
 from stoker.domain.job import NULL
-from stoker.domain.json_text import is_json
+from stoker.domain.json_text import fault, is_json
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, problem
 from stoker.store.base import Finish, Start, Store
@@ -173,9 +173,10 @@ class ReportSink:
                 f"the result has {len(result)} bytes, and {self._max_result_bytes} are allowed; "
                 "store it elsewhere and return a reference",
             )
-        if not is_json(result):
-            return problem("invalid_result", "the worker sent a result that is not JSON")
-        return None
+        found = fault(result)
+        return (
+            None if found is None else problem("invalid_result", f"the result that the worker sent {found}")
+        )
 
 
 def _times(claim: Claim, report: Report, received_at: int) -> tuple[int | None, int]:

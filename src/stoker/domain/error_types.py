@@ -30,7 +30,11 @@ TABLE: Final = [
     ),
     ErrorType("cancelled", "no", "Somebody cancelled the job while it ran."),
     ErrorType("invalid_payload", "no", "The payload does not fit the type; the message says where."),
-    ErrorType("invalid_result", "yes", "What came as the result is not JSON."),
+    ErrorType(
+        "invalid_result",
+        "yes",
+        "What came as the result is not JSON, or breaks its bounds of depth and digits; the message says which.",
+    ),
     ErrorType("result_not_json", "no", "The function returned something that JSON cannot express."),
     ErrorType("result_too_large", "no", "Store it elsewhere and return a reference."),
     ErrorType("unknown_type", "yes", "The worker that got the job does not have its type."),

@@ -4,9 +4,10 @@ Payloads, results and errors are carried as text that nobody looks into; these c
 All of them work on the bytes at the speed of C: a hostile text costs no more than a friendly one of its size.
 """
 
+import math
 import re
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -29,6 +30,36 @@ _read = msgspec.json.Decoder().decode
 
 TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep"
 TOO_LONG: Final = f"contains a number of more than {MAX_DIGITS:,} digits"
+TOO_LARGE: Final = "contains a number that is too large"
+NOT_JSON: Final = "is not JSON"
+NOT_FINITE: Final = "JSON has no NaN and no infinity; send null or a text in their place"
+
+
+def encode(value: Any) -> bytes:
+    """The value as JSON. For NaN and infinity msgspec writes `null`, and so loses them in silence; here they are refused.
+
+    Raises `TypeError`, `ValueError`, `OverflowError` or `RecursionError` for what JSON cannot express. Only a text in which
+    `null` stands costs a second look.
+    """
+    text = msgspec.json.encode(value)
+    if value is not None and b"null" in text and not _is_finite(msgspec.to_builtins(value, enc_hook=_raw)):
+        raise ValueError(NOT_FINITE)
+    return text
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether every float in a value of plain types is a number."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_finite, value))
+    return True
+
+
+def _raw(value: Any) -> None:
+    """What `to_builtins` does not know and the encoder does: text that is JSON already."""
 
 
 def broken_bound(raw: bytes) -> str | None:
@@ -57,15 +88,23 @@ def depth(bare: bytes) -> int:
 
 def is_json(raw: bytes) -> bool:
     """Whether this is JSON within the bounds, numbers beyond 64 bits included."""
-    if broken_bound(raw) is not None:
-        return False
+    return fault(raw) is None
+
+
+def fault(raw: bytes) -> str | None:
+    """What keeps this text from being JSON within the bounds, in words; None if nothing does."""
+    broken = broken_bound(raw)
+    if broken is not None:
+        return broken
     try:
         _read(raw)
     except msgspec.ValidationError as error:
-        return "out of range" in str(error) and not _is_infinite(raw)
+        if "out of range" not in str(error):
+            return NOT_JSON
+        return TOO_LARGE if _is_infinite(raw) else None
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return False
-    return True
+        return NOT_JSON
+    return None
 
 
 def _is_infinite(raw: bytes) -> bool:

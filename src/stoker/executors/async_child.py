@@ -7,13 +7,17 @@ memory cannot be told apart here.
 
 import asyncio
 import os
+import signal
 import socket
+import sys
 import time
 from collections.abc import Mapping
+from typing import NoReturn
 
 from stoker.context import connect, enter_job
 from stoker.domain.retry import Kind
 from stoker.executors.child import (
+    TERMINATED,
     PythonTask,
     SupervisorLine,
     UnknownType,
@@ -35,10 +39,16 @@ class AsyncChild:
         self._running: dict[int, asyncio.Task[None]] = {}
         self._cancelled: set[int] = set()
         self._flush_soon = False
+        self._leaving = False
 
     def run(self) -> None:
         connect(self)
+        signal.signal(signal.SIGTERM, self._terminate)
         asyncio.run(self._serve())
+
+    def _terminate(self, *_: object) -> NoReturn:
+        self._leaving = True
+        sys.exit(TERMINATED)
 
     # What `stoker.context` asks for.
 
@@ -76,16 +86,22 @@ class AsyncChild:
         try:
             result = await self._call(job)
         except asyncio.CancelledError as cause:
-            kind, error = "cancelled", describe(cause)
+            if self._leaving and job.index not in self._cancelled:
+                return  # the loop closes, and the supervisor knows best what that means for who was on it
+            kind, error = self._fell(job, cause)
         except BaseException as cause:  # noqa: BLE001 - whatever a job raises is the job's failure, not ours
-            kind = "cancelled" if job.index in self._cancelled else failure(cause)
-            error = describe(cause)
+            kind, error = self._fell(job, cause)
         self._cancelled.discard(job.index)
         del self._running[job.index]
         self._line.result(ChildResult(job.index, kind, result, error, started, time.monotonic()))
         if not self._flush_soon:
             self._flush_soon = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    def _fell(self, job: ChildJob, cause: BaseException) -> tuple[Kind, bytes]:
+        """What became of a job that raised. A `CancelledError` that nobody asked for is one of the job's own, as of a task
+        that it cancelled and then awaits."""
+        return "cancelled" if job.index in self._cancelled else failure(cause), describe(cause)
 
     async def _call(self, job: ChildJob) -> bytes:
         task = self._tasks.get(job.type)

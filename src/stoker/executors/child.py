@@ -26,6 +26,7 @@ from typing import Any, Final, NoReturn, Protocol
 import msgspec
 
 from stoker.context import JobContext, connect, enter_job
+from stoker.domain import json_text
 from stoker.domain.retry import Kind
 from stoker.executors import capture
 from stoker.executors.board import Board
@@ -168,7 +169,7 @@ class ResultTooLarge(ValueError):
 
 def encode_result(value: Any) -> bytes:
     try:
-        return msgspec.json.encode(value)
+        return json_text.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
         raise UnencodableResult(f"the result of type {type(value).__name__} is not JSON: {error}") from error
 

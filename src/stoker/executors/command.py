@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from stoker.domain.json_text import is_json
+from stoker.domain.json_text import fault, is_json
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildJob, ChildResult, Printed
 from stoker.executors.process import Callbacks, Child
@@ -147,10 +147,11 @@ class OneShot(Child):
         text = bytes(self._result).strip()
         if not text:
             return "completed", b"null", None
-        if is_json(text):
+        found = fault(text)
+        if found is None:
             return "completed", text, None
         if self._strict:
-            return "error", None, problem("invalid_result", "the runner printed something that is not JSON")
+            return "error", None, problem("invalid_result", f"what the runner printed {found}")
         return "completed", msgspec.json.encode(text.decode("utf-8", "replace")), None
 
     def _failure(self, code: int) -> tuple[Kind, bytes | None, bytes | None]:

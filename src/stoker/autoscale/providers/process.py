@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,9 @@ from stoker.settings import Settings
 
 KILL_AFTER_ASKED: Final = 10
 """Asked to end so many times, about once a second, a process that is still there is killed."""
+SOON_SECONDS: Final = 10.0
+"""A worker that ends by itself within this time of its start died of how it was started, and so will the next."""
+REST_MAX_SECONDS: Final = 60.0
 
 log = structlog.get_logger()
 
@@ -40,12 +44,44 @@ def worker_argv(settings: Settings, urls: Sequence[str]) -> Argv:
     return argv
 
 
+class Rest:
+    """How long nobody is started after somebody died at once: a second, and twice as long each time it happens again.
+
+    It is over for good when one that was started after the last such death has lived on.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._until = float("-inf")
+
+    def left(self, now: float) -> float:
+        return max(0.0, self._until - now)
+
+    def died(self, started_at: float, now: float) -> None:
+        """Those that die together count once."""
+        if now - started_at < SOON_SECONDS and now >= self._until:
+            self._seconds = min(REST_MAX_SECONDS, max(1.0, 2 * self._seconds))
+            self._until = now + self._seconds
+
+    def lives(self, started_at: float, now: float) -> None:
+        if started_at >= self._until and now - started_at >= SOON_SECONDS:
+            self._seconds = 0.0
+
+
 class ProcessProvider:
     """Starts `PREFIX-1`, `PREFIX-2` and so on; the number of one that ended is used again."""
 
     mode = "process"
 
-    def __init__(self, argv: Argv, environ: Mapping[str, str], *, prefix: str, leave_seconds: float) -> None:
+    def __init__(
+        self,
+        argv: Argv,
+        environ: Mapping[str, str],
+        *,
+        prefix: str,
+        leave_seconds: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._argv = argv
         self._environ = dict(environ)
         self._prefix = prefix
@@ -53,7 +89,15 @@ class ProcessProvider:
         self._pattern = re.compile(rf"{re.escape(prefix)}-[0-9]+")
         self._host = socket.gethostname()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._started_at: dict[str, float] = {}
         self._asked: dict[str, int] = {}
+        self._now = now
+        self._rest = Rest()
+
+    @property
+    def rest_seconds(self) -> float:
+        """How long nothing is started now, because what was started last died at once."""
+        return self._rest.left(self._now())
 
     def owns(self, row: WorkerRow) -> bool:
         return row.host == self._host and self._pattern.fullmatch(row.name) is not None
@@ -63,20 +107,29 @@ class ProcessProvider:
         return [Own(name, process.pid) for name, process in self._processes.items()]
 
     def _reap(self) -> None:
+        now = self._now()
         for name, process in list(self._processes.items()):
             code = process.poll()
             if code is None:
+                self._rest.lives(self._started_at[name], now)
                 continue
             del self._processes[name]
             self._asked.pop(name, None)
+            started_at = self._started_at.pop(name)
             if code != 0:
-                log.error("worker_died", worker=name, exit_code=code)
+                self._rest.died(started_at, now)
+                again_in = round(self.rest_seconds, 1)
+                log.error("worker_died", worker=name, exit_code=code, next_start_seconds=again_in)
 
     async def start(self, count: int) -> list[str]:
+        rest = self.rest_seconds
+        if count > 0 and rest > 0:
+            raise ProviderError(f"the last workers died at once; the next are started in {rest:.0f} s")
         names = []
         for _ in range(count):
             name = self._free_name()
             self._processes[name] = self._spawn(name)
+            self._started_at[name] = self._now()
             names.append(name)
         return names
 
