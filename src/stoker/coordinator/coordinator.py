@@ -555,6 +555,9 @@ class Coordinator:
     async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
         return await self._http.lease(worker_id, max_jobs, wait)
 
+    def http_undelivered(self, worker_id: str, jobs: Sequence[HttpAssignment]) -> None:
+        self._http.undelivered(worker_id, jobs)
+
     async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
         return await self._http.heartbeat(worker_id, held)
 
