@@ -41,6 +41,10 @@ class OneWriteTransport:
         if head is not None:
             self._transport.write(head)
 
+    def write_eof(self) -> None:
+        self._flush()
+        self._transport.write_eof()
+
     def close(self) -> None:
         self._flush()
         self._transport.close()

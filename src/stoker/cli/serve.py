@@ -17,7 +17,7 @@ import uvloop
 from stoker import __version__, tracing
 from stoker import log as logs
 from stoker.api.app import App, create_app
-from stoker.api.http_protocol import OneWriteProtocol
+from stoker.api.http_guard import GuardedProtocol
 from stoker.cli.signals import on_signals
 from stoker.cli.storage import opened
 from stoker.clock import SystemClock
@@ -142,7 +142,7 @@ def _source(settings: Settings) -> str:
 def _config(app: App) -> uvicorn.Config:
     options: dict[str, Any] = {
         "loop": "uvloop",
-        "http": OneWriteProtocol,
+        "http": GuardedProtocol,
         "ws": "websockets-sansio",
         "ws_max_size": MAX_FRAME_BYTES,
         "ws_per_message_deflate": False,

@@ -1,0 +1,167 @@
+"""The bounds of a connection, on a real server: what is too much, too slow or not HTTP is refused with a problem."""
+
+import json
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from stoker.api.http_guard import MAX_HEAD_BYTES, GuardedProtocol
+from tests.unit.test_api_server import MIB, served
+from tests.unit.test_api_service import FakeService
+
+HOST = b"Host: localhost\r\n"
+POST = b"POST /jobs HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
+
+
+class Hasty(GuardedProtocol):
+    head_seconds = 0.4
+    body_seconds = 0.6
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with served(FakeService()) as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[int]:
+    with served(FakeService(), Hasty) as port:
+        yield port
+
+
+def dial(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    received = b""
+    while part := connection.recv(65536):
+        received += part
+    return received
+
+
+def is_cut_off(connection: socket.socket) -> bool:
+    """Whether somebody who never stops sending is stopped."""
+    deadline = time.monotonic() + 10
+    try:
+        while time.monotonic() < deadline:
+            connection.sendall(b"x" * MIB)
+    except OSError:
+        return True
+    return False
+
+
+def parsed(raw: bytes) -> Answer:
+    head, _, body = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines)
+    return Answer(int(first.split()[1]), headers, body)
+
+
+def the_problem(raw: bytes, status: int, name: str) -> None:
+    answer = parsed(raw)
+    assert answer.status == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["connection"] == "close"
+    document = json.loads(answer.body)
+    assert (document["type"], document["status"]) == (f"urn:stoker:problem:{name}", status)
+    assert document["request_id"] == answer.headers["x-request-id"]
+
+
+def test_a_head_without_end_is_refused_and_not_kept(port: int) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with dial(port) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"X-Big: ")
+        assert is_cut_off(connection)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024
+
+
+@pytest.mark.parametrize("headers", [b"X-Big: " + b"x" * MAX_HEAD_BYTES, b"A: b\r\n" * (MAX_HEAD_BYTES // 4)])
+@pytest.mark.parametrize("end", [b"\r\n\r\n", b""])
+def test_a_head_that_is_too_large_is_told_so(port: int, headers: bytes, end: bytes) -> None:
+    with dial(port) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + headers + end)
+        the_problem(until_closed(connection), 431, "head-too-large")
+
+
+def test_a_large_head_within_the_bound_is_served(port: int) -> None:
+    answer = httpx.get(f"http://127.0.0.1:{port}/health", headers={"X-Big": "x" * (MAX_HEAD_BYTES - 1000)})
+    assert answer.status_code == 200
+
+
+def test_a_head_after_a_large_body_in_the_same_packet_is_served(port: int) -> None:
+    body = b'{"payload": "' + b"x" * 200_000 + b'"}'
+    post = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    with dial(port) as connection:
+        connection.sendall(post + b"GET /health HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n")
+        answers = until_closed(connection)
+    assert answers.count(b"HTTP/1.1 202") == 1
+    assert answers.count(b"HTTP/1.1 200") == 1
+
+
+def test_a_head_that_never_ends_has_its_time(hasty: int) -> None:
+    began = time.monotonic()
+    with dial(hasty) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nX-Slow: ")
+        time.sleep(0.2)
+        connection.sendall(b"x")
+        the_problem(until_closed(connection), 408, "too-slow")
+    assert time.monotonic() - began < 3
+
+
+def test_who_says_nothing_is_sent_away_without_a_word(hasty: int) -> None:
+    with dial(hasty) as connection:
+        assert until_closed(connection) == b""
+
+
+def test_a_second_head_has_its_time_too(hasty: int) -> None:
+    with dial(hasty) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"\r\nGET /hea")
+        the_problem(until_closed(connection), 408, "too-slow")
+
+
+def test_a_body_that_makes_no_progress_is_given_up(hasty: int) -> None:
+    with dial(hasty) as connection:
+        connection.sendall(POST + b"Content-Length: 30\r\n\r\n{")
+        the_problem(until_closed(connection), 408, "too-slow")
+    assert httpx.get(f"http://127.0.0.1:{hasty}/health").status_code == 200
+
+
+def test_a_body_that_is_slow_but_goes_on_is_served(hasty: int) -> None:
+    body = b'{"payload":1}'
+    with dial(hasty) as connection:
+        connection.sendall(POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
+        for byte in body:
+            connection.sendall(bytes([byte]))
+            time.sleep(0.1)
+        assert parsed(until_closed(connection)).status == 202
+
+
+def test_an_idle_connection_is_kept_as_long_as_ever(hasty: int) -> None:
+    with dial(hasty) as connection:
+        for _ in range(2):
+            connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            time.sleep(1)
+
+
+def test_a_refused_upload_that_stops_is_not_answered_twice(hasty: int) -> None:
+    with dial(hasty) as connection:
+        connection.sendall(POST + b"Content-Length: 20000000\r\n\r\n" + b"x" * 1000)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
+        connection.sendall(b"x" * 1000)
+        assert until_closed(connection) == b""
