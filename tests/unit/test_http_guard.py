@@ -1,18 +1,22 @@
 """The bounds of a connection, on a real server: what is too much, too slow or not HTTP is refused with a problem."""
 
+import asyncio
 import json
 import resource
 import socket
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import httpx
 import pytest
 
-from stoker.api.http_guard import MAX_HEAD_BYTES, GuardedProtocol
+from stoker.api.http_guard import MAX_HEAD_BYTES, MAX_URL_BYTES, GuardedProtocol
+from stoker.store.base import Submission
+from stoker.wire.http import HttpAssignment
 from tests.unit.test_api_server import MIB, served
-from tests.unit.test_api_service import FakeService
+from tests.unit.test_api_service import FakeService, Submitted
 
 HOST = b"Host: localhost\r\n"
 POST = b"POST /jobs HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
@@ -164,4 +168,86 @@ def test_a_refused_upload_that_stops_is_not_answered_twice(hasty: int) -> None:
         connection.sendall(POST + b"Content-Length: 20000000\r\n\r\n" + b"x" * 1000)
         assert connection.recv(65536).startswith(b"HTTP/1.1 413")
         connection.sendall(b"x" * 1000)
+        assert until_closed(connection) == b""
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"what is this\r\n\r\n",
+        b"FROB /jobs HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /jobs HTTP/9.9\r\nHost: localhost\r\n\r\n",
+        b"GET /jobs HTTP/1.1\r\nno colon here\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"CONNECT example.com:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_what_is_not_http_is_told_so_in_a_problem(port: int, request_: bytes) -> None:
+    with dial(port) as connection:
+        connection.sendall(request_)
+        the_problem(until_closed(connection), 400, "unreadable")
+
+
+def test_a_method_that_the_parser_knows_and_the_path_does_not_is_405(port: int) -> None:
+    answer = httpx.request("PURGE", f"http://127.0.0.1:{port}/jobs")
+    assert (answer.status_code, answer.json()["type"]) == (405, "urn:stoker:problem:method-not-allowed")
+
+
+def test_a_url_that_is_too_long_is_414(port: int) -> None:
+    for size in (MAX_URL_BYTES, 20 * MAX_URL_BYTES):
+        with dial(port) as connection:
+            connection.sendall(b"GET /jobs?x=" + b"x" * size + b" HTTP/1.1\r\n" + HOST + b"\r\n")
+            the_problem(until_closed(connection), 414, "url-too-long")
+
+
+def test_what_was_asked_before_the_nonsense_is_answered(port: int) -> None:
+    with dial(port) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n" + b"nonsense\r\n\r\n")
+        assert parsed(until_closed(connection)).status == 200
+
+
+class Slow(FakeService):
+    async def submit(self, jobs: Sequence[Submission]) -> Submitted:
+        await asyncio.sleep(0.2)
+        return await super().submit(jobs)
+
+
+def test_a_client_that_has_said_all_gets_its_answers() -> None:
+    body = b'{"payload":1}'
+    with served(Slow()) as port, dial(port) as connection:
+        connection.sendall(2 * (POST + b"Content-Length: %d\r\n\r\n" % len(body) + body))
+        connection.shutdown(socket.SHUT_WR)
+        assert until_closed(connection).count(b"HTTP/1.1 202") == 2
+
+
+class Patient(FakeService):
+    """Its leases wait until they are given up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = threading.Event()
+        self.given_up = threading.Event()
+
+    async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> Sequence[HttpAssignment]:
+        self.waiting.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.given_up.set()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_lease_is_given_up_when_its_client_sends_no_more(early: bool) -> None:
+    service = Patient()
+    with served(service) as port, dial(port) as connection:
+        connection.sendall(
+            b"POST /workers/w-1/lease?wait=20 HTTP/1.1\r\n" + HOST + b"Content-Length: 0\r\n\r\n"
+        )
+        assert early or service.waiting.wait(10)
+        connection.shutdown(socket.SHUT_WR)
+        assert service.given_up.wait(10)
         assert until_closed(connection) == b""

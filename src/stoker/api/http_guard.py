@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from stoker import ids
 from stoker.api.http_protocol import OneWriteProtocol
 from stoker.api.problems import CONTENT_TYPE, Kind, Problem
+from stoker.api.streaming import HALF_CLOSED, LISTENS
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_URL_BYTES: Final = 16 * 1024
@@ -51,6 +52,15 @@ class GuardedProtocol(OneWriteProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_looking()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether to keep the connection: a client that is done with sending may still wait for its answer."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or self._reading is not Reading.NOTHING:
+            return False
+        cycle.keep_alive = False
+        cycle.scope[HALF_CLOSED] = self.transport.close  # type: ignore[typeddict-unknown-key]
+        return LISTENS not in cycle.scope
 
     def data_received(self, data: bytes) -> None:
         if self._refused:

@@ -14,6 +14,12 @@ T = TypeVar("T")
 GONE: Final = "stoker.gone"
 """Set in the scope of a request whose connection ended before its answer was sent."""
 
+LISTENS: Final = "stoker.listens"
+"""Set in the scope of a request that wants to know when its client leaves."""
+
+HALF_CLOSED: Final = "stoker.half_closed"
+"""In the scope of a request whose client will send nothing more: how to hang up."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -63,5 +69,10 @@ async def _send_pieces(pieces: AsyncGenerator[bytes, None], send: Send) -> None:
 
 
 async def until_gone(scope: Scope, receive: Receive) -> None:
+    """Who waits for long takes the end of what the client sends for its end: the two cannot be told apart."""
+    scope[LISTENS] = True
+    hang_up = scope.get(HALF_CLOSED)
+    if hang_up is not None:
+        hang_up()
     while (await receive())["type"] != "http.disconnect":
         pass
