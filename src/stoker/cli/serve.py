@@ -62,14 +62,20 @@ async def _serve(settings: Settings, job_log: logs.JobLog) -> None:
 
 
 class Running:
-    """A coordinator that serves; `stop` ends it, `stopped` tells when."""
+    """A coordinator that serves; `leave` prepares its end, `stop` ends it, `stopped` tells when."""
 
-    def __init__(self, server: Server, url: str) -> None:
+    def __init__(self, server: Server, coordinator: Coordinator, url: str) -> None:
         self._server = server
+        self._coordinator = coordinator
         self.url = url
         self.stopped = asyncio.Event()
 
+    def leave(self) -> None:
+        """Accept no more jobs; everything else goes on until `stop`."""
+        self._coordinator.leave()
+
     def stop(self) -> None:
+        self.leave()
         self._server.should_exit = True
         self.stopped.set()
 
@@ -111,7 +117,7 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             coordinator.start()
-            handle = Running(server, url_of(settings.host, listener.getsockname()[1]))
+            handle = Running(server, coordinator, url_of(settings.host, listener.getsockname()[1]))
             serving.add_done_callback(lambda _: handle.stopped.set())
             # Everything that lives as long as the process is out of the collector's way from here on.
             gc.collect()
