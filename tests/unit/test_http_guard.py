@@ -105,12 +105,16 @@ def test_a_large_head_within_the_bound_is_served(port: int) -> None:
     assert answer.status_code == 200
 
 
-def test_a_head_after_a_large_body_in_the_same_packet_is_served(port: int) -> None:
+@pytest.mark.parametrize("split", [1, 30, 1000])
+def test_a_head_after_a_large_body_in_the_same_packet_is_served(port: int, split: int) -> None:
     body = b'{"payload": "' + b"x" * 200_000 + b'"}'
     post = POST + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    get = b"GET /health HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n"
     with dial(port) as connection:
-        connection.sendall(post + b"GET /health HTTP/1.1\r\nConnection: close\r\n" + HOST + b"\r\n")
-        answers = until_closed(connection)
+        connection.sendall(post + get[:split])
+        answers = connection.recv(16)
+        connection.sendall(get[split:])
+        answers += until_closed(connection)
     assert answers.count(b"HTTP/1.1 202") == 1
     assert answers.count(b"HTTP/1.1 200") == 1
 

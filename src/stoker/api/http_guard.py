@@ -8,7 +8,6 @@ awaited: it looks at the connection when it rings, and sets itself again if ther
 """
 
 import asyncio
-from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final
 
@@ -25,14 +24,6 @@ LINGER_SECONDS: Final = 1.0
 """How long a refused client may go on sending: a connection that is closed under its hands would swallow the answer."""
 
 
-class Reading(Enum):
-    """What part of a request has begun and is not there yet."""
-
-    NOTHING = auto()
-    HEAD = auto()
-    BODY = auto()
-
-
 class GuardedProtocol(OneWriteProtocol):
     head_seconds = 30.0
     """From the connection, or from the first byte of the next request, to the end of the head."""
@@ -41,8 +32,9 @@ class GuardedProtocol(OneWriteProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._reading = Reading.NOTHING
-        self._chunk_bytes = 0
+        self._complete = True
+        """Whether the request whose head came last is there as a whole."""
+        self._large = False
         self._head_bytes = 0
         self._heard_at = self._began_at = self.loop.time()
         self._problem: Problem | None = None
@@ -56,7 +48,7 @@ class GuardedProtocol(OneWriteProtocol):
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whether to keep the connection: a client that is done with sending may still wait for its answer."""
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete or self._reading is not Reading.NOTHING:
+        if cycle is None or cycle.response_complete or self._in_head() or not self._complete:
             return False
         cycle.keep_alive = False
         cycle.scope[HALF_CLOSED] = self.transport.close  # type: ignore[typeddict-unknown-key]
@@ -65,61 +57,61 @@ class GuardedProtocol(OneWriteProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        self._heard_at = self.loop.time()
-        self._count(len(data))
+        scope, cycle, was_complete = self.scope, self.cycle, self._complete
+        size = len(data)
+        self._large = self._head_bytes + size > MAX_HEAD_BYTES
         super().data_received(data)
-        if self._reading is Reading.HEAD and self._head_bytes > MAX_HEAD_BYTES and not self._refused:
-            self._refuse(_head_too_large())
-        self._keep_looking()
+        if self._complete and self.cycle is not cycle and self.cycle.scope is self.scope:
+            return  # a whole request, or several
+        self._heard_at = self.loop.time()
+        if self.scope is not scope:
+            self._began_at = self._heard_at
+        if (
+            was_complete and self.cycle is cycle
+        ):  # else it held the end of something else, and counts for nobody
+            self._head_bytes += size
+        self._look_at_the_rest()
+
+    def on_headers_complete(self) -> None:
+        if len(self.url) > MAX_URL_BYTES or (self._large and self._parsed_bytes() > MAX_HEAD_BYTES):
+            self._problem = self._too_large()
+            raise self._problem  # the parser makes an error of it, and comes back with `send_400_response`
+        super().on_headers_complete()
+        self._complete = False
+        self._head_bytes = 0
+
+    def on_message_complete(self) -> None:
+        self._complete = True
+        super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
-        self._reading = Reading.NOTHING
+        self._refused = True  # nothing that comes now is for this protocol
         self._stop_looking()
         super().handle_websocket_upgrade()
 
-    # --- the parser tells how far a request has come ---------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self._reading = Reading.HEAD
-        self._began_at = self._heard_at
-        self._head_bytes, self._chunk_bytes = self._chunk_bytes, 0
-        super().on_message_begin()
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        if len(self.url) > MAX_URL_BYTES:
-            self._give_up(Problem(Kind.URL_TOO_LONG, f"the URL is longer than {MAX_URL_BYTES:,} bytes"))
-
-    def on_headers_complete(self) -> None:
-        if self._head_bytes > MAX_HEAD_BYTES and self._parsed_bytes() > MAX_HEAD_BYTES:
-            self._give_up(_head_too_large())
-        super().on_headers_complete()
-        self._reading = Reading.BODY
-
-    def on_message_complete(self) -> None:
-        self._reading = Reading.NOTHING
-        super().on_message_complete()
-
-    def _count(self, size: int) -> None:
-        """A chunk counts for the head that it continues or begins; one that ends something else first counts for nobody."""
-        if self._reading is Reading.HEAD:
-            self._head_bytes += size
-        self._chunk_bytes = size if self._reading is Reading.NOTHING else 0
+    def _in_head(self) -> bool:
+        """Whether a head has begun that is not there yet: only a whole one gets a cycle."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return self.scope is not (None if cycle is None else cycle.scope)
 
     def _parsed_bytes(self) -> int:
         """As they came, with the colon, the space and the end of the line."""
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
-    def _give_up(self, problem: Problem) -> None:
-        """Leave the parser, which makes an error of it and comes back with `send_400_response`."""
-        self._problem = problem
-        raise problem
+    def _too_large(self) -> Problem:
+        if len(self.url) > MAX_URL_BYTES:
+            return Problem(Kind.URL_TOO_LONG, f"the URL is longer than {MAX_URL_BYTES:,} bytes")
+        return Problem(
+            Kind.HEAD_TOO_LARGE, f"the head of the request is larger than {MAX_HEAD_BYTES:,} bytes"
+        )
 
-    # --- time ------------------------------------------------------------------------------------------
+    # --- what is not there yet -------------------------------------------------------------------------
 
-    def _keep_looking(self) -> None:
+    def _look_at_the_rest(self) -> None:
+        if self._in_head() and self._head_bytes > MAX_HEAD_BYTES and not self._refused:
+            self._refuse(self._too_large())
         if self._timer is None and self._awaits_something():
-            if self._reading is Reading.NOTHING:
+            if self._complete and not self._in_head():
                 self._began_at = self._heard_at
             self._timer = self.loop.call_later(self._seconds_left(), self._look)
 
@@ -127,11 +119,11 @@ class GuardedProtocol(OneWriteProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         if self._refused or self.transport.is_closing():
             return False
-        return self._reading is not Reading.NOTHING or cycle is None or cycle.response_complete
+        return not self._complete or self._in_head() or cycle is None or cycle.response_complete
 
     def _seconds_left(self) -> float:
         now = self.loop.time()
-        if self._reading is not Reading.BODY:
+        if self._complete:
             return self._began_at + self.head_seconds - now
         if self.flow.read_paused:  # it is us who are slow
             return self.body_seconds
@@ -144,10 +136,10 @@ class GuardedProtocol(OneWriteProtocol):
         left = self._seconds_left()
         if left > 0:
             self._timer = self.loop.call_later(left, self._look)
-        elif self._reading is Reading.NOTHING:
+        elif self._complete and not self._in_head():
             self.transport.close()
         else:
-            part = "head" if self._reading is Reading.HEAD else "body"
+            part = "head" if self._complete else "body"
             self._refuse(Problem(Kind.TOO_SLOW, f"the {part} of the request did not come in time"))
 
     def _stop_looking(self) -> None:
@@ -167,7 +159,7 @@ class GuardedProtocol(OneWriteProtocol):
         self._refused = True
         self._stop_looking()
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or (cycle.response_complete and self._reading is not Reading.BODY):
+        if cycle is None or (cycle.response_complete and self._complete):
             self._say(problem)
         elif cycle.response_started:
             self.transport.close()
@@ -199,7 +191,3 @@ class GuardedProtocol(OneWriteProtocol):
             *(name + b": " + value for name, value in headers),
         ]
         return b"\r\n".join([*lines, b"", body])
-
-
-def _head_too_large() -> Problem:
-    return Problem(Kind.HEAD_TOO_LARGE, f"the head of the request is larger than {MAX_HEAD_BYTES:,} bytes")
