@@ -306,6 +306,23 @@ async def test_every_attempt_is_listed_oldest_first(store: Store, clock: FakeClo
     ]
 
 
+@pytest.mark.parametrize("kind", ["error", "timeout", "crash", "handed_back"])
+async def test_an_attempt_that_runs_shows_nothing_of_the_one_before(
+    store: Store, clock: FakeClock, kind: Kind
+) -> None:
+    job = await claimed(store)
+    await end(store, job, kind, cpu_us=3, peak_memory_kb=4)
+    clock.advance(60)
+    await store.promote(10)
+    job = await claim_again(store, job)
+    before, current = await store.attempts(job.id)
+    assert before.error == problem(kind, "for a test")
+    assert (current.kind, current.error, current.cpu_us, current.peak_memory_kb) == (None, None, None, None)
+    await end(store, job, "cancelled")
+    _, current = await store.attempts(job.id)
+    assert current.error == problem("cancelled", "for a test")
+
+
 async def test_a_job_that_never_ran_has_no_attempts(store: Store) -> None:
     (job,) = await submit(store, a_job(store))
     assert await store.attempts(job.id) == []

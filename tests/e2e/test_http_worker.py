@@ -1,5 +1,6 @@
 """A worker that speaks plain HTTP: register, lease, heartbeat, report."""
 
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -145,6 +146,19 @@ def test_a_lost_assignment_is_handed_back_uncharged(server: Server, queue: str, 
     assert (stale["accepted"], len(stale["stale"])) == ([], 1)
     assert worker.report(again, result="new")["stale"] == []
     assert server.job(job["id"])["result"] == "new"
+
+
+def test_a_lease_whose_client_hangs_up_takes_no_job(server: Server, queue: str) -> None:
+    worker = HttpWorker(server, queue)
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        head = f"POST /workers/{worker.id}/lease?wait=20 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
+        connection.sendall(head.encode())
+        time.sleep(0.3)  # until it waits, which nobody can see
+    submitted = [server.submit("weld", queue=queue)["id"] for _ in range(3)]
+    for expected in submitted:
+        (leased,) = worker.lease(wait=2)
+        assert leased["id"] == expected
+        worker.report(leased)
 
 
 def test_a_cancel_is_ordered_with_the_next_heartbeat(server: Server, queue: str, worker: HttpWorker) -> None:

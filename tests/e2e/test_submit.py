@@ -61,6 +61,17 @@ def test_a_conflict_in_a_batch_refuses_all_of_it(server: Server) -> None:
     assert server.get("/stats")["jobs_total"] == before
 
 
+def test_a_key_names_a_job_or_a_batch(server: Server) -> None:
+    one, many = {"Idempotency-Key": new_id()}, {"Idempotency-Key": new_id()}
+    job, jobs = {"payload": 1}, {"jobs": [{"payload": 1}, {"payload": 2}]}
+    first = server.http.post("/jobs/batch", json=jobs, headers=many)
+    assert (first.status_code, server.http.post("/jobs", json=job, headers=one).status_code) == (202, 202)
+    assert server.http.post("/jobs/batch", json=jobs, headers=one).status_code == 422
+    assert server.http.post("/jobs", json=job, headers=many).status_code == 422
+    again = server.http.post("/jobs/batch", json=jobs, headers=many)
+    assert [job["id"] for job in again.json()["jobs"]] == [job["id"] for job in first.json()["jobs"]]
+
+
 # ── rate limit ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

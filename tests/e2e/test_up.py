@@ -169,6 +169,25 @@ def test_sigterm_lets_running_jobs_finish_and_leaves_no_process_behind(system: S
     assert (ended["status"], ended["attempt"]) == ("completed", 1)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_from_the_signal_on_nothing_new_is_accepted_while_what_runs_is_drained(
+    system: System, number: int
+) -> None:
+    up = system.up("--app", APP, "--threads", 1)
+    job = up.submit("nap", {"seconds": 2, "tag": "last"})
+    up.started(job["id"])
+    up.signal(number)
+    eventually(lambda: up.events("shutting_down"), 3)
+    for path, body in (("/jobs", {}), ("/jobs/batch", {"jobs": [{}]}), ("/submit_job", {"name": "echo"})):
+        refused = httpx.post(up.url + path, json=body)
+        assert (refused.status_code, refused.json()["type"]) == (503, "urn:stoker:problem:unavailable")
+        assert int(refused.headers["retry-after"]) > 0
+    assert httpx.get(f"{up.url}/ready").status_code == 503
+    assert httpx.get(f"{up.url}/jobs").json()["total"] == 1
+    assert httpx.get(f"{up.url}/jobs/{job['id']}?wait=10").json()["status"] == "completed"
+    assert up.exit_code() == 0
+
+
 def test_a_second_signal_forces(system: System) -> None:
     up = system.up("--app", APP, "--threads", 1)
     job = up.submit("parent", {"seconds": 60, "own_session": True})

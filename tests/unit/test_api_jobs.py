@@ -433,7 +433,32 @@ def test_a_header_names_a_whole_batch() -> None:
     assert again.json() == first.json()
     assert batch(service, [{"payload": 1}, {"payload": 3}], Idempotency_Key="k").status_code == 422
     assert batch(service, [{"payload": 1}], Idempotency_Key="k").status_code == 422
-    assert sorted(key for _, key in service.keys) == ["k#0", "k#1"]
+    assert len(service.jobs) == 2
+
+
+def test_a_key_names_a_job_or_a_batch_and_never_both() -> None:
+    service = FakeService()
+    assert submit(service, {"payload": 1}, Idempotency_Key="j").status_code == 202
+    assert batch(service, [{"payload": 1}], Idempotency_Key="b").status_code == 202
+    for refused in (
+        batch(service, [{"payload": 1}], Idempotency_Key="j"),
+        batch(service, [{"payload": 2}, {"payload": 3}], Idempotency_Key="j"),
+        submit(service, {"payload": 1}, Idempotency_Key="b"),
+        batch(service, [{"payload": 1, "idempotency_key": "b"}]),
+    ):
+        assert (refused.status_code, refused.json()["type"]) == (
+            422,
+            "urn:stoker:problem:idempotency-mismatch",
+        )
+    assert len(service.jobs) == 2
+
+
+@pytest.mark.parametrize("name", ["k#0", "k#1", "k.1", "k:1", "k/1", "k 1"])
+def test_the_jobs_of_a_batch_take_no_name_that_a_client_could_use(name: str) -> None:
+    service = FakeService()
+    assert submit(service, {"payload": 9}, Idempotency_Key=name).status_code == 202
+    assert batch(service, [{"payload": 1}, {"payload": 2}], Idempotency_Key="k").status_code == 202
+    assert submit(service, {"payload": 9}, Idempotency_Key=name).headers["idempotency-replayed"] == "true"
 
 
 def test_jobs_of_a_batch_have_keys_of_their_own() -> None:

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from stoker.api.app import create_app
+from stoker.api.http_guard import GuardedProtocol
 from stoker.api.security import Guard
 from stoker.settings import Settings
 from tests.unit.test_api_service import JSON, TOKEN, FakeService
@@ -35,12 +36,12 @@ class Server(uvicorn.Server):
 
 
 @contextmanager
-def served(service: FakeService) -> Iterator[int]:
+def served(service: FakeService, http: type[GuardedProtocol] = GuardedProtocol) -> Iterator[int]:
     config = uvicorn.Config(
         create_app(service),
         port=0,
         loop="uvloop",
-        http="httptools",
+        http=http,
         ws="websockets-sansio",
         ws_per_message_deflate=False,
         log_level="critical",

@@ -283,6 +283,9 @@ class FakeService:
         payload = msgspec.Raw(b'{"big": 1606938044258990275541962092341162602522202993782792835301376}')
         return [HttpAssignment("j", 7, "echo", payload, 1, 4, 1, None, None, "default", {"k": "v"})]
 
+    def http_undelivered(self, worker_id: str, jobs: Sequence[HttpAssignment]) -> None:
+        self.asked.append(("undelivered", worker_id, jobs))
+
     async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
         if worker_id != "w-1":
             raise NotFound("this session was given up; register again")

@@ -1,10 +1,14 @@
 """The list of workers, and the worker protocol over plain HTTP."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
+from starlette.types import Message, Scope
 
+from stoker.api.app import create_app
+from stoker.api.streaming import GONE
 from stoker.store.base import Session
 from stoker.wire.http import HttpHello, HttpReport
 from tests.unit.test_api_service import JSON, FakeService, ask
@@ -63,6 +67,45 @@ def test_lease_hands_the_payload_through() -> None:
     assert job["payload"] == {"big": 2**200}
     assert (job["id"], job["claim_id"], job["metadata"]) == ("j", 7, {"k": "v"})
     assert ask(service, "POST", "/workers/w-1/lease?max=0").status_code == 422
+
+
+def lease_as_server(service: FakeService, *, gone: bool) -> list[Message]:
+    """What the app sends for a lease, to a server that notices whether the client was still there."""
+    sent: list[Message] = []
+    scope: Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/workers/w-1/lease",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+        "client": ("127.0.0.1", 1),
+    }
+
+    async def receive() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        if gone:
+            scope[GONE] = True
+        else:
+            sent.append(message)
+
+    asyncio.run(create_app(service)(scope, receive, send))
+    return sent
+
+
+def test_jobs_whose_answer_could_not_be_sent_are_told_of() -> None:
+    service = FakeService()
+    lease_as_server(service, gone=True)
+    told = [said for said in service.asked if isinstance(said, tuple) and said[0] == "undelivered"]
+    assert [(worker, [job.id for job in jobs]) for _, worker, jobs in told] == [("w-1", ["j"])]
+
+
+def test_jobs_whose_answer_was_sent_stay_with_their_worker() -> None:
+    service = FakeService()
+    assert len(lease_as_server(service, gone=False)) == 2
+    assert service.asked == [("lease", "w-1", 1, 0.0)]
 
 
 def test_heartbeat() -> None:

@@ -9,6 +9,7 @@ submissions a second, each layer would cost more than the whole of it does.
 
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import structlog
@@ -16,11 +17,11 @@ from starlette.types import Receive, Scope, Send
 
 from stoker import ids, tracing
 from stoker.api import sockets, streaming
-from stoker.api.body import ClientGone, read_body
+from stoker.api.body import read_body
 from stoker.api.context import Context
 from stoker.api.decode import decode_body
 from stoker.api.endpoints import ENDPOINTS
-from stoker.api.exchange import Header, Request, Response, Stream, problem_response
+from stoker.api.exchange import ClientGone, Delivery, Header, Request, Response, Stream, problem_response
 from stoker.api.limits import SubmissionLimiter, window
 from stoker.api.openapi import document
 from stoker.api.problems import Kind, Problem, from_domain
@@ -93,11 +94,13 @@ class App:
             response = _defect(scope, request_id)
         answer_headers = self._answer_headers(response, request_id, headers.get(b"origin"))
         if isinstance(response, Stream) and scope["method"] != "HEAD":
-            await streaming.send_stream(response, answer_headers, receive, send)
+            await streaming.send_stream(response, answer_headers, scope, receive, send)
             return
         body = b"" if scope["method"] == "HEAD" else response.body
         await send({"type": "http.response.start", "status": response.status, "headers": answer_headers})
         await send({"type": "http.response.body", "body": body})
+        if isinstance(response, Delivery) and streaming.GONE in scope:
+            response.lost()
 
     async def _answer(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, request_id: str
@@ -136,7 +139,8 @@ class App:
             body = decode_body(action.decoder, await read_body(receive, headers, self._max_body_bytes))
         client = scope.get("client")
         address = client[0] if client else ""
-        return await handler(Request(self._context, headers, params, query, body, address))
+        leaving = partial(streaming.until_gone, scope, receive)
+        return await handler(Request(self._context, headers, params, query, body, address, leaving))
 
     # --- WebSocket -------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from starlette.types import Receive
 
-from stoker.api.exchange import JSON
+from stoker.api.exchange import JSON, ClientGone
 from stoker.api.problems import Kind, Problem
 
 _LINGER_BYTES: Final = 64 * 1024 * 1024
@@ -13,10 +13,6 @@ _LINGER_BYTES: Final = 64 * 1024 * 1024
 see the answer; beyond it, or when the length is unknown, the connection is closed."""
 
 _CLOSE: Final = (b"connection", b"close")
-
-
-class ClientGone(Exception):
-    """The client hung up before its request was complete; there is nobody to answer."""
 
 
 async def read_body(receive: Receive, headers: Mapping[bytes, bytes], max_bytes: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stoker.api.problems import CONTENT_TYPE as PROBLEM
@@ -21,7 +21,7 @@ TEXT_METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 class Request:
     """What a handler may look at. `body` and `query` are already of the types that the endpoint table names."""
 
-    __slots__ = ("address", "body", "context", "headers", "params", "query")
+    __slots__ = ("address", "body", "context", "headers", "leaving", "params", "query")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Request:
         query: Any,
         body: Any,
         address: str,
+        leaving: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         self.context = context
         self.headers = headers
@@ -38,6 +39,8 @@ class Request:
         self.query = query
         self.body = body
         self.address = address
+        self.leaving = leaving
+        """Ends when the client hangs up."""
 
 
 class Response:
@@ -52,6 +55,20 @@ class Response:
         self.body = body
         self.headers = headers
         self.content_type = content_type
+
+
+class Delivery(Response):
+    """An answer that gives something away. `lost` is called when the client is known to have left before it was sent."""
+
+    __slots__ = ("lost",)
+
+    def __init__(self, status: int, body: bytes, lost: Callable[[], None]) -> None:
+        super().__init__(status, body)
+        self.lost = lost
+
+
+class ClientGone(Exception):
+    """The client hung up before its request was complete, or while it waited; there is nobody to answer."""
 
 
 class Interrupted(Exception):

@@ -8,7 +8,9 @@ waits for the body that follows it in the same turn of the loop.
 import asyncio
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from stoker.api.streaming import GONE
 
 _HEAD: Final = b"HTTP/1."
 
@@ -39,6 +41,10 @@ class OneWriteTransport:
         if head is not None:
             self._transport.write(head)
 
+    def write_eof(self) -> None:
+        self._flush()
+        self._transport.write_eof()
+
     def close(self) -> None:
         self._flush()
         self._transport.close()
@@ -50,3 +56,9 @@ class OneWriteTransport:
 class OneWriteProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(OneWriteTransport(transport, self.loop))  # type: ignore[arg-type]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.scope[GONE] = True  # type: ignore[typeddict-unknown-key]
+        super().connection_lost(exc)

@@ -18,6 +18,8 @@ from stoker.store.base import IdempotencyKey
 
 _MAX_CHARS: Final = 255
 _FIELD: Final = "idempotency_key"
+_PLACE: Final = "\x1f"
+"""Between the key of a batch and the place of a job in it. No key of a client can hold it: it is not printable."""
 
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -58,7 +60,8 @@ def key_for_one(spec: JobSpec, header: str | None, *, client: str, expires_at: i
 def keys_for_batch(
     specs: Sequence[JobSpec], header: str | None, *, client: str, expires_at: int
 ) -> Sequence[IdempotencyKey | None]:
-    """One key per job. A header names the whole batch: it is repeated as a whole or not at all."""
+    """One key per job. A header names the whole batch: it is repeated as a whole or not at all. Its first job bears the key
+    itself, so that no single job can have it as well."""
     if header is None:
         return _own_keys(specs, client, expires_at)
     for index, spec in enumerate(specs):
@@ -68,7 +71,8 @@ def keys_for_batch(
                 field, "cannot be combined with an Idempotency-Key header for the whole batch"
             )
     digest = hashlib.sha256(b"".join(map(digest_of, specs))).digest()
-    return [IdempotencyKey(client, f"{header}#{index}", digest, expires_at) for index in range(len(specs))]
+    names = [header, *(f"{header}{_PLACE}{index}" for index in range(1, len(specs)))]
+    return [IdempotencyKey(client, name, digest, expires_at) for name in names]
 
 
 def _own_keys(specs: Sequence[JobSpec], client: str, expires_at: int) -> Sequence[IdempotencyKey | None]:

@@ -66,6 +66,12 @@ class Kind(Enum):
     METHOD_NOT_ALLOWED = _Row(
         "method-not-allowed", 405, "This path does not know that method", "`Allow` names the methods."
     )
+    TOO_SLOW = _Row(
+        "too-slow",
+        408,
+        "The request took too long to arrive",
+        "A head has 30 seconds, and a body may pause for 60. The connection is closed.",
+    )
     CONFLICT = _Row(
         "conflict",
         409,
@@ -74,6 +80,9 @@ class Kind(Enum):
     )
     TOO_LARGE = _Row(
         "too-large", 413, "The request is too large", "The bounds are in the [settings](settings.md)."
+    )
+    URL_TOO_LONG = _Row(
+        "url-too-long", 414, "The URL is too long", "16 KiB are allowed. The connection is closed."
     )
     UNSUPPORTED_MEDIA_TYPE = _Row(
         "unsupported-media-type", 415, "The body must be JSON", "Send `Content-Type: application/json`."
@@ -95,6 +104,12 @@ class Kind(Enum):
         429,
         "Too many jobs",
         "Try again after `Retry-After` seconds; `RATE_LIMIT_JOBS_PER_MIN` is the limit.",
+    )
+    HEAD_TOO_LARGE = _Row(
+        "head-too-large",
+        431,
+        "The headers are too large",
+        "64 KiB are allowed for the head of a request. The connection is closed.",
     )
     INTERNAL = _Row(
         "internal",

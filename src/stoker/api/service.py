@@ -211,7 +211,12 @@ class Service(Protocol):
     async def http_register(self, hello: HttpHello) -> HttpWelcome: ...
 
     async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> Sequence[HttpAssignment]:
-        """Up to `max_jobs` jobs, waiting up to `wait` seconds for the first. Raises NotFound."""
+        """Up to `max_jobs` jobs, waiting up to `wait` seconds for the first; none are taken once this is cancelled. Raises
+        NotFound."""
+        ...
+
+    def http_undelivered(self, worker_id: str, jobs: Sequence[HttpAssignment]) -> None:
+        """The answer with these jobs could not be sent: they go back."""
         ...
 
     async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:

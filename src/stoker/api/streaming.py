@@ -1,22 +1,51 @@
-"""Sending an answer that comes piece by piece, until it ends or the client leaves, whichever is first."""
+"""Answers that take their time: they end when there is no more to say or the client leaves, whichever is first."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Final, TypeVar
 
 import structlog
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
-from stoker.api.exchange import Header, Interrupted, Stream
+from stoker.api.exchange import ClientGone, Header, Interrupted, Stream
+
+T = TypeVar("T")
+
+GONE: Final = "stoker.gone"
+"""Set in the scope of a request whose connection ended before its answer was sent."""
+
+LISTENS: Final = "stoker.listens"
+"""Set in the scope of a request that wants to know when its client leaves."""
+
+HALF_CLOSED: Final = "stoker.half_closed"
+"""In the scope of a request whose client will send nothing more: how to hang up."""
 
 _log = structlog.get_logger(__name__)
 
 
-async def send_stream(response: Stream, headers: list[Header], receive: Receive, send: Send) -> None:
+async def while_there(work: Coroutine[Any, Any, T], leaving: Coroutine[Any, Any, None]) -> T:
+    """What `work` comes to; it is given up when the client leaves first. Raises `ClientGone`."""
+    working = asyncio.create_task(work)
+    gone = asyncio.create_task(leaving)
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGone
+        return working.result()
+    finally:
+        for task in (working, gone):
+            task.cancel()
+        await asyncio.gather(working, gone, return_exceptions=True)
+
+
+async def send_stream(
+    response: Stream, headers: list[Header], scope: Scope, receive: Receive, send: Send
+) -> None:
     """Send the pieces of a response without announcing a length: the server sends them in chunks."""
     unsized = [header for header in headers if header[0] != b"content-length"]
     await send({"type": "http.response.start", "status": response.status, "headers": unsized})
     sending = asyncio.create_task(_send_pieces(response.pieces, send))
-    leaving = asyncio.create_task(_until_gone(receive))
+    leaving = asyncio.create_task(until_gone(scope, receive))
     try:
         await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -39,6 +68,11 @@ async def _send_pieces(pieces: AsyncGenerator[bytes, None], send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _until_gone(receive: Receive) -> None:
+async def until_gone(scope: Scope, receive: Receive) -> None:
+    """Who waits for long takes the end of what the client sends for its end: the two cannot be told apart."""
+    scope[LISTENS] = True
+    hang_up = scope.get(HALF_CLOSED)
+    if hang_up is not None:
+        hang_up()
     while (await receive())["type"] != "http.disconnect":
         pass

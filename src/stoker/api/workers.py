@@ -4,10 +4,11 @@ from typing import Final
 
 import msgspec
 
-from stoker.api.exchange import Request, Response
+from stoker.api.exchange import Delivery, Request, Response
 from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem, invalid_field
 from stoker.api.query import LeaseQuery
+from stoker.api.streaming import while_there
 from stoker.api.views import SessionsView, encode, session_view
 from stoker.domain.job import NULL
 from stoker.wire.http import HttpAssignment, HttpHeartbeat, HttpHello, HttpReport, HttpReports
@@ -38,8 +39,9 @@ async def register(request: Request) -> Response:
 
 async def lease(request: Request) -> Response:
     query: LeaseQuery = request.query
-    jobs = await request.context.service.http_lease(_worker_id(request), query.max, query.wait)
-    return Response(200, encode(LeasedView(list(jobs))))
+    service, id = request.context.service, _worker_id(request)
+    jobs = await while_there(service.http_lease(id, query.max, query.wait), request.leaving())
+    return Delivery(200, encode(LeasedView(list(jobs))), lost=lambda: service.http_undelivered(id, jobs))
 
 
 async def heartbeat(request: Request) -> Response:

@@ -17,7 +17,7 @@ import uvloop
 from stoker import __version__, tracing
 from stoker import log as logs
 from stoker.api.app import App, create_app
-from stoker.api.http_protocol import OneWriteProtocol
+from stoker.api.http_guard import GuardedProtocol
 from stoker.api.websocket_protocol import RefusalIsAnAnswerProtocol
 from stoker.cli import output
 from stoker.cli.signals import on_signals
@@ -64,14 +64,20 @@ async def _serve(settings: Settings, job_log: logs.JobLog) -> None:
 
 
 class Running:
-    """A coordinator that serves; `stop` ends it, `stopped` tells when."""
+    """A coordinator that serves; `leave` prepares its end, `stop` ends it, `stopped` tells when."""
 
-    def __init__(self, server: Server, url: str) -> None:
+    def __init__(self, server: Server, coordinator: Coordinator, url: str) -> None:
         self._server = server
+        self._coordinator = coordinator
         self.url = url
         self.stopped = asyncio.Event()
 
+    def leave(self) -> None:
+        """Accept no more jobs; everything else goes on until `stop`."""
+        self._coordinator.leave()
+
     def stop(self) -> None:
+        self.leave()
         self._server.should_exit = True
         self.stopped.set()
 
@@ -113,7 +119,7 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             coordinator.start()
-            handle = Running(server, url_of(settings.host, listener.getsockname()[1]))
+            handle = Running(server, coordinator, url_of(settings.host, listener.getsockname()[1]))
             serving.add_done_callback(lambda _: handle.stopped.set())
             # Everything that lives as long as the process is out of the collector's way from here on.
             gc.collect()
@@ -144,7 +150,7 @@ def _source(settings: Settings) -> str:
 def _config(app: App) -> uvicorn.Config:
     options: dict[str, Any] = {
         "loop": "uvloop",
-        "http": OneWriteProtocol,
+        "http": GuardedProtocol,
         "ws": RefusalIsAnAnswerProtocol,
         "ws_max_size": MAX_FRAME_BYTES,
         "ws_per_message_deflate": False,

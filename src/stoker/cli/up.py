@@ -65,13 +65,14 @@ async def _up(settings: Settings, job_log: logs.JobLog) -> None:
         workers = autoscale.processes(settings, (server.url,), PREFIX)
         await workers.start(settings.workers)
         leaving = asyncio.Event()
-        on_signals(leaving.set, workers.kill)
+        on_signals(lambda: _leave(server, leaving), workers.kill)
         keeping = [asyncio.create_task(going) for going in _loops(settings, server.url, workers)]
         output.say(banner(settings, server), sys.stdout)
         stopped = asyncio.create_task(server.stopped.wait())
         left = asyncio.create_task(leaving.wait())
         await asyncio.wait({stopped, left}, return_when=asyncio.FIRST_COMPLETED)
-        log.info("shutting_down")
+        if not leaving.is_set():
+            _leave(server, leaving)
         for loop in keeping:
             loop.cancel()
         await asyncio.gather(*keeping, return_exceptions=True)
@@ -81,6 +82,12 @@ async def _up(settings: Settings, job_log: logs.JobLog) -> None:
             task.cancel()
         await asyncio.gather(stopped, left, return_exceptions=True)
         server.stop()
+
+
+def _leave(server: Running, leaving: asyncio.Event) -> None:
+    log.info("shutting_down")
+    server.leave()
+    leaving.set()
 
 
 def _loops(settings: Settings, url: str, workers: ProcessProvider) -> list[Coroutine[None, None, None]]:

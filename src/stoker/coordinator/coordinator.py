@@ -34,7 +34,7 @@ from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions
 from stoker.coordinator.upkeep import Upkeep
-from stoker.domain.errors import Conflict, NotFound
+from stoker.domain.errors import Conflict, NotFound, Stopping
 from stoker.domain.explain import Explanation, Facts, Hand, explain
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
@@ -149,6 +149,7 @@ class Coordinator:
         self._tracer = tracer
         self._scaling: ScalingState | None = None
         self._started = clock.monotonic()
+        self._leaving = False
         self._closing = False
         self._new_id = new_id
         self._accepted: list[Accepted] = []
@@ -221,9 +222,13 @@ class Coordinator:
         for task in self._tasks:
             task.add_done_callback(_complain)
 
+    def leave(self) -> None:
+        """Accept nothing new from here on. What is under way goes on until `stop`."""
+        self._leaving = True
+
     async def stop(self) -> None:
         """Stop handing out work and let go of everybody who waits; the store is closed by its owner."""
-        self._closing = True
+        self._leaving = self._closing = True
         self._waiters.finished_all()
         self._output.ended_all()
         await self._events.close()
@@ -236,6 +241,8 @@ class Coordinator:
     # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def submit(self, jobs: Sequence[Submission]) -> Submitted:
+        if self._leaving:
+            raise Stopping
         # Woken before the commit, so that a job for which a worker is free is stored as already claimed.
         self._dispatch.wake()
         accepted = await self._store.insert(jobs)
@@ -556,6 +563,9 @@ class Coordinator:
     async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
         return await self._http.lease(worker_id, max_jobs, wait)
 
+    def http_undelivered(self, worker_id: str, jobs: Sequence[HttpAssignment]) -> None:
+        self._http.undelivered(worker_id, jobs)
+
     async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
         return await self._http.heartbeat(worker_id, held)
 
@@ -639,7 +649,7 @@ class Coordinator:
         )
 
     async def not_ready(self) -> list[str]:
-        if self._closing:
+        if self._leaving:
             return ["the coordinator is shutting down"]
         live = [row for row in await self._store.sessions() if row.status == "live"]
         return [] if live else ["no worker is registered; start one with: stoker worker"]

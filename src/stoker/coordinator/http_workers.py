@@ -6,8 +6,8 @@ frames are collected here until the worker asks. One that registers an endpoint 
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from stoker.clock import SECOND
 from stoker.coordinator.connection import LEASE_INTERVALS
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession, compare
-from stoker.domain.errors import Conflict, EndpointNotListed, NotFound
+from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StoreUnavailable
 from stoker.domain.retry import Kind, problem
 from stoker.ids import NewId
 from stoker.store.base import Renewal, Session, Store
@@ -36,22 +36,42 @@ from stoker.wire.http import (
 if TYPE_CHECKING:
     from stoker.coordinator.push_workers import Line, PushWorkers
 
+_NEVER_ARRIVED: Final = "the assignment never reached its worker"
+_RETRY_SECONDS: Final = 1.0
+
+
+class Ask:
+    """One lease request that waits, and what has come for it."""
+
+    def __init__(self, max_jobs: int) -> None:
+        self.max_jobs = max_jobs
+        self.jobs: list[Assignment] = []
+        self.arrived = asyncio.Event()
+
+    @property
+    def room(self) -> int:
+        return self.max_jobs - len(self.jobs)
+
+    def give(self, job: Assignment) -> None:
+        self.jobs.append(job)
+        self.arrived.set()
+
 
 class Mailbox:
-    """The frames for one HTTP worker, until it asks for them."""
+    """The orders for one HTTP worker, until it asks for them, and its requests that wait for jobs."""
 
-    def __init__(self) -> None:
-        self.jobs: list[Assignment] = []
+    def __init__(self, unwanted: Callable[[Sequence[Assignment]], None]) -> None:
+        self.asks: list[Ask] = []
         self.cancel: list[ClaimRef] = []
         self.revoked: list[ClaimRef] = []
         self.drain = False
-        self.arrived = asyncio.Event()
+        self._unwanted = unwanted
+        """Takes the jobs that nobody waits for any more."""
 
     def put(self, frame: Frame) -> None:
         match frame:
             case frames.Assign(jobs):
-                self.jobs += jobs
-                self.arrived.set()
+                self._hand_out(jobs)
             case frames.Cancel(claims):
                 self.cancel += [claim for claim in claims if claim not in self.cancel]
             case frames.Drop(claims):
@@ -59,9 +79,20 @@ class Mailbox:
             case frames.Drain():
                 self.drain = True
 
-    def take_jobs(self) -> list[Assignment]:
-        jobs, self.jobs = self.jobs, []
-        return jobs
+    def _hand_out(self, jobs: Sequence[Assignment]) -> None:
+        """The latest request comes first: an earlier one may be that of a connection which is dead and does not know it."""
+        unwanted = []
+        for job in jobs:
+            ask = next((ask for ask in reversed(self.asks) if ask.room), None)
+            if ask is None:
+                unwanted.append(job)
+            else:
+                ask.give(job)
+        if unwanted:
+            self._unwanted(unwanted)
+
+    def wanted(self) -> int:
+        return sum(ask.room for ask in self.asks)
 
     def take_orders(self) -> HttpOrders:
         orders = HttpOrders(_claims(self.cancel), _claims(self.revoked), self.drain)
@@ -90,6 +121,7 @@ class HttpWorkers:
         self._max_result_bytes = max_result_bytes
         self._mail: dict[str, Mailbox] = {}
         self._push: PushWorkers | None = None
+        self._returning: set[asyncio.Task[None]] = set()
 
     async def register(self, hello: HttpHello) -> HttpWelcome:
         now = self._store.now_us()
@@ -119,35 +151,63 @@ class HttpWorkers:
                 f"worker {worker_id} has an endpoint: its jobs are sent there and cannot be leased"
             )
         await self._renew(session)
-        session.wanted = min(max_jobs, session.threads)
-        if not mail.jobs:
-            mail.arrived.clear()
-            self._sink.wake()
-            await self._wait_for_jobs(session, mail, wait)
-        session.wanted = 0
-        return [assignment_of(job) for job in mail.take_jobs()]
+        ask = Ask(max_jobs)
+        mail.asks.append(ask)
+        _count_wanted(session, mail)
+        self._sink.wake()
+        try:
+            await self._wait_for_jobs(session, ask, wait)
+        except BaseException:
+            self._give_back(worker_id, ask.jobs)
+            raise
+        finally:
+            mail.asks.remove(ask)
+            _count_wanted(session, mail)
+        return [assignment_of(job) for job in ask.jobs]
 
-    async def _wait_for_jobs(self, session: WorkerSession, mail: Mailbox, seconds: float) -> None:
+    def undelivered(self, worker_id: str, jobs: Sequence[HttpAssignment]) -> None:
+        """The answer with these jobs reached nobody: they go back, uncharged."""
+        self._give_back(worker_id, jobs)
+
+    def _give_back(self, worker_id: str, jobs: Sequence[Assignment | HttpAssignment]) -> None:
+        session = self._sessions.get(worker_id)
+        if jobs and session is not None:  # else it was given up, and its claims with it
+            keys = [(job.id, job.claim_id) for job in jobs]
+            task = asyncio.create_task(self._hand_back(session, keys))
+            self._returning.add(task)
+            task.add_done_callback(self._returning.discard)
+
+    async def _hand_back(self, session: WorkerSession, keys: Sequence[tuple[str, int]]) -> None:
+        """Nobody else knows that these went astray, so this ends when the store has heard of it."""
+        while True:
+            try:
+                claims = [claim for claim in await self._store.claims(keys) if claim is not None]
+                own = [claim for claim in claims if claim.session_id == session.id]
+                await self._sink.hand_back(session, own, _NEVER_ARRIVED)
+            except StoreUnavailable:
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    async def _wait_for_jobs(self, session: WorkerSession, ask: Ask, seconds: float) -> None:
         """A worker that waits is alive, and one that does one thing at a time has no other way to say so."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
-        while not mail.arrived.is_set() and (left := deadline - loop.time()) > 0:
+        while not ask.jobs and (left := deadline - loop.time()) > 0:
             try:
                 async with asyncio.timeout(min(left, self._timeout_sec / LEASE_INTERVALS)):
-                    await mail.arrived.wait()
+                    await ask.arrived.wait()
             except TimeoutError:
                 await self._renew(session)
 
     async def heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
         session, mail = await self._session(worker_id)
         refs = [ClaimRef(claim.id, claim.claim_id) for claim in held]
-        waiting = {job.id for job in mail.jobs}
-        missing, foreign = compare(session, self._known(session, refs), self._store.now_us())
+        lost, foreign = compare(session, self._known(session, refs), self._store.now_us())
         await self._renew(session)
         mail.revoked += foreign
-        lost = [claim for claim in missing if claim.id not in waiting]
         if lost:
-            await self._sink.hand_back(session, lost, "the assignment never reached its worker")
+            await self._sink.hand_back(session, lost, _NEVER_ARRIVED)
         return mail.take_orders()
 
     async def report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt:
@@ -169,7 +229,11 @@ class HttpWorkers:
             self._push.forget(session_id)
 
     async def close(self) -> None:
-        """Hand back what is being sent to endpoints."""
+        """Hand back what is being sent to endpoints, and what found nobody."""
+        if self._returning:
+            _, late = await asyncio.wait(self._returning, timeout=_RETRY_SECONDS)
+            for task in late:
+                task.cancel()
         if self._push is not None:
             await self._push.close()
 
@@ -222,6 +286,7 @@ class HttpWorkers:
             session.release_all()
             for claim in held:
                 session.hold(claim)
+            _count_wanted(session, mail)
             mail.cancel = [ClaimRef(claim.id, claim.claim_id) for claim in held if claim.cancel_requested]
         return session, mail
 
@@ -231,7 +296,7 @@ class HttpWorkers:
 
     def _connect(self, row: Session) -> tuple[WorkerSession, Mailbox]:
         endpoint = None if row.endpoint is None else self._listed(row.endpoint)
-        mail = self._mail[row.id] = Mailbox()
+        mail = self._mail[row.id] = Mailbox(lambda jobs: self._give_back(row.id, jobs))
         mail.drain = row.status == "draining"
         hello = frames.Hello(
             frames.PROTOCOL,
@@ -267,6 +332,10 @@ class HttpWorkers:
             raise NotFound(
                 f"worker {session.id} was silent for too long and was given up; register again with POST /workers"
             )
+
+
+def _count_wanted(session: WorkerSession, mail: Mailbox) -> None:
+    session.wanted = min(mail.wanted(), session.threads)
 
 
 def assignment_of(job: Assignment) -> HttpAssignment:

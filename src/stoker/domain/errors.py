@@ -9,6 +9,7 @@ StokerDomainError
 ├── StoreUnavailable     the store did not commit; nothing was changed, try again
 │   └── StoreUnreachable the store does not answer; whether it committed is not known
 └── Overloaded           too much is waiting to be committed; try again later
+    └── Stopping         the coordinator is told to stop and takes nothing new
 """
 
 
@@ -56,3 +57,11 @@ class Overloaded(StokerDomainError):
     def __init__(self, detail: str, retry_after_seconds: int = 1) -> None:
         super().__init__(detail)
         self.retry_after_seconds = retry_after_seconds
+
+
+class Stopping(Overloaded):
+    def __init__(self) -> None:
+        super().__init__(
+            "this coordinator is shutting down and accepts no new jobs; try again when it is back, or ask another one",
+            retry_after_seconds=5,
+        )

@@ -203,7 +203,7 @@ def _current_attempt(job: Job) -> Attempt | None:
         job.completed_at,
         kind,  # a final status here is also the kind of its attempt
         True,
-        job.error,
+        job.error if kind else None,  # until it ends, the job shows the error of the attempt before it
         None,
         job.cpu_us,
         job.peak_memory_kb,
