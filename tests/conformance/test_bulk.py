@@ -1,5 +1,6 @@
 """Bulk operations: a row, worked off in steps that commit together with what they did."""
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,17 @@ async def test_operations_that_are_over_are_purged_with_the_jobs(store: Store, c
     clock.advance(3)
     await store.purge(Retention(2_000_000, HOUR), 100)
     assert [bulk.id for bulk in await store.bulks(20)] == [running.id]
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry", "discard"])
+async def test_filters_that_leave_nothing_to_change_can_be_combined_at_will(
+    store: Store, action: BulkAction
+) -> None:
+    """As in retrying what is completed, of one group of dead letters."""
+    job = await failed(store, name="n")
+    await submitted(store, name="n")
+    parts = {"fingerprint": job.fingerprint, "name": "n", "text": "n", "type": job.type, "queue": job.queue}
+    for names in [(), *((name,) for name in parts), *combinations(parts, 2)]:
+        narrowed = {name: parts[name] for name in names}
+        bulk = await accepted(store, action, status="completed", **narrowed)
+        assert (await worked_off(store, bulk)).changed == 0

@@ -188,6 +188,16 @@ def test_failures_are_retried_unless_they_say_that_it_is_no_use(
     assert (ended["status"], ended["attempt"]) == ("failed", 1)
 
 
+def test_who_says_that_a_job_ran_for_ages_is_believed_as_far_as_its_claim_goes(
+    server: Server, queue: str, worker: HttpWorker
+) -> None:
+    job = server.submit("weld", queue=queue)
+    (leased,) = worker.lease()
+    assert len(worker.report(leased, run_seconds=1e308)["accepted"]) == 1
+    ended = server.job(job["id"])
+    assert ended["created_at"] <= ended["started_at"] <= ended["completed_at"]
+
+
 def test_what_is_handed_back_is_not_charged(server: Server, queue: str, worker: HttpWorker) -> None:
     job = server.submit("weld", queue=queue)
     (leased,) = worker.lease()

@@ -198,3 +198,12 @@ def test_frames_that_make_no_sense_close_their_connection_and_nothing_else(serve
             with pytest.raises(ConnectionClosed):
                 socket.recv(timeout=5)
     assert httpx.get(f"{server.url}/health").status_code == 200
+
+
+def test_compression_that_a_client_offers_is_not_agreed_on(server: Server) -> None:
+    """A small frame could inflate to any size; what is not negotiated cannot be sent."""
+    with connect(f"ws://127.0.0.1:{server.port}/workers/connect", compression="deflate") as socket:
+        assert socket.request is not None
+        assert "permessage-deflate" in socket.request.headers["Sec-WebSocket-Extensions"]
+        assert socket.response is not None
+        assert "Sec-WebSocket-Extensions" not in socket.response.headers

@@ -49,6 +49,7 @@ def test_statuses_may_be_a_list() -> None:
         ({"action": "explode", "filter": {}}, "action"),
         ({"action": "cancel", "filter": {"status": "done"}}, "filter.status"),
         ({"action": "cancel", "filter": {"status": ["done"]}}, "filter.status"),
+        ({"action": "cancel", "filter": {"status": []}}, "filter.status"),
         ({"action": "cancel", "filter": {"created_after": "soon"}}, "filter.created_after"),
         ({"action": "cancel", "filter": {"limit": 5}}, "filter.limit"),
         ({"action": "cancel", "filter": {"text": ""}}, "filter.text"),

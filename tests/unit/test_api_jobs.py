@@ -594,12 +594,18 @@ def test_the_name_of_a_queue_may_have_slashes() -> None:
     assert list(service.paused) == ["a/b/pause"]
 
 
-@pytest.mark.parametrize("name", ["%20", "-x", "x" * 129])
+@pytest.mark.parametrize("name", ["%20", "-x", "x" * 129, "a%0Ab", "a%0A"])
 def test_what_no_job_could_name_as_its_queue_is_refused(name: str) -> None:
     service = FakeService()
     answer = ask(service, "POST", f"/queues/{name}/pause")
     assert answer.status_code == 422
     assert [error["field"] for error in answer.json()["errors"]] == ["queue"]
+    assert service.paused == {}
+
+
+def test_a_path_with_a_line_end_behind_it_is_another_path() -> None:
+    service = FakeService()
+    assert ask(service, "POST", "/queues/mail/pause%0A").status_code == 404
     assert service.paused == {}
 
 

@@ -18,7 +18,7 @@ from stoker.store.base import Bulk, BulkAction, BulkStatus, JobFilter
 class JobsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Jobs that match everything given here; the names are those of `GET /jobs`."""
 
-    status: Statuses | list[Status] | None = None
+    status: Statuses | Annotated[list[Status], msgspec.Meta(min_length=1)] | None = None
     type: Ident | None = None
     queue: Ident | None = None
     priority: Priority | None = None

@@ -19,7 +19,7 @@ from stoker.api.jobs import BATCH_SIZE, Batch
 from stoker.api.problems import ProblemDocument
 from stoker.api.query import present_type
 from stoker.api.views import JobView
-from stoker.domain.job import JobSpec
+from stoker.domain.job import Ident, JobSpec
 
 Schema = dict[str, Any]
 
@@ -107,7 +107,12 @@ def operation_id(endpoint: Endpoint) -> str:
 
 def _path_parameters(endpoint: Endpoint) -> list[Schema]:
     names = [part[1:-1] for part in endpoint.path.split("/") if part.startswith("{")]
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+    return [{"name": name, "in": "path", "required": True, "schema": _in_path(name)} for name in names]
+
+
+def _in_path(name: str) -> Schema:
+    """Queues are named by those who submit, within limits; ids are ours, and any other is simply not found."""
+    return portable(msgspec.json.schema(Ident)) if name == "queue" else {"type": "string"}
 
 
 def _query_parameters(endpoint: Endpoint) -> list[Schema]:
@@ -154,15 +159,27 @@ def _success(endpoint: Endpoint) -> Schema:
     elif endpoint.response is not None:
         success["content"] = {"application/json": {"schema": _ref(endpoint.response)}}
     if endpoint.events:
-        data = [_ref(kind) for kind in (endpoint.response, *endpoint.events)]
-        success["content"] = {"text/event-stream": {"schema": {"anyOf": data}}}
+        events = [_event(kind) for kind in (endpoint.response, *endpoint.events)]
+        success["content"] = {"text/event-stream": {"schema": {"oneOf": events}}}
     if endpoint.or_text:
-        success["content"] = {"text/plain": {"schema": {"type": "string"}}, **success["content"]}
+        lines = {"application/x-ndjson": {"schema": {"type": "string", "description": "A document a line."}}}
+        success["content"] = {"text/plain": {"schema": {"type": "string"}}, **success["content"], **lines}
     if endpoint.idempotent_submit:
         success["headers"] = {"Idempotency-Replayed": _REPLAYED}
     if endpoint.idempotent_submit and endpoint.response is JobView:
         success["headers"]["Location"] = _LOCATION
     return success
+
+
+def _event(kind: type[msgspec.Struct]) -> Schema:
+    """One event of a stream, in the words in which later versions of OpenAPI describe them."""
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(kind)}
+    name = {"const": kind.__name__.removesuffix("View").lower()}
+    return {
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {"event": name, "id": {"type": "string"}, "data": data},
+    }
 
 
 def _refusal(status: int) -> Schema:

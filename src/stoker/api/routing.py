@@ -4,6 +4,7 @@ Paths without parameters are found in a dictionary, which is the whole cost of r
 regular expressions that Starlette makes of them. Methods are looked up after the path, so that a 405 can name all of them.
 """
 
+import re
 from collections.abc import Iterable
 from re import Pattern
 from typing import Any, Final
@@ -63,7 +64,7 @@ class Router:
             if "{" in path:
                 # The name of a queue may have slashes in it, and so has the path of a file.
                 pattern = path.replace("{queue}", "{queue:path}").replace("{path}", "{path:path}")
-                self._patterns.append((compile_path(pattern)[0], Route(group)))
+                self._patterns.append((_whole(compile_path(pattern)[0]), Route(group)))
             else:
                 self._static[path] = Route(group)
 
@@ -72,7 +73,12 @@ class Router:
         if route is not None:
             return route, {}
         for pattern, candidate in self._patterns:
-            match = pattern.match(path)
+            match = pattern.fullmatch(path)
             if match is not None:
                 return candidate, match.groupdict()
         return None, {}
+
+
+def _whole(pattern: Pattern[str]) -> Pattern[str]:
+    """The same pattern, for which a line end is a character like any other."""
+    return re.compile(pattern.pattern, re.DOTALL)

@@ -33,6 +33,8 @@ from stoker.wire.http import (
     HttpWelcome,
 )
 
+LONGEST_RUN_SEC = 1e9
+
 if TYPE_CHECKING:
     from stoker.coordinator.push_workers import Line, PushWorkers
 
@@ -359,7 +361,9 @@ def report_of(report: HttpReport) -> Report:
     if kind == "error" and report.error is not None and not report.error.retryable:
         kind = "invalid"
     result = None if isinstance(report.result, msgspec.UnsetType) else bytes(report.result)
-    started_us = None if report.run_seconds is None else int(report.run_seconds * SECOND)
+    # Longer than the claim is old counts as that long; but it must be a number of microseconds at all.
+    run = report.run_seconds
+    started_us = None if run is None else int(min(run, LONGEST_RUN_SEC) * SECOND)
     return Report(report.id, report.claim_id, kind, result, _error(report.error), started_us)
 
 

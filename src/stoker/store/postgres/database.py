@@ -255,9 +255,10 @@ async def _look_over(link: Link) -> dict[str, str]:
     version = int(await link.fetchval("SELECT current_setting('server_version_num')"))
     if version < OLDEST_SERVER:
         raise StoreUnavailable(f"PostgreSQL {version // 10_000} is too old; Stoker needs 14 or later")
-    # A confirmed job must survive a power cut, also where somebody made the server forgetful for everybody else.
-    forgetful = await link.fetchval("SELECT current_setting('synchronous_commit')") == "off"
-    return {"synchronous_commit": "on"} if forgetful else {}
+    # A confirmed job must survive a power cut, also where somebody made the server forgetful for everybody else, and
+    # also where somebody does so later: said out loud, it holds for every connection that is still to come.
+    usual = str(await link.fetchval("SELECT current_setting('synchronous_commit')"))
+    return {"synchronous_commit": "on" if usual == "off" else usual}
 
 
 def is_lost(link: Link) -> bool:
