@@ -184,7 +184,8 @@ def test_it_does_not_start_under_a_stranger(binary: Path) -> None:
 
 PARENT = """
 import os, subprocess, sys
-runner = subprocess.Popen([sys.argv[1], "--serve", "--parent", str(os.getpid())], stdin=int(sys.argv[2]))
+argv = [sys.argv[1], "--serve", "--parent", str(os.getpid())]
+runner = subprocess.Popen(argv, stdin=int(sys.argv[2]), stdout=subprocess.DEVNULL)
 print(runner.pid, flush=True)
 runner.wait()
 """
