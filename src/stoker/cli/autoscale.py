@@ -109,7 +109,7 @@ def run(settings: Settings, *, keep: bool) -> int:
     logs.configure(settings.log_level, settings.log_format)
     problems = start_problems(settings) if mode_of(settings) == "process" else []
     for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
+        output.say(f"error: {problem}", sys.stderr)
     if problems:
         return 1
     try:

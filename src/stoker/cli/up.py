@@ -34,7 +34,7 @@ def run(settings: Settings) -> int:
     job_log = logs.configure(settings.log_level, settings.log_format)
     problems = start_problems(settings) if settings.workers or settings.autoscale == "process" else []
     for problem in problems:
-        print(f"error: {problem}", file=sys.stderr)
+        output.say(f"error: {problem}", sys.stderr)
     if problems:
         return CANNOT_START
     try:

@@ -33,11 +33,10 @@ from stoker.wire.http import (
     HttpWelcome,
 )
 
-LONGEST_RUN_SEC = 1e9
-
 if TYPE_CHECKING:
     from stoker.coordinator.push_workers import Line, PushWorkers
 
+_LONGEST_RUN_SEC: Final = 1e9
 _NEVER_ARRIVED: Final = "the assignment never reached its worker"
 _RETRY_SECONDS: Final = 1.0
 
@@ -363,7 +362,7 @@ def report_of(report: HttpReport) -> Report:
     result = None if isinstance(report.result, msgspec.UnsetType) else bytes(report.result)
     # Longer than the claim is old counts as that long; but it must be a number of microseconds at all.
     run = report.run_seconds
-    started_us = None if run is None else int(min(run, LONGEST_RUN_SEC) * SECOND)
+    started_us = None if run is None else int(min(run, _LONGEST_RUN_SEC) * SECOND)
     return Report(report.id, report.claim_id, kind, result, _error(report.error), started_us)
 
 
