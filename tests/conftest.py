@@ -1,6 +1,10 @@
-"""What every test may use: async tests, a clock that a test owns, and Hypothesis made repeatable."""
+"""What every test may use: async tests, a clock that a test owns, logging put back, and Hypothesis made repeatable."""
+
+import logging
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.support import in_loop
@@ -23,3 +27,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 @pytest.fixture
 def clock() -> FakeClock:
     return FakeClock()
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """`stoker.log.configure` is for a whole process: put the process back as it was."""
+    before = structlog.get_config()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.configure(**before)
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -14,17 +13,7 @@ from stoker.log import JobLog, configure
 from tests.support.clock import START_US
 from tests.support.turns import turns
 
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """`configure` is for a whole process: put the process back as it was."""
-    before = structlog.get_config()
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.configure(**before)
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 async def test_many_jobs_are_one_write_a_turn() -> None:

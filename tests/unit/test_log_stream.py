@@ -18,17 +18,7 @@ from stoker.log_stream import LogStream
 from tests.support.clock import START_US
 from tests.support.turns import turns
 
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """`configure` is for a whole process: put the process back as it was."""
-    before = structlog.get_config()
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.configure(**before)
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 class Fifo:

@@ -5,7 +5,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import TextIO
@@ -143,31 +143,31 @@ async def test_a_task_that_trips_over_its_own_cancel_has_failed_and_was_not_canc
     assert msgspec.json.decode(ended.error)["type"] == "CancelledError"
 
 
-async def test_an_async_task_that_is_cancelled_ends_as_cancelled(app: str) -> None:
+@contextlib.asynccontextmanager
+async def napping(app: str) -> AsyncIterator[tuple[PythonChild, Ear]]:
+    """An async child with a task that has begun to nap."""
     ear = Ear()
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=10)
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
         child.send([ChildJob(0, new_id(), 1, "naps", b"{}", 1, 1, 1, "default", None, {})])
         await asyncio.wait_for(ear.spoken.wait(), 20)
-        child.cancel(0)
-        await asyncio.wait_for(ear.ended.wait(), 20)
+        yield child, ear
     finally:
         child.end()
+
+
+async def test_an_async_task_that_is_cancelled_ends_as_cancelled(app: str) -> None:
+    async with napping(app) as (child, ear):
+        child.cancel(0)
+        await asyncio.wait_for(ear.ended.wait(), 20)
     assert ear.results[0].kind == "cancelled"
 
 
 async def test_what_runs_in_an_async_child_that_is_told_to_end_has_no_end_of_its_own(app: str) -> None:
-    ear = Ear()
-    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=10)
-    try:
-        await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([ChildJob(0, new_id(), 1, "naps", b"{}", 1, 1, 1, "default", None, {})])
-        await asyncio.wait_for(ear.spoken.wait(), 20)
+    async with napping(app) as (child, ear):
         child.terminate()
         await asyncio.wait_for(ear.gone.wait(), 20)
-    finally:
-        child.end()
     assert ear.results == []
     assert child.returncode == TERMINATED
 
