@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 import structlog
+from msgspec.structs import astuple
 
 from stoker.coordinator.job_types import notes_to_store
 from stoker.coordinator.output import OutputDesk
@@ -108,6 +109,7 @@ class Connection:
         if hello.schemas:
             await self._store.note_types(notes_to_store(hello.schemas))
         session = WorkerSession(hello, self._outbox.put_nowait)
+        session.lots = hello.lots and not self._text
         session.heard_at = self._store.now_us()
         held = await self._store.held(session.id)
         for claim in held:
@@ -122,6 +124,7 @@ class Connection:
                 self._timeout_sec / LEASE_INTERVALS,
                 self._timeout_sec,
                 self._max_result_bytes,
+                session.lots,
             )
         )
         if status == "draining" and not hello.draining:
@@ -171,6 +174,7 @@ class Connection:
             session.heard_at = self._store.now_us()
             frame = codec.decode_from_worker(data)
             if isinstance(frame, frames.Reports):
+                frame = frames.Reports(frame.number, reports_of(frame))
                 released = self._sink.release(session, frame.reports)
                 self._spawn(self._take(session, frame, released))
             elif isinstance(frame, frames.Heartbeat):
@@ -274,3 +278,14 @@ def _row(hello: frames.Hello, now: int) -> Session:
         hello.host,
         hello.pid,
     )
+
+
+def reports_of(frame: frames.Reports) -> list[frames.Report]:
+    """All reports of a frame, those that came in columns too."""
+    done = frame.done
+    if done is None:
+        return frame.reports
+    return frame.reports + [
+        frames.Report(id, claim_id, "completed", result, None, started, finished, cpu, peak)
+        for id, claim_id, result, started, finished, cpu, peak in zip(*astuple(done), strict=True)
+    ]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, WorkerSession
@@ -17,7 +18,7 @@ from stoker.domain.job import Job, decode_map
 from stoker.domain.placement import Policy, window_cost
 from stoker.domain.retry import claim_of
 from stoker.store.base import ClaimRequest, Grant, Store
-from stoker.wire.frames import Assign, Assignment
+from stoker.wire.frames import Assign, Assignment, AssignmentLot
 
 POLL_SECONDS: Final = 1.0
 FRAME_BYTES: Final = 1024 * 1024
@@ -99,13 +100,26 @@ def assign(session: WorkerSession, jobs: Iterable[Job], run_times: RunTimes, now
         if cost is None:
             cost = costs[job.type] = window_cost(run_times.us.get(job.type))
         if batch and size + len(job.payload) > FRAME_BYTES:
-            session.send(Assign(batch, frame))
+            session.send(_assign(session, batch, frame))
             batch, size, frame = [], 0, frame + 1
         session.hold(claim_of(job), cost, frame)
         batch.append(assignment(job))
         size += len(job.payload) + 200
-    session.send(Assign(batch, frame))
+    session.send(_assign(session, batch, frame))
     session.frames_sent = frame
+
+
+def _assign(session: WorkerSession, batch: list[Assignment], number: int) -> Assign:
+    if not session.lots:
+        return Assign(batch, number)
+    lots: list[AssignmentLot] = []
+    for item in batch:
+        like = replace(item, id="", payload=b"")
+        if not lots or lots[-1].like != like:
+            lots.append(AssignmentLot(like, [], []))
+        lots[-1].ids.append(item.id)
+        lots[-1].payloads.append(item.payload)
+    return Assign([], number, lots)
 
 
 def assignment(job: Job) -> Assignment:

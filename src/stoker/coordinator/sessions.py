@@ -57,6 +57,8 @@ class WorkerSession:
         self.async_concurrency = hello.async_concurrency
         self.draining = hello.draining
         self.pull = pull
+        self.lots = False
+        """Whether assignments travel in lots on this connection."""
         self.wanted = 0
         """For a worker that asks over HTTP: how many jobs it asked for and has not got yet."""
         self.held: dict[str, Holding] = {}

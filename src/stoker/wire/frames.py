@@ -14,6 +14,7 @@ Durations travel, points in time do not: the two clocks need not agree.
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec.structs import astuple
 
 from stoker.domain.job import Ident, Label, Threads
 from stoker.domain.retry import Kind
@@ -65,6 +66,8 @@ class Hello(Frame, frozen=True):
     async_concurrency: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     schemas: dict[Ident, TypeNote] = {}
     """What those of `types` take that are not known to everybody."""
+    lots: bool = False
+    """This worker reads `Assign.lots`, and writes `Reports.done` if the welcome says that it may. Binary frames only."""
 
 
 class Heartbeat(Frame, frozen=True):
@@ -92,9 +95,28 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     peak_memory_kb: int | None = None
 
 
-class Reports(Frame, frozen=True):
+class Done(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Attempts that completed, one column for each field of a `Report`: thousands of them cost what a few values cost."""
+
+    ids: list[str]
+    claim_ids: list[int]
+    results: list[bytes]
+    started_us: list[int]
+    finished_us: list[int]
+    cpu_us: list[int | None]
+    peak_memory_kb: list[int | None]
+
+    def __post_init__(self) -> None:
+        if len(set(map(len, astuple(self)))) > 1:
+            raise ValueError("the columns of done are not of one length")
+
+
+class Reports(Frame, frozen=True, omit_defaults=True):
+    """`done` holds attempts that completed, in `lots`; `reports` all others, and in a connection without lots these too."""
+
     number: int
-    reports: list[Report]
+    reports: list[Report] = []
+    done: Done | None = None
 
 
 class StartNote(msgspec.Struct, frozen=True):
@@ -143,12 +165,14 @@ class Goodbye(Frame, frozen=True):
 # ── coordinator → worker ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Welcome(Frame, frozen=True):
+class Welcome(Frame, frozen=True, omit_defaults=True):
     protocol: int
     session: str
     heartbeat_seconds: float
     lease_seconds: float
     max_result_bytes: int
+    lots: bool = False
+    """Both sides speak in lots on this connection."""
 
 
 class Refused(Frame, frozen=True):
@@ -173,11 +197,25 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     memory_mb: int | None = None
 
 
-class Assign(Frame, frozen=True):
-    """`number` counts these frames on one connection, from 1."""
+class AssignmentLot(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Assignments that differ in id and payload alone. `like` is what they share; its own id and payload are empty."""
 
-    jobs: list[Assignment]
+    like: Assignment
+    ids: list[str]
+    payloads: list[bytes]
+
+    def __post_init__(self) -> None:
+        if len(self.ids) != len(self.payloads):
+            raise ValueError("a lot must have as many payloads as ids")
+
+
+class Assign(Frame, frozen=True, omit_defaults=True):
+    """`number` counts these frames on one connection, from 1. The work is in `jobs`, or, for a worker that reads them, in
+    `lots`; either is in the order in which it should run."""
+
+    jobs: list[Assignment] = []
     number: int = 0
+    lots: list[AssignmentLot] = []
 
 
 class Renewed(Frame, frozen=True):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from stoker.clock import SECOND
 from stoker.executors.builtin import BUILTINS
@@ -316,6 +317,7 @@ class Supervisor:
             self._routes.async_types,
             settings.async_concurrency,
             self._notes,
+            lots=True,
         )
 
     def _start_over(self, why: str) -> None:
@@ -364,9 +366,9 @@ class Supervisor:
 
     def _handle(self, frame: frames.ToWorker) -> None:
         match frame:
-            case frames.Assign(jobs, number):
+            case frames.Assign(jobs, number, lots):
                 self._assigned = number
-                self._take(jobs)
+                self._take(jobs + [job for lot in lots for job in assignments_of(lot)])
             case frames.Renewed(number):
                 self._renewed(number)
             case frames.Ack(number):
@@ -449,6 +451,12 @@ class Supervisor:
                 return False
             await asyncio.sleep(TICK_SECONDS)
         return True
+
+
+def assignments_of(lot: frames.AssignmentLot) -> list[Assignment]:
+    return [
+        replace(lot.like, id=id, payload=payload) for id, payload in zip(lot.ids, lot.payloads, strict=True)
+    ]
 
 
 def report(ended: Ended, now: float) -> Report:
