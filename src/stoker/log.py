@@ -11,7 +11,7 @@ The events are declared in `stoker.log_events`.
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from json import dumps
@@ -50,20 +50,20 @@ class JobLog:
     def enabled(self) -> bool:
         return self._enabled
 
-    def job_events(self, event: str, now_us: int, lines: Iterable[tuple[str, str, str]]) -> None:
-        """One line per (job id, type, more); `more` is already rendered by `fields`."""
+    def job_events(self, event: str, now_us: int, lots: Iterable[tuple[Sequence[str], str, str]]) -> None:
+        """One line per job; jobs come as (ids, type, more), and `more` is already rendered by `fields`."""
         if not self._enabled:
             return
         now_text = self._time_text(now_us)
         if self._json:
             head = f'{{"timestamp":"{now_text}","level":"info","event":"{event}","job_id":"'
-            text = "".join([f'{head}{id}","type":"{type}"{more}}}\n' for id, type, more in lines])
+            tails = [(ids, f'","type":"{type}"{more}}}\n') for ids, type, more in lots if ids]
         else:
             head = f"{now_text} info     event={event} job_id="
-            text = "".join([f"{head}{id} type={type}{more}\n" for id, type, more in lines])
-        self._pending.append(text)
-        if len(self._pending) == 1:
+            tails = [(ids, f" type={type}{more}\n") for ids, type, more in lots if ids]
+        if not self._pending:
             asyncio.get_running_loop().call_soon(self.flush)
+        self._pending += [f"{head}{f'{tail}{head}'.join(ids)}{tail}" for ids, tail in tails]
 
     def _time_text(self, now_us: int) -> str:
         """RFC 3339. Thousands of calls fall into one second, so its text is kept."""

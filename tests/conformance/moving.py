@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from stoker.clock import Clock, SystemClock
 from stoker.domain.job import Job, PriorityOrder
-from stoker.store.base import Attempt, Store, Submission
+from stoker.store.base import Attempt, Store
 from stoker.store.move import Imported, Source, Target, export_to, import_from
 from stoker.store.move_format import End, Header
 from stoker.store.postgres.move import PostgresSource, PostgresTarget
@@ -29,6 +29,7 @@ from tests.conformance.steps import (
 )
 from tests.conformance.stores import every_job
 from tests.support.clock import FakeClock
+from tests.support.jobs import a_submission
 from tests.support.servers import databases
 
 CENTURY = 100 * 365 * 24 * HOUR
@@ -58,7 +59,7 @@ async def fill(store: Store, clock: FakeClock) -> None:
     await _failing(store, clock)
     await _running(store, clock)
     await store.insert(
-        [Submission(a_job(store, queue="q2"), a_key(store, "kept", b"\x00\xff", lives_us=CENTURY))]
+        [a_submission(a_job(store, queue="q2"), a_key(store, "kept", b"\x00\xff", lives_us=CENTURY))]
     )
 
 

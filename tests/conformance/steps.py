@@ -1,6 +1,7 @@
 """The steps that the tests of stores are told in: submit, claim, report, look."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,7 +12,8 @@ from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Policy, WorkerView
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, claim_of, decide, problem
 from stoker.ids import new_id
-from stoker.store.base import ClaimRequest, Finish, IdempotencyKey, Session, Store, Submission
+from stoker.store.base import ClaimRequest, Completions, Finish, IdempotencyKey, Session, Store
+from tests.support.jobs import a_submission, completions, jobs_of
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -38,7 +40,7 @@ def a_job(
 
 
 async def submit(store: Store, *jobs: Job) -> list[Job]:
-    return [accepted.job for accepted in await store.insert([Submission(job) for job in jobs])]
+    return [accepted.job for accepted in await store.insert([a_submission(job) for job in jobs])]
 
 
 async def submitted(store: Store, **fields: Any) -> Job:
@@ -92,7 +94,7 @@ def a_request(
 async def claim(store: Store, *workers: WorkerView, run_us: Mapping[str, int] | None = None) -> list[Job]:
     """The jobs that these workers get, in order."""
     granted = await store.claim(a_request(*(workers or (a_worker(),)), run_us=run_us))
-    return [grant.job for grant in granted.grants]
+    return jobs_of(granted.grants)
 
 
 async def claimed(store: Store, session_id: str = "w1", **fields: Any) -> Job:
@@ -126,8 +128,38 @@ def report(attempt: Job | Claim, kind: Kind = "completed", **outcome: Any) -> Fi
 
 
 async def end(store: Store, attempt: Job | Claim, kind: Kind = "completed", **outcome: Any) -> Status | None:
-    (status,) = await store.finish([report(attempt, kind, **outcome)])
+    (status,) = await ends(store, [report(attempt, kind, **outcome)])
     return status
+
+
+async def ends(store: Store, finishes: Sequence[Finish]) -> list[Status | None]:
+    """What becomes of attempts that ended at the same moment, as a coordinator tells it to a store."""
+    completed = [finish for finish in finishes if finish.outcome.event == "completed"]
+    others = [finish for finish in finishes if finish.outcome.event != "completed"]
+    stale, statuses = await asyncio.gather(
+        store.complete([_completion(finish, store.now_us()) for finish in completed]), store.finish(others)
+    )
+    answers = iter(statuses)
+    return [
+        _unless_stale(finish.claim, stale) if finish.outcome.event == "completed" else next(answers)
+        for finish in finishes
+    ]
+
+
+def _completion(finish: Finish, now: int) -> Completions:
+    outcome = finish.outcome
+    return completions(
+        finish.claim,
+        started_at=outcome.started_at,
+        finished_at=outcome.finished_at or now,
+        cpu_us=outcome.cpu_us,
+        peak_memory_kb=outcome.peak_memory_kb,
+        result=outcome.result or b"null",
+    )
+
+
+def _unless_stale(claim: Claim, stale: set[tuple[str, int]]) -> Status | None:
+    return None if (claim.id, claim.claim_id) in stale else "completed"
 
 
 async def failed(store: Store, **fields: Any) -> Job:

@@ -17,6 +17,7 @@ from tests.conformance.steps import (
     claim_again,
     claimed,
     end,
+    ends,
     failed,
     look,
     report,
@@ -233,7 +234,7 @@ async def test_the_same_report_twice_gets_the_same_answer_and_counts_once(store:
 @pytest.mark.parametrize("kind", ENDS)
 async def test_the_same_report_twice_in_one_batch_counts_once(store: Store, kind: Kind) -> None:
     job = await claimed(store)
-    first, second = await store.finish([report(job, kind), report(job, kind)])
+    first, second = await ends(store, [report(job, kind), report(job, kind)])
     assert first == second == await status_of(store, job)
     assert len(await store.attempts(job.id)) == 1
 
@@ -259,7 +260,7 @@ async def test_one_stale_report_among_a_hundred_and_twenty_good_ones_is_the_only
     jobs = await claim(store, a_worker(threads=121))
     batch = [report(job) for job in jobs]
     batch[77] = report(replace(jobs[77], claim_id=9))
-    answers = await store.finish(batch)
+    answers = await ends(store, batch)
     assert answers == ["completed"] * 77 + [None] + ["completed"] * 43
     assert await status_of(store, jobs[77]) == "running"
 
@@ -268,13 +269,13 @@ async def test_a_batch_of_all_kinds_of_ends_answers_in_order(store: Store) -> No
     await submit(store, *[a_job(store) for _ in range(6)])
     jobs = await claim(store, a_worker(threads=6))
     kinds: list[Kind] = ["error", "completed", "handed_back", "invalid", "cancelled", "completed"]
-    answers = await store.finish([report(job, kind) for job, kind in zip(jobs, kinds, strict=True)])
+    answers = await ends(store, [report(job, kind) for job, kind in zip(jobs, kinds, strict=True)])
     assert answers == ["scheduled", "completed", "queued", "failed", "cancelled", "completed"]
     assert [await status_of(store, job) for job in jobs] == answers
 
 
 async def test_an_empty_batch_has_no_answers(store: Store) -> None:
-    assert await store.finish([]) == []
+    assert await ends(store, []) == []
 
 
 # ── attempts ───────────────────────────────────────────────────────────────────────────────────────────────────────

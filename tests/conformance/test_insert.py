@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from stoker.domain.errors import IdempotencyMismatch, StokerDomainError
-from stoker.store.base import Store, Submission
+from stoker.store.base import Store
 from tests.conformance.steps import (
     HOUR,
     a_job,
@@ -24,6 +24,7 @@ from tests.conformance.steps import (
 )
 from tests.conformance.stores import every_job
 from tests.support.clock import FakeClock
+from tests.support.jobs import a_submission, jobs_of
 
 
 async def test_a_job_comes_back_as_it_was_sent(store: Store) -> None:
@@ -127,8 +128,8 @@ async def test_concurrent_calls_are_all_stored(store: Store) -> None:
 
 
 async def test_a_repeat_of_a_key_returns_the_job_that_it_made(store: Store) -> None:
-    (first,) = await store.insert([Submission(a_job(store), a_key(store))])
-    (again,) = await store.insert([Submission(a_job(store), a_key(store))])
+    (first,) = await store.insert([a_submission(a_job(store), a_key(store))])
+    (again,) = await store.insert([a_submission(a_job(store), a_key(store))])
     assert (first.repeated, again.repeated) == (False, True)
     assert again.job == first.job
     assert ids(await every_job(store)) == [first.job.id]
@@ -136,7 +137,7 @@ async def test_a_repeat_of_a_key_returns_the_job_that_it_made(store: Store) -> N
 
 async def test_fifty_concurrent_repeats_of_a_key_make_one_job(store: Store) -> None:
     answers = await asyncio.gather(
-        *[store.insert([Submission(a_job(store), a_key(store))]) for _ in range(50)]
+        *[store.insert([a_submission(a_job(store), a_key(store))]) for _ in range(50)]
     )
     (job,) = await every_job(store)
     assert {accepted.job.id for (accepted,) in answers} == {job.id}
@@ -144,27 +145,27 @@ async def test_fifty_concurrent_repeats_of_a_key_make_one_job(store: Store) -> N
 
 
 async def test_a_key_repeated_inside_one_call_makes_one_job(store: Store) -> None:
-    first, again = await store.insert([Submission(a_job(store), a_key(store)) for _ in range(2)])
+    first, again = await store.insert([a_submission(a_job(store), a_key(store)) for _ in range(2)])
     assert again.job.id == first.job.id
     assert len(await every_job(store)) == 1
 
 
 async def test_a_repeat_shows_the_job_as_it_is_now(store: Store) -> None:
-    (first,) = await store.insert([Submission(a_job(store), a_key(store))])
+    (first,) = await store.insert([a_submission(a_job(store), a_key(store))])
     (running,) = await claim(store)
     await end(store, running)
-    (again,) = await store.insert([Submission(a_job(store), a_key(store))])
+    (again,) = await store.insert([a_submission(a_job(store), a_key(store))])
     assert (again.job.id, again.job.status) == (first.job.id, "completed")
 
 
 async def test_the_same_key_with_another_body_is_refused_and_stores_nothing(store: Store) -> None:
-    await store.insert([Submission(a_job(store), a_key(store))])
+    await store.insert([a_submission(a_job(store), a_key(store))])
     with pytest.raises(IdempotencyMismatch):
         await store.insert(
             [
-                Submission(a_job(store)),
-                Submission(a_job(store), a_key(store, "fresh")),
-                Submission(a_job(store), a_key(store, digest=b"other")),
+                a_submission(a_job(store)),
+                a_submission(a_job(store), a_key(store, "fresh")),
+                a_submission(a_job(store), a_key(store, digest=b"other")),
             ]
         )
     assert len(await every_job(store)) == 1
@@ -174,9 +175,9 @@ async def test_the_same_key_with_another_body_is_refused_and_stores_nothing(stor
 async def test_a_mismatch_leaves_its_neighbours_in_the_round_unharmed(store: Store) -> None:
     good = [a_job(store) for _ in range(3)]
     results = await asyncio.gather(
-        store.insert([Submission(good[0], a_key(store))]),
-        store.insert([Submission(a_job(store), a_key(store, digest=b"other"))]),
-        store.insert([Submission(good[1]), Submission(good[2], a_key(store, "k2"))]),
+        store.insert([a_submission(good[0], a_key(store))]),
+        store.insert([a_submission(a_job(store), a_key(store, digest=b"other"))]),
+        store.insert([a_submission(good[1]), a_submission(good[2], a_key(store, "k2"))]),
         return_exceptions=True,
     )
     assert isinstance(results[1], IdempotencyMismatch)
@@ -184,15 +185,15 @@ async def test_a_mismatch_leaves_its_neighbours_in_the_round_unharmed(store: Sto
 
 
 async def test_a_key_that_a_refused_call_would_have_made_is_still_free(store: Store) -> None:
-    await store.insert([Submission(a_job(store), a_key(store, "taken"))])
+    await store.insert([a_submission(a_job(store), a_key(store, "taken"))])
     refused = [
-        Submission(a_job(store), a_key(store, "mine", b"first")),
-        Submission(a_job(store), a_key(store, "taken", b"other")),
+        a_submission(a_job(store), a_key(store, "mine", b"first")),
+        a_submission(a_job(store), a_key(store, "taken", b"other")),
     ]
     mine = a_job(store)
     results = await asyncio.gather(
         store.insert(refused),
-        store.insert([Submission(mine, a_key(store, "mine", b"second"))]),
+        store.insert([a_submission(mine, a_key(store, "mine", b"second"))]),
         return_exceptions=True,
     )
     assert isinstance(results[0], IdempotencyMismatch)
@@ -201,27 +202,27 @@ async def test_a_key_that_a_refused_call_would_have_made_is_still_free(store: St
 
 
 async def test_the_same_key_of_another_client_is_another_key(store: Store) -> None:
-    await store.insert([Submission(a_job(store), a_key(store, client="a"))])
-    await store.insert([Submission(a_job(store), a_key(store, client="b", digest=b"other"))])
+    await store.insert([a_submission(a_job(store), a_key(store, client="a"))])
+    await store.insert([a_submission(a_job(store), a_key(store, client="b", digest=b"other"))])
     assert len(await every_job(store)) == 2
 
 
 async def test_an_expired_key_makes_a_new_job(store: Store, clock: FakeClock) -> None:
-    (first,) = await store.insert([Submission(a_job(store), a_key(store, lives_us=1_000_000))])
+    (first,) = await store.insert([a_submission(a_job(store), a_key(store, lives_us=1_000_000))])
     clock.advance(0.999999)
     assert await store.known_key("c", "k")
     clock.advance(0.000001)
     assert not await store.known_key("c", "k")
-    (second,) = await store.insert([Submission(a_job(store), a_key(store, digest=b"other"))])
+    (second,) = await store.insert([a_submission(a_job(store), a_key(store, digest=b"other"))])
     assert not second.repeated
     assert second.job.id != first.job.id
-    (again,) = await store.insert([Submission(a_job(store), a_key(store, digest=b"other"))])
+    (again,) = await store.insert([a_submission(a_job(store), a_key(store, digest=b"other"))])
     assert again.job.id == second.job.id
 
 
 async def test_a_key_is_known_only_to_its_client_and_only_once_used(store: Store) -> None:
     assert not await store.known_key("c", "k")
-    await store.insert([Submission(a_job(store), a_key(store))])
+    await store.insert([a_submission(a_job(store), a_key(store))])
     assert await store.known_key("c", "k")
     assert not await store.known_key("other", "k")
 
@@ -233,7 +234,7 @@ async def test_a_job_inserted_beside_a_claim_is_stored_as_claimed(store: Store) 
     job = a_job(store)
     _, granted = await asyncio.gather(submit(store, job), store.claim(a_request(a_worker())))
     again = await store.claim(a_request(a_worker()))
-    running = [grant.job for grant in [*granted.grants, *again.grants]]
+    running = jobs_of([*granted.grants, *again.grants])
     assert ids(running) == [job.id]
     stored = await look(store, job)
     assert stored == running[0]
@@ -243,7 +244,7 @@ async def test_a_job_inserted_beside_a_claim_is_stored_as_claimed(store: Store) 
 async def test_what_finds_no_room_beside_a_claim_is_stored_as_queued(store: Store) -> None:
     jobs = [a_job(store) for _ in range(5)]
     _, granted = await asyncio.gather(submit(store, *jobs), store.claim(a_request(a_worker(threads=2))))
-    first = ids([grant.job for grant in granted.grants])
+    first = ids(jobs_of(granted.grants))
     rest = ids(await claim(store, a_worker(threads=10)))
     assert first + rest == ids(jobs)
 
@@ -262,12 +263,12 @@ async def test_older_jobs_go_before_one_that_is_inserted_beside_the_claim(store:
     old = await submitted(store)
     new = a_job(store)
     _, granted = await asyncio.gather(submit(store, new), store.claim(a_request(a_worker(threads=1))))
-    assert ids([grant.job for grant in granted.grants]) == [old.id]
+    assert ids(jobs_of(granted.grants)) == [old.id]
 
 
 async def test_what_a_report_sets_free_can_be_claimed_in_the_same_moment(store: Store) -> None:
     job = await claimed(store)
     _, granted = await asyncio.gather(end(store, job, "handed_back"), store.claim(a_request(a_worker("w2"))))
     again = await store.claim(a_request(a_worker("w2")))
-    (running,) = [grant.job for grant in [*granted.grants, *again.grants]]
+    (running,) = jobs_of([*granted.grants, *again.grants])
     assert (running.id, running.claim_id, running.worker_id) == (job.id, 2, "w2")

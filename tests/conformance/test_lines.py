@@ -13,7 +13,7 @@ from stoker.store.base import Store
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.round import VERBS, Round
-from tests.conformance.steps import a_job, claimed, end, report, status_of, submit
+from tests.conformance.steps import a_job, claimed, end, ends, report, status_of, submit
 from tests.conformance.stores import STORES, books_balance, opened
 from tests.support.clock import FakeClock
 from tests.support.servers import databases
@@ -66,19 +66,19 @@ async def test_a_report_is_stored_while_a_submission_waits_for_somebody(
 async def test_a_round_that_the_server_ended_for_a_deadlock_is_run_again(
     place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finish, ended = VERBS["finish"], 0
+    complete, ended = VERBS["complete"], 0
 
     async def ended_once(round: Round, calls: list[Any]) -> Any:
         nonlocal ended
         ended += 1
         if ended == 1:
             raise asyncpg.DeadlockDetectedError("deadlock detected")
-        return await finish(round, calls)
+        return await complete(round, calls)
 
-    monkeypatch.setitem(VERBS, "finish", ended_once)
+    monkeypatch.setitem(VERBS, "complete", ended_once)
     async with a_store(place, clock) as store:
         first, second = await claimed(store, type="a"), await claimed(store, type="b")
-        assert await store.finish([report(second), report(first)]) == ["completed", "completed"]
+        assert await ends(store, [report(second), report(first)]) == ["completed", "completed"]
     assert ended == 2
 
 

@@ -33,10 +33,11 @@ from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import CRASH_LIMIT, Kind, claim_of
-from stoker.store.base import Accepted, Expired, Granted, Renewal, Store, Submission
+from stoker.store.base import Accepted, Expired, Granted, Renewal, Store
 from tests.conformance.steps import SILENT, STEADY, a_job, a_key, a_request, a_session, a_worker, end
 from tests.conformance.stores import STORES, StoreKind, books_balance, fast_folder
 from tests.support.clock import FakeClock
+from tests.support.jobs import a_submission, jobs_of
 
 T = TypeVar("T")
 WORKERS = ("w1", "w2")
@@ -157,13 +158,13 @@ def submitting(jobs: Sequence[Job]) -> Step:
         for one in accepted:
             world.add(one.job)
 
-    return Step(lambda store: store.insert([Submission(job) for job in jobs]), told)
+    return Step(lambda store: store.insert([a_submission(job) for job in jobs]), told)
 
 
 def submitting_under(key: str, body: bytes, job: Job) -> Step:
     async def call(store: Store) -> Accepted | None:
         try:
-            (accepted,) = await store.insert([Submission(job, a_key(store, key, body))])
+            (accepted,) = await store.insert([a_submission(job, a_key(store, key, body))])
         except IdempotencyMismatch:
             return None
         return accepted
@@ -188,11 +189,12 @@ def claiming(worker: str, threads: int, *, alone: bool = True) -> Step:
         return await store.claim(a_request(a_worker(worker, threads=threads)))
 
     def told(world: World, granted: Granted) -> None:
-        ids = [grant.job.id for grant in granted.grants]
+        jobs = jobs_of(granted.grants)
+        ids = [job.id for job in jobs]
         queued = world.queued()
         assert ids == (queued[:threads] if alone else [id for id in queued if id in ids][:threads])
-        for grant in granted.grants:
-            world.jobs[grant.job.id].claimed(grant.job)
+        for job in jobs:
+            world.jobs[job.id].claimed(job)
 
     return Step(call, told)
 

@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES
+from stoker.domain.lot import lot_of
 from stoker.domain.retry import problem
 from stoker.ids import new_id
-from stoker.store.base import Attempt, Store, Submission
+from stoker.store.base import Attempt, Store
 from stoker.store.logs import LogPage, Logs, Piece, Selection
 from stoker.store.move import BATCH, LEFT_BEHIND, Imported, MoveRefused, export_to
 from stoker.store.move_format import BadFile, MovingJob, job_line
@@ -51,6 +52,7 @@ from tests.conformance.steps import (
 )
 from tests.conformance.stores import STORES, books_balance, every_job, opened
 from tests.support.clock import START_US, FakeClock
+from tests.support.jobs import a_submission
 
 KINDS = {kind.name: kind for kind in STORES}
 DOCS = (Path(__file__).parents[2] / "docs" / "moving.md").read_text(encoding="utf-8")
@@ -442,28 +444,28 @@ async def test_a_new_database_takes_the_order_of_the_file(into: Move) -> None:
 
 async def test_idempotency_keys_go_on_naming_their_jobs(move: Move) -> None:
     async with move.source() as store:
-        kept = Submission(a_job(store), a_key(store, "kept", b"\x00", lives_us=CENTURY))
+        kept = a_submission(a_job(store), a_key(store, "kept", b"\x00", lives_us=CENTURY))
         (accepted,) = await store.insert([kept])
-        await store.insert([Submission(a_job(store), a_key(store, "over", lives_us=-CENTURY))])
+        await store.insert([a_submission(a_job(store), a_key(store, "over", lives_us=-CENTURY))])
     done = await move.arrive(await move.export())
     assert done.keys == 1
     async with move.target() as store:
-        again = replace(kept, job=a_job(store))
+        again = replace(kept, lot=lot_of(a_job(store)))
         (repeated,) = await store.insert([again])
         assert (repeated.repeated, repeated.job.id) == (True, accepted.job.id)
 
 
 async def test_a_key_that_the_target_uses_stays_its_own(move: Move) -> None:
     async with move.source() as store:
-        await store.insert([Submission(a_job(store), a_key(store, "k", lives_us=CENTURY))])
+        await store.insert([a_submission(a_job(store), a_key(store, "k", lives_us=CENTURY))])
     async with move.target() as store:
-        mine = Submission(a_job(store), a_key(store, "k", lives_us=CENTURY))
+        mine = a_submission(a_job(store), a_key(store, "k", lives_us=CENTURY))
         await store.insert([mine])
     done = await move.arrive(await move.export())
     assert (done.jobs, done.keys, done.keys_left) == (1, 0, 1)
     async with move.target() as store:
-        (repeated,) = await store.insert([replace(mine, job=a_job(store))])
-        assert (repeated.repeated, repeated.job.id) == (True, mine.job.id)
+        (repeated,) = await store.insert([replace(mine, lot=lot_of(a_job(store)))])
+        assert (repeated.repeated, repeated.job.id) == (True, mine.lot.like.id)
 
 
 async def test_bytes_that_are_no_json_survive_too(into: Move) -> None:

@@ -8,12 +8,13 @@ from uuid import uuid4
 import apsw
 import pytest
 
-from stoker.store.base import Store, Submission
+from stoker.store.base import Store
 from stoker.store.postgres import schema
 from stoker.store.postgres.store import PostgresStore
 from stoker.store.sqlite.store import SqliteStore
 from tests.conformance.steps import a_job, a_key, a_session, claimed, end, failed, submitted
 from tests.support.clock import FakeClock
+from tests.support.jobs import a_submission
 from tests.support.pooler import Pooler
 from tests.support.servers import shared_postgres
 
@@ -153,5 +154,5 @@ async def _work(store: Store) -> None:
     await end(store, await claimed(store))
     await store.replay([(await failed(store)).id])
     await store.cancel([(await submitted(store)).id])
-    await store.insert([Submission(a_job(store), a_key(store))])
+    await store.insert([a_submission(a_job(store), a_key(store))])
     await store.set_paused("default", True)

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from stoker.clock import SECOND
-from stoker.store.base import Store, Submission
+from stoker.store.base import Store
 from tests.conformance.steps import a_job, a_request, a_worker, claim, claimed, end, ids, status_of, submitted
 from tests.conformance.stores import StoreKind, opened
 from tests.conformance.test_shared import SHARED, Pair, both
 from tests.support.clock import FakeClock
 from tests.support.in_loop import in_loop
+from tests.support.jobs import a_submission, jobs_of
 
 
 async def test_nothing_of_a_paused_queue_is_claimed(store: Store) -> None:
@@ -34,10 +35,10 @@ async def test_resuming_brings_everything_back_in_order(store: Store) -> None:
 async def test_a_job_submitted_to_a_paused_queue_is_not_stored_as_claimed(store: Store) -> None:
     await store.set_paused("slow", True)
     accepted, granted = await asyncio.gather(
-        store.insert([Submission(a_job(store, queue="slow")), Submission(a_job(store, queue="fast"))]),
+        store.insert([a_submission(a_job(store, queue="slow")), a_submission(a_job(store, queue="fast"))]),
         store.claim(a_request(a_worker())),
     )
-    granted_ids = [grant.job.id for grant in granted.grants]
+    granted_ids = [job.id for job in jobs_of(granted.grants)]
     assert accepted[0].job.id not in granted_ids
     assert await status_of(store, accepted[0].job) == "queued"
 

@@ -23,6 +23,7 @@ from tests.conformance.steps import (
     claim,
     claimed,
     end,
+    ends,
     failed,
     ids,
     look,
@@ -202,7 +203,7 @@ async def test_jobs_are_found_by_when_they_were_created(store: Store, clock: Fak
 async def test_text_begins_an_id_or_is_part_of_a_name(store: Store, text: str, expected: list[int]) -> None:
     jobs = [await submitted(store, name=name) for name in ("Import 100%_a", "export\\b", None)]
     await claim(store)
-    await store.finish([report(await look(store, jobs[1]))])
+    await ends(store, [report(await look(store, jobs[1]))])
     wanted = jobs[int(text[-1])].id.upper() if text.startswith("id:") else text
     page = await store.page(JobQuery(JobFilter(text=wanted)))
     assert ids(page.jobs) == [jobs[n].id for n in reversed(expected)]
@@ -279,7 +280,7 @@ async def test_a_page_of_a_crowded_status_is_as_right_as_one_of_a_small_one(
     if status != "queued":
         while running := await claim(store, a_worker(threads=2_000)):
             if status == "completed":
-                await store.finish([report(job) for job in running])
+                await ends(store, [report(job) for job in running])
     page = await store.page(JobQuery(JobFilter(status=status, type="echo"), limit=10))
     assert ids(page.jobs) == ids(jobs)[:-11:-1]
     assert page.total == 5_100

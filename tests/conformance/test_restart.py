@@ -7,7 +7,7 @@ import pytest
 
 from stoker.clock import SECOND
 from stoker.domain.errors import StoreUnavailable
-from stoker.store.base import Renewal, Retention, Store, Submission
+from stoker.store.base import Renewal, Retention, Store
 from tests.conformance.steps import (
     HOUR,
     a_job,
@@ -25,12 +25,13 @@ from tests.conformance.steps import (
 )
 from tests.conformance.stores import StoreKind, books_balance, every_job, opened
 from tests.support.clock import FakeClock
+from tests.support.jobs import a_submission
 
 
 async def test_a_restart_keeps_everything(store_kind: StoreKind, place: Path, clock: FakeClock) -> None:
     async with opened(store_kind, place, clock) as store:
         await store.open_session(a_session(store))
-        (keyed,) = await store.insert([Submission(a_job(store, type="x"), a_key(store))])
+        (keyed,) = await store.insert([a_submission(a_job(store, type="x"), a_key(store))])
         await submitted(store, delay_us=HOUR)
         dead = await failed(store)
         await end(store, await claimed(store))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from stoker.domain.errors import IdempotencyMismatch
-from stoker.store.base import JobQuery, Retention, Store, Submission
+from stoker.store.base import JobQuery, Retention, Store
 from tests.conformance.steps import (
     MINUTE,
     SILENT,
@@ -32,6 +32,7 @@ from tests.conformance.steps import (
 from tests.conformance.stores import STORES, StoreKind, books_balance, every_job
 from tests.support.clock import FakeClock
 from tests.support.in_loop import in_loop
+from tests.support.jobs import a_submission, jobs_of
 
 SHARED = [kind for kind in STORES if not kind.exclusive]
 
@@ -77,14 +78,14 @@ async def test_two_that_claim_at_the_same_time_never_get_the_same_job(pair: Pair
                 for name, store in (("w1", pair.a), ("w2", pair.b))
             )
         )
-        got += [grant.job.id for granted in grants for grant in granted.grants]
+        got += [job.id for granted in grants for job in jobs_of(granted.grants)]
     assert Counter(got) == Counter(ids(jobs))
 
 
 async def test_one_key_used_at_both_at_once_makes_one_job(pair: Pair) -> None:
     for number in range(10):
         calls = [
-            store.insert([Submission(a_job(store), a_key(store, f"k{number}"))]) for store in (*pair, *pair)
+            store.insert([a_submission(a_job(store), a_key(store, f"k{number}"))]) for store in (*pair, *pair)
         ]
         answers = await asyncio.gather(*calls)
         assert len({accepted.job.id for (accepted,) in answers}) == 1
@@ -94,7 +95,7 @@ async def test_one_key_used_at_both_at_once_makes_one_job(pair: Pair) -> None:
 
 async def test_one_key_for_two_bodies_at_once_refuses_one_of_them(pair: Pair) -> None:
     calls = [
-        store.insert([Submission(a_job(store), a_key(store, "k", body)), Submission(a_job(store))])
+        store.insert([a_submission(a_job(store), a_key(store, "k", body)), a_submission(a_job(store))])
         for store, body in ((pair.a, b"one"), (pair.b, b"two"))
     ]
     answers = await asyncio.gather(*calls, return_exceptions=True)
@@ -127,7 +128,7 @@ async def test_a_cancel_at_one_and_a_claim_at_the_other_agree(pair: Pair) -> Non
         assert after is not None
         if granted.grants:
             assert (after.status, after.cancel_requested_at is None) == ("running", False)
-            assert await end(pair.b, granted.grants[0].job, "error") == "cancelled"
+            assert await end(pair.b, granted.grants[0].lot.like, "error") == "cancelled"
         else:
             assert after.status == "cancelled"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stoker.clock import SECOND
-from stoker.store.base import Renewal, Retention, Store, Submission
+from stoker.store.base import Renewal, Retention, Store
 from tests.conformance.steps import (
     HOUR,
     SILENT,
@@ -26,6 +26,7 @@ from tests.conformance.steps import (
 )
 from tests.conformance.stores import every_job
 from tests.support.clock import FakeClock
+from tests.support.jobs import a_submission
 
 # ── promote ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -326,8 +327,8 @@ async def test_a_replayed_job_is_not_deleted_for_its_former_end(store: Store, cl
 async def test_expired_keys_are_deleted_and_live_ones_kept(store: Store, clock: FakeClock) -> None:
     await store.insert(
         [
-            Submission(a_job(store), a_key(store, "short", lives_us=SECOND)),
-            Submission(a_job(store), a_key(store, "long", lives_us=HOUR)),
+            a_submission(a_job(store), a_key(store, "short", lives_us=SECOND)),
+            a_submission(a_job(store), a_key(store, "long", lives_us=HOUR)),
         ]
     )
     clock.advance(60)
@@ -336,12 +337,12 @@ async def test_expired_keys_are_deleted_and_live_ones_kept(store: Store, clock: 
 
 
 async def test_a_live_key_whose_job_was_purged_makes_a_new_job(store: Store, clock: FakeClock) -> None:
-    await store.insert([Submission(a_job(store), a_key(store, lives_us=24 * HOUR))])
+    await store.insert([a_submission(a_job(store), a_key(store, lives_us=24 * HOUR))])
     (job,) = await claim(store)
     await end(store, job)
     clock.advance(2 * 3600)
     assert await store.purge(RETENTION, 10) == 1
-    (accepted,) = await store.insert([Submission(a_job(store), a_key(store, lives_us=24 * HOUR))])
+    (accepted,) = await store.insert([a_submission(a_job(store), a_key(store, lives_us=24 * HOUR))])
     assert not accepted.repeated
     assert await status_of(store, accepted.job) == "queued"
 

@@ -24,6 +24,7 @@ from stoker.store.sqlite.store import SqliteStore
 from tests.conformance.steps import a_job, a_key, a_worker, claim, report
 from tests.conformance.stores import books_balance, every_job
 from tests.e2e.system import STOKER, System, eventually
+from tests.support.jobs import a_submission
 from tests.support.servers import shared_postgres
 
 JOBS = int(os.environ.get("STOKER_TEST_MOVE_JOBS", "3000"))
@@ -75,7 +76,7 @@ _KINDS: list[Any] = [
 def _submission(store: Store, n: int) -> Submission:
     key = a_key(store, f"key-{n}") if n % 50 == 0 else None
     job = a_job(store, type="note" if n % 2 else "echo", priority=n % 3, delay_us=HOUR if n % 10 == 0 else 0)
-    return Submission(replace(job, payload=b'{"n": %d}' % n, queue="crew" if n % 4 else "default"), key)
+    return a_submission(replace(job, payload=b'{"n": %d}' % n, queue="crew" if n % 4 else "default"), key)
 
 
 History = dict[str, tuple[Job, list[Attempt]]]

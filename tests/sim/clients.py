@@ -6,6 +6,7 @@ A client that gets no clear answer to a keyed submission, or to a cancel, asks a
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
+from itertools import groupby
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,11 +16,13 @@ from stoker.clock import SECOND
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound, Overloaded, StokerDomainError
 from stoker.domain.job import Job, JobSpec, new_job
+from stoker.domain.lot import lots_of
 from stoker.store.base import IdempotencyKey, Submission
 from tests.checkers.history import Answer, Item, Op
 from tests.sim.loop import Process
 from tests.sim.machine import Deed
 from tests.sim.nodes import Refused, Unknown
+from tests.support.jobs import a_submission
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -110,7 +113,7 @@ class Client:
     async def _submit_some(self) -> None:
         random = self.random
         size = random.choice([1, 1, 1, 2, 4])
-        orders = [self.order() for _ in range(size)]
+        orders = self._crowd() if random.random() < 0.1 else [self.order() for _ in range(size)]
         await self.submit(orders)
         first = orders[0]
         if first.key is not None and random.random() < 0.15:
@@ -139,6 +142,20 @@ class Client:
         self._orders += 1
         return draw_order(self.random, f"{self.name}-{self._orders}")
 
+    def _crowd(self) -> list[Order]:
+        """Jobs that differ in what they do alone, and have no keys: they are stored and handed out as one lot."""
+        size, attempts, priority = (self.random.choice(of) for of in ([3, 9, 14], [1, 2, 4], [0, 1, 2]))
+        return [
+            Order(self._short_deed(), "quick", None, attempts, None, None, 1, priority) for _ in range(size)
+        ]
+
+    def _short_deed(self) -> Deed:
+        self._orders += 1
+        marker, kind = f"{self.name}-{self._orders}", self.random.random()
+        if kind < 0.05:
+            return Deed(marker, self.random.uniform(1.0, 4.0))
+        return Deed(marker, self.random.uniform(0.0005, 0.01), "error" if kind < 0.1 else "ok")
+
     # ── requests ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def submit(self, orders: list[Order]) -> None:
@@ -155,8 +172,8 @@ class Client:
 
         async def submit(coordinator: Coordinator) -> list[Job]:
             now = coordinator.clock.now_us()
-            submitted = await coordinator.submit([self._submission(order, now) for order in orders])
-            return [accepted.job for accepted in submitted.accepted]
+            submitted = await coordinator.submit(in_lots([self._submission(order, now) for order in orders]))
+            return [job for accepted in submitted.accepted for job in accepted.lot]
 
         jobs, answer, text = await self._ask(submit)
         ids = [job.id for job in jobs] if jobs is not None else []
@@ -175,9 +192,9 @@ class Client:
             order="lowest_first",
         )
         if order.key is None:
-            return Submission(job)
+            return a_submission(job)
         key = IdempotencyKey(self.name, order.key, order.body.encode(), now + KEY_SECONDS * SECOND)
-        return Submission(job, key)
+        return a_submission(job, key)
 
     async def cancel(self, id: str) -> None:
         """Ask until it is clear."""
@@ -240,6 +257,19 @@ class Client:
         self.world.ops.append(op)
         told = " ".join(op.jobs if what == "submit" else [op.status or "", str(op.claim or "")])
         self.world.trace(self.name, f"{what} {text} {answer} {told}")
+
+
+def in_lots(submissions: list[Submission]) -> list[Submission]:
+    """Neighbours that are alike and have no keys as one lot, as the API makes them."""
+    found: list[Submission] = []
+    for named, run in groupby(submissions, lambda item: item.key is not None):
+        if named:
+            found += run
+        else:
+            jobs = [job for item in run for job in item.lot]
+            numbered = [msgspec.structs.replace(job, seq=number) for number, job in enumerate(jobs)]
+            found += map(Submission, lots_of(numbered))
+    return found
 
 
 def draw_order(random: Random, marker: str) -> Order:

@@ -31,9 +31,9 @@ from stoker.coordinator.sessions import Sessions, compare
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Event
+from stoker.domain.lot import lot_of
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt, claim_of, decide
-from stoker.store import common
-from stoker.store.base import Accepted, Expired, Submission
+from stoker.store.base import Accepted, CompletionRow, Completions, Expired, Submission
 from stoker.store.sqlite import round as sqlite_round
 from stoker.store.sqlite.reads import Reader
 from stoker.store.sqlite.round import Q, Round
@@ -128,10 +128,12 @@ def fence_by_attempt(patch: Patch) -> None:
     _whoever_sends_it(patch)
     patch.sql("complete_jobs", "jobs.claim_id = v.column2", "jobs.attempt = v.column2")
 
-    def row(claim: Claim, outcome: Outcome, now: int) -> tuple[Any, ...]:
-        return (claim.seq, claim.attempt, *common.completion_row(claim, outcome, now)[2:])
+    write = Round._complete
 
-    patch.set(sqlite_round, "completion_row", row)
+    def complete(self: Round, all_done: list[Completions]) -> set[tuple[int, int]]:
+        return write(self, [replace(done, rows=_with_attempts(done)) for done in all_done])
+
+    patch.set(Round, "_complete", complete)
 
     def claim(self: Reader, id: str, claim_id: int) -> Claim | None:
         job = self.get(id)
@@ -152,13 +154,17 @@ def fence_by_attempt(patch: Patch) -> None:
     patch.set(Round, "_end_attempt", end)
 
 
+def _with_attempts(done: Completions) -> list[CompletionRow]:
+    return [(row[0], done.claim.attempt, *row[2:]) for row in done.rows]
+
+
 @bug
 def result_stored_without_claim(patch: Patch) -> None:
     """A refused completion leaves its result behind."""
     _whoever_sends_it(patch)
     original = Round._complete_singly
 
-    def singly(self: Round, rows: list[tuple[Any, ...]], claims: list[Claim]) -> set[tuple[int, int]]:
+    def singly(self: Round, rows: list[CompletionRow], claims: list[Claim]) -> set[tuple[int, int]]:
         refused = original(self, rows, claims)
         for row in rows:
             self._db.execute("UPDATE jobs SET result = ? WHERE seq = ?", (row[6], row[0]))
@@ -226,7 +232,7 @@ def submit_acknowledged_before_commit(patch: Patch) -> None:
             return await original(self, submissions)
         task = asyncio.get_running_loop().create_task(original(self, submissions))
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return [Accepted(submission.job, False) for submission in submissions]
+        return [Accepted(submission.lot, False) for submission in submissions]
 
     patch.set(SqliteStore, "insert", insert)
 
@@ -240,7 +246,11 @@ def an_unknown_commit_is_repeated(patch: Patch) -> None:
         try:
             return await original(self, jobs)
         except StoreUnavailable:
-            again = [Submission(replace(item.job, id=f"{item.job.id}x"), item.key) for item in jobs]
+            again = [
+                Submission(lot_of(replace(job, id=f"{job.id}x")), item.key)
+                for item in jobs
+                for job in item.lot
+            ]
             return await original(self, again)
 
     patch.set(Coordinator, "submit", submit)
@@ -248,13 +258,13 @@ def an_unknown_commit_is_repeated(patch: Patch) -> None:
 
 @bug
 def report_acknowledged_before_commit(patch: Patch) -> None:
-    original = Connection._take
+    original = Connection._store_reports
 
-    async def take(self: Connection, session: Any, frame: frames.Reports, released: Any) -> None:
+    async def store(self: Connection, session: Any, frame: frames.Reports, *released: Any) -> None:
         session.send(frames.Ack(frame.number, []))
-        await original(self, session, frame, released)
+        await original(self, session, frame, *released)
 
-    patch.set(Connection, "_take", take)
+    patch.set(Connection, "_store_reports", store)
 
 
 @bug
@@ -300,7 +310,7 @@ def key_checked_outside_the_transaction(patch: Patch) -> None:
             key = submission.key
             if key is not None and await self.known_key(key.client, key.key):
                 return await original(self, submissions)
-        fresh = await original(self, [Submission(submission.job) for submission in submissions])
+        fresh = await original(self, [Submission(submission.lot) for submission in submissions])
         rows = [
             (key.client, key.key, key.digest, accepted.job.id, key.expires_at)
             for submission, accepted in zip(submissions, fresh, strict=True)
@@ -319,7 +329,7 @@ def key_accepts_another_body(patch: Patch) -> None:
 
     async def insert(self: SqliteStore, submissions: Sequence[Submission]) -> list[Accepted]:
         blind = [
-            Submission(s.job, None if s.key is None else replace(s.key, digest=b"")) for s in submissions
+            Submission(s.lot, None if s.key is None else replace(s.key, digest=b"")) for s in submissions
         ]
         return await original(self, blind)
 
@@ -613,19 +623,33 @@ def a_claim_is_not_written(patch: Patch) -> None:
     """A job that is inserted as already claimed is stored as queued, so somebody else gets it too."""
 
     def write_fresh(self: Round) -> None:
-        self._fresh_claimed.clear()
+        for place, lot in enumerate(self._settled):
+            if lot.like.status == "running":
+                self._settled[place] = lot.changed(_unclaimed(lot.like))
         original(self)
 
     original = patch.set(Round, "_write_fresh", write_fresh)
+
+
+def _unclaimed(job: Job) -> Job:
+    return replace(
+        job,
+        status="queued",
+        claim_id=job.claim_id - 1,
+        attempt=job.attempt - 1,
+        worker_id=None,
+        threads_granted=None,
+        claimed_at=None,
+    )
 
 
 @bug
 def counters_miss_the_cancelled(patch: Patch) -> None:
     original = Round._count
 
-    def count(self: Round, job: Any, leaves: Any, enters: Any) -> None:
+    def count(self: Round, job: Any, leaves: Any, enters: Any, number: int = 1) -> None:
         if enters != "cancelled":
-            original(self, job, leaves, enters)
+            original(self, job, leaves, enters, number)
 
     patch.set(Round, "_count", count)
 

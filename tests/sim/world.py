@@ -161,7 +161,7 @@ class World:
 
     def new_job_id(self) -> str:
         self._job_count += 1
-        return f"j{self._job_count}"
+        return f"j{self._job_count:04d}"
 
     def new_coordinator(
         self, node: CoordinatorNode, store: Store, job_log: JobLog, spread: Callable[[], float]

@@ -1,13 +1,16 @@
 """Jobs and claims for tests that need no store."""
 
+from collections.abc import Iterable
 from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
 
 from stoker.domain.job import Job, JobSpec, new_job
+from stoker.domain.lot import lot_of
 from stoker.domain.placement import WorkerView
 from stoker.domain.retry import Claim, claim_of
+from stoker.store.base import Accepted, Completions, Grant, IdempotencyKey, Submission
 from tests.support.clock import START_US
 
 _numbers = count(1)
@@ -26,6 +29,41 @@ def a_claim(**fields: Any) -> Claim:
     """The claim of a job that runs in session `w1`."""
     running = a_job(status="running", claim_id=1, attempt=1, worker_id="w1", claimed_at=START_US)
     return replace(claim_of(replace(running, threads_granted=1)), **fields)
+
+
+def a_submission(job: Job, key: IdempotencyKey | None = None) -> Submission:
+    return Submission(lot_of(job), key)
+
+
+def accepted(job: Job, repeated: bool = False) -> Accepted:
+    return Accepted(lot_of(job), repeated)
+
+
+def jobs_of(grants: Iterable[Grant]) -> list[Job]:
+    """The jobs that were granted, in order."""
+    return [job for grant in grants for job in grant.lot]
+
+
+def completions(
+    claim: Claim,
+    *,
+    started_at: int | None = None,
+    finished_at: int | None = None,
+    cpu_us: int | None = None,
+    peak_memory_kb: int | None = None,
+    result: bytes = b'"done"',
+) -> Completions:
+    """A claim that completed its job."""
+    row = (
+        claim.seq,
+        claim.claim_id,
+        started_at,
+        claim.claimed_at if finished_at is None else finished_at,
+        cpu_us,
+        peak_memory_kb,
+        result,
+    )
+    return Completions(claim, [claim.id], [claim.created_at], [row])
 
 
 def a_worker(session_id: str = "w1", threads: int = 4, free: int | None = None, **fields: Any) -> WorkerView:

@@ -49,6 +49,7 @@ from stoker.wire.http import (
     HttpReport,
     HttpWelcome,
 )
+from tests.support.jobs import accepted
 
 if TYPE_CHECKING:
     from stoker.coordinator.coordinator import Coordinator
@@ -92,22 +93,21 @@ class FakeService:
         self.pause = asyncio.Event()
         self.pause.set()
 
-    def job(self, submission: Submission) -> Accepted:
-        key = submission.key
+    def job(self, job: Job, key: IdempotencyKey | None) -> Accepted:
         if key is not None and (key.client, key.key) in self.keys:
             return self._repeat(key)
-        job = msgspec.structs.replace(submission.job, seq=len(self.jobs) + 1)
+        job = msgspec.structs.replace(job, seq=len(self.jobs) + 1)
         self.jobs[job.id] = job
         if key is not None:
             self.keys[key.client, key.key] = (key.digest, job.id)
             self.expiries[key.key] = key.expires_at
-        return Accepted(job, repeated=False)
+        return accepted(job, repeated=False)
 
     def _repeat(self, key: IdempotencyKey) -> Accepted:
         digest, id = self.keys[key.client, key.key]
         if digest != key.digest:
             raise IdempotencyMismatch(key.key)
-        return Accepted(self.jobs[id], repeated=True)
+        return accepted(self.jobs[id], repeated=True)
 
     def _may_fail(self) -> None:
         if self.fails_with is not None:
@@ -116,7 +116,9 @@ class FakeService:
     async def submit(self, jobs: Sequence[Submission]) -> Submitted:
         self._may_fail()
         await self.pause.wait()
-        return Submitted([self.job(submission) for submission in jobs], self.warnings)
+        return Submitted(
+            [self.job(job, submission.key) for submission in jobs for job in submission.lot], self.warnings
+        )
 
     async def known_key(self, client: str, key: str) -> bool:
         return (client, key) in self.keys

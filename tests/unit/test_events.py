@@ -42,13 +42,14 @@ from stoker.domain.retry import Outcome
 from stoker.ids import new_id
 from stoker.log import JobLog
 from stoker.settings import Settings
-from stoker.store.base import Accepted, Bulk, Count, Finish, JobFilter, JobSummary, Session, Submission
+from stoker.store.base import Bulk, Count, Finish, JobFilter, JobSummary, Session
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore
 from tests.conformance.steps import a_job, a_session
 from tests.support import jobs
 from tests.support.clock import START_US, FakeClock
 from tests.support.in_loop import in_loop
+from tests.support.jobs import a_submission, accepted
 
 AT = START_US
 
@@ -72,7 +73,7 @@ def finish(kind: str = "completed", **outcome: int) -> Finish:
 
 def test_a_window_counts_what_happened() -> None:
     window = Window()
-    window.submitted([Accepted(jobs.a_job(id="a"), False), Accepted(jobs.a_job(id="b"), True)])
+    window.submitted([accepted(jobs.a_job(id="a"), False), accepted(jobs.a_job(id="b"), True)])
     window.ended(
         [
             (finish(started_at=AT + 1_000_000, finished_at=AT + 3_000_000), "completed"),
@@ -322,7 +323,7 @@ class House:
         self.bus = bus
 
     async def submit(self, count: int = 1) -> list[str]:
-        made = await self.coordinator.submit([Submission(a_job(self.store)) for _ in range(count)])
+        made = await self.coordinator.submit([a_submission(a_job(self.store)) for _ in range(count)])
         await asyncio.sleep(0)
         return [accepted.job.id for accepted in made.accepted]
 

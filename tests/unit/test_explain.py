@@ -21,6 +21,7 @@ from stoker.domain.explain import (
 )
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES
+from stoker.domain.lot import lot_of
 from stoker.domain.placement import DEGRADE_AFTER_US, Lane, WorkerView, plan, serves
 from tests.support.clock import START_US
 from tests.support.jobs import a_job
@@ -230,7 +231,11 @@ def test_it_agrees_with_the_planner(
     lane = Lane(queue, type, labels, demand, None, None)
     views = [WorkerView(h.id, h.threads, h.free, 0, h.types, h.queues, h.labels) for h in hands if h.taking]
     able = [view for view in views if serves(view, lane)]
-    placed = plan([job], {1: able}, now=NOW, policy="round_robin", cursor=0, run_us={}).placed if able else []
+    placed = (
+        plan([lot_of(job)], {1: able}, now=NOW, policy="round_robin", cursor=0, run_us={}).placed
+        if able
+        else []
+    )
     assert (found.code == "about_to_start") == bool(placed)
     missing = found.code in ("no_worker", "no_worker_for_type", "no_worker_for_queue", "no_worker_for_labels")
     assert missing == (not able)

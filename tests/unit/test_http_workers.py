@@ -14,13 +14,13 @@ from stoker.coordinator.http_workers import Ask
 from stoker.domain.job import Job
 from stoker.log import JobLog
 from stoker.settings import Settings
-from stoker.store.base import Submission
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore
 from stoker.wire.http import HttpAssignment, HttpHello
 from tests.conformance.steps import a_job
 from tests.support.clock import FakeClock
 from tests.support.in_loop import in_loop
+from tests.support.jobs import a_submission
 
 SOON_SECONDS = 5
 
@@ -35,7 +35,7 @@ class House:
 
     async def submit(self) -> Job:
         job = a_job(self.store, type="echo")
-        (accepted,) = (await self.coordinator.submit([Submission(job)])).accepted
+        (accepted,) = (await self.coordinator.submit([a_submission(job)])).accepted
         return accepted.job
 
     async def lease(self, wait: float = SOON_SECONDS) -> list[HttpAssignment]:

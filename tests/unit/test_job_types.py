@@ -243,10 +243,10 @@ def test_the_answer_has_the_promised_shape() -> None:
 def test_the_median_is_of_the_latest_runs() -> None:
     seen = RunTimes()
     assert seen.p50_us("echo") is None
-    seen.observe([("echo", us) for us in (100, 300, 200)])
+    seen.observe([("echo", [us]) for us in (100, 300, 200)])
     assert seen.p50_us("echo") == 300
     for us in range(1, 60):
-        seen.observe([("echo", us)])
+        seen.observe([("echo", [us])])
     assert seen.p50_us("echo") == 34
 
 

@@ -26,8 +26,8 @@ async def test_many_jobs_are_one_write_a_turn() -> None:
 
     stream = Stream()
     log = JobLog(stream=stream)
-    log.job_events("job_submitted", START_US, [(f"j{n}", "echo", "") for n in range(100)])
-    log.job_events("job_dispatched", START_US, [("j0", "echo", log.fields(worker_id="w"))])
+    log.job_events("job_submitted", START_US, [([f"j{n}"], "echo", "") for n in range(100)])
+    log.job_events("job_dispatched", START_US, [(["j0"], "echo", log.fields(worker_id="w"))])
     await turns()
     assert stream.writes == 1
     assert len(stream.getvalue().splitlines()) == 101
@@ -36,7 +36,7 @@ async def test_many_jobs_are_one_write_a_turn() -> None:
 async def test_job_lines_are_json() -> None:
     stream = io.StringIO()
     log = JobLog(stream=stream)
-    log.job_events("job_failed", START_US + 5, [("j1", "echo", log.fields(reason="error", attempt=2))])
+    log.job_events("job_failed", START_US + 5, [(["j1"], "echo", log.fields(reason="error", attempt=2))])
     await turns()
     assert json.loads(stream.getvalue()) == {
         "timestamp": "2027-01-15T08:00:00.000005Z",
@@ -52,7 +52,7 @@ async def test_job_lines_are_json() -> None:
 async def test_job_lines_are_readable_on_a_terminal() -> None:
     stream = io.StringIO()
     log = JobLog(stream=stream, json=False)
-    log.job_events("job_failed", START_US, [("j1", "echo", log.fields(reason="error"))])
+    log.job_events("job_failed", START_US, [(["j1"], "echo", log.fields(reason="error"))])
     await turns()
     assert stream.getvalue() == (
         "2027-01-15T08:00:00.000000Z info     event=job_failed job_id=j1 type=echo reason=error\n"
@@ -63,7 +63,7 @@ async def test_job_lines_are_left_out_above_info() -> None:
     stream = io.StringIO()
     log = JobLog(stream=stream, level="warning")
     assert not log.enabled
-    log.job_events("job_failed", START_US, [("j1", "echo", "")])
+    log.job_events("job_failed", START_US, [(["j1"], "echo", "")])
     await turns()
     assert stream.getvalue() == ""
 
@@ -142,10 +142,10 @@ async def test_ids_that_others_chose_cannot_break_a_job_line(json_lines: bool) -
     log = JobLog(stream=stream, json=json_lines)
     odd = 'x"},{"event":"forged'
     log.job_events(
-        "job_submitted", START_US, [("j1", "echo", log.request(odd)), ("j2", "echo", log.request("r-2"))]
+        "job_submitted", START_US, [(["j1"], "echo", log.request(odd)), (["j2"], "echo", log.request("r-2"))]
     )
-    log.job_events("job_submitted", START_US, [("j3", "echo", log.request(None))])
-    log.job_events("job_completed", START_US, [("j4", "echo", f"{log.claim_head(odd)}7")])
+    log.job_events("job_submitted", START_US, [(["j3"], "echo", log.request(None))])
+    log.job_events("job_completed", START_US, [(["j4"], "echo", f"{log.claim_head(odd)}7")])
     await turns()
     lines = stream.getvalue().splitlines()
     assert len(lines) == 4

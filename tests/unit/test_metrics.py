@@ -18,9 +18,9 @@ from stoker.coordinator.metrics import BUCKETS_SEC, TURN_SERIES, Histogram, Metr
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.domain.retry import Kind, Outcome
 from stoker.domain.scaling import Action, Decision, ScalingState
-from stoker.store.base import Accepted, Count, Expired, Finish, Lost, Session
+from stoker.store.base import Count, Expired, Finish, Lost, Session
 from tests.support.clock import START_US
-from tests.support.jobs import a_claim, a_job
+from tests.support.jobs import a_claim, a_job, accepted
 from tests.support.programs import needs
 
 
@@ -83,7 +83,7 @@ def test_jobs_are_shown_by_status_also_those_of_which_there_are_none() -> None:
 
 def test_submissions_are_counted_once_each() -> None:
     metrics = Metrics("1")
-    metrics.on_submitted([Accepted(a_job(), False), Accepted(a_job(), True), Accepted(a_job(), False)])
+    metrics.on_submitted([accepted(a_job(), False), accepted(a_job(), True), accepted(a_job(), False)])
     assert value(exposed(metrics), "stoker_jobs_submitted_total", queue="default", type="echo") == 2
 
 
@@ -269,7 +269,7 @@ def test_the_autoscaler_is_shown_once_it_has_told_something_and_repeats_are_one_
 def test_clients_cannot_make_more_series_than_a_monitoring_system_can_bear() -> None:
     metrics = Metrics("1")
     for number in range(3 * MAX_SERIES):
-        metrics.on_submitted([Accepted(a_job(type=f"type-{number}"), False)])
+        metrics.on_submitted([accepted(a_job(type=f"type-{number}"), False)])
         metrics.on_ended(
             [(Finish(a_claim(type=f"type-{number}"), Outcome("completed", "completed")), "completed")]
         )
@@ -287,7 +287,7 @@ def test_clients_cannot_make_more_series_than_a_monitoring_system_can_bear() -> 
 def everything() -> bytes:
     """Metrics with something in each."""
     metrics = Metrics("1")
-    metrics.on_submitted([Accepted(a_job(), False)])
+    metrics.on_submitted([accepted(a_job(), False)])
     metrics.on_ended([ended("completed", "completed", start_us=1, end_us=2)])
     metrics.on_scaling(scaling("up", 2), 0.0)
     families = metrics.families(

@@ -22,11 +22,11 @@ from stoker.clock import SystemClock
 from stoker.coordinator.coordinator import Coordinator
 from stoker.log import JobLog
 from stoker.settings import Settings
-from stoker.store.base import Submission
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore
 from tests.conformance.steps import a_job, a_session
 from tests.support.in_loop import in_loop
+from tests.support.jobs import a_submission
 
 FULL: Final = os.environ.get("METRICS_TESTS") == "1"
 FINISHED: Final = 1_000_000 if FULL else 20_000
@@ -57,7 +57,7 @@ def coordinator(tmp_path: Path) -> Coordinator:
             await store.open_session(a_session(store, f"w{n}"))
         # Types that nobody serves: each is a lane with somebody at its head.
         pairs = [a_job(store, queue=f"queue-{n % 20}", type=f"type-{n}") for n in range(PAIRS)]
-        await coordinator.submit([Submission(job) for job in pairs])
+        await coordinator.submit([a_submission(job) for job in pairs])
         yield coordinator
         await coordinator.stop()
         await store.close()

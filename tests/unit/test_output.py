@@ -20,7 +20,7 @@ from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
 from stoker.log import JobLog
 from stoker.settings import Settings
-from stoker.store.base import Retention, Submission
+from stoker.store.base import Retention
 from stoker.store.logs import Selection
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore
@@ -30,6 +30,7 @@ from tests.conformance.steps import a_job
 from tests.support import jobs
 from tests.support.clock import FakeClock
 from tests.support.in_loop import in_loop
+from tests.support.jobs import a_submission
 from tests.support.output import piece
 from tests.support.turns import turns, until
 
@@ -92,7 +93,7 @@ class House:
         return worker
 
     async def job(self, **spec: Any) -> Job:
-        submitted = await self.coordinator.submit([Submission(a_job(self.store, type="echo", **spec))])
+        submitted = await self.coordinator.submit([a_submission(a_job(self.store, type="echo", **spec))])
         return submitted.accepted[0].job
 
     async def running(self, worker: FakeWorker, **spec: Any) -> Job:

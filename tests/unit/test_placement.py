@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stoker.domain.job import Job
+from stoker.domain.lot import lot_of
 from stoker.domain.placement import (
     DEGRADE_AFTER_US,
     RESERVE_AFTER_US,
@@ -39,7 +40,9 @@ def place(
 ) -> Plan:
     """The plan for jobs whose lanes every worker serves, that long after they became due."""
     lanes = {job.lane_id: workers for job in jobs}
-    return plan(jobs, lanes, now=START_US + waited_us, policy=policy, cursor=cursor, run_us=run_us or {})
+    return plan(
+        map(lot_of, jobs), lanes, now=START_US + waited_us, policy=policy, cursor=cursor, run_us=run_us or {}
+    )
 
 
 def sessions(made: Plan) -> list[str]:
@@ -101,9 +104,9 @@ def test_no_worker_is_given_more_threads_than_it_has_free(
     used: Counter[str] = Counter()
     for placed in made.placed:
         used[placed.session_id] += placed.threads
-        assert placed.threads in (placed.job.thread_demand, 1)
+        assert placed.threads in (placed.lot.like.thread_demand, 1)
     assert all(used[id] <= free[id] for id in free)
-    assert len({placed.job.id for placed in made.placed}) == len(made.placed)
+    assert len({placed.lot.like.id for placed in made.placed}) == len(made.placed)
     assert made.cursor == cursor + len(made.placed)
 
 
@@ -123,7 +126,7 @@ def test_capacity_is_never_less_than_what_a_plan_places(
 def test_candidates_are_placed_in_the_order_they_come() -> None:
     jobs = [a_job() for _ in range(5)]
     made = place(jobs, [a_worker(threads=3)])
-    assert [placed.job for placed in made.placed] == jobs[:3]
+    assert [placed.lot.like for placed in made.placed] == jobs[:3]
 
 
 def test_a_lane_whose_head_found_no_place_is_closed_and_others_go_on() -> None:
@@ -131,13 +134,13 @@ def test_a_lane_whose_head_found_no_place_is_closed_and_others_go_on() -> None:
     small = [a_job(lane_id=2) for _ in range(2)]
     worker = a_worker(threads=4, free=2)
     made = place([large[0], small[0], large[1], small[1]], [worker])
-    assert [placed.job for placed in made.placed] == small
+    assert [placed.lot.like for placed in made.placed] == small
 
 
 def test_each_lane_goes_only_to_workers_that_serve_it() -> None:
     a, b = a_worker("a"), a_worker("b")
     jobs = [a_job(lane_id=1), a_job(lane_id=2), a_job(lane_id=1)]
-    made = plan(jobs, {1: [a], 2: [b]}, now=START_US, policy="round_robin", cursor=0, run_us={})
+    made = plan(map(lot_of, jobs), {1: [a], 2: [b]}, now=START_US, policy="round_robin", cursor=0, run_us={})
     assert sessions(made) == ["a", "b", "a"]
 
 
@@ -183,7 +186,7 @@ def test_a_large_job_that_waited_gets_a_reservation_and_small_ones_stay_out() ->
 def test_a_large_job_that_has_just_come_reserves_nothing() -> None:
     large, small = a_job(thread_demand=4, lane_id=1), a_job(lane_id=2)
     made = place([large, small], [a_worker(threads=4, free=3)], waited_us=RESERVE_AFTER_US - 1)
-    assert [placed.job for placed in made.placed] == [small]
+    assert [placed.lot.like for placed in made.placed] == [small]
 
 
 def test_a_reservation_takes_one_worker_and_leaves_the_others_to_work() -> None:
@@ -201,7 +204,7 @@ def test_a_steady_stream_of_small_jobs_does_not_starve_a_large_one() -> None:
         running -= running > 0
         worker = a_worker(threads=4, free=4 - running)
         made = place([large, *[a_job(lane_id=2) for _ in range(4)]], [worker], waited_us=RESERVE_AFTER_US)
-        if any(placed.job is large for placed in made.placed):
+        if any(placed.lot.like is large for placed in made.placed):
             return
         running += len(made.placed)
     pytest.fail("the large job never ran")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.http_workers import HttpWorkers
 from stoker.coordinator.push_workers import Answer, PushSession, read_answer, rest_seconds
-from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions
 from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StoreUnavailable
@@ -24,14 +24,14 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import RetryPolicy
 from stoker.settings import SettingsError, load
-from stoker.store.base import Finish, Submission
+from stoker.store.base import Finish
 from stoker.store.sqlite.store import SqliteStore
 from stoker.wire.frames import Cancel, ClaimRef
 from stoker.wire.http import HttpClaim, HttpHello, HttpOrders, HttpReport
 from stoker.worker_endpoints import find_listed, parse
 from tests.support.clock import FakeClock
 from tests.support.in_loop import in_loop
-from tests.support.jobs import a_job
+from tests.support.jobs import a_job, a_submission
 from tests.support.turns import until
 from tests.support.web_service import Received, WebService, echo, http, said, web_service
 
@@ -244,6 +244,7 @@ class Shop:
             max_result_bytes=MAX_RESULT,
             spread=lambda: 0.0,
             wake=self.dispatch.wake,
+            completed=lambda lots: self._finished([(Finish(*end), "completed") for end in each(lots)]),
             finished=self._finished,
         )
         self.workers = HttpWorkers(
@@ -278,7 +279,7 @@ class Shop:
 
     async def submit(self, **fields: Any) -> Job:
         job = a_job(**{"payload": b'"hi"', **fields})
-        await self.store.insert([Submission(job)])
+        await self.store.insert([a_submission(job)])
         return job
 
     async def send(self, **fields: Any) -> Job:

@@ -1,5 +1,6 @@
 """Reports: what a worker says is checked, clamped and decided before it is stored."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,18 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import WorkerSession
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, claim_of
-from stoker.store.base import Attempt, ClaimRequest, Finish, Start, Store, Submission
+from stoker.store.base import Attempt, ClaimRequest, Completions, Finish, Start, Store
 from stoker.store.sqlite.store import SqliteStore
-from stoker.wire.frames import PROTOCOL, ClaimRef, Hello, Report, StartNote
+from stoker.wire.frames import PROTOCOL, ClaimRef, Done, Hello, Report, StartNote
 from tests.support.clock import START_US, FakeClock
-from tests.support.jobs import a_claim, a_job, a_worker
+from tests.support.jobs import a_claim, a_job, a_submission, a_worker
 
 MAX_RESULT = 2_000
 
@@ -44,6 +46,10 @@ class FakeStore:
     async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
         return [self._finish(finish) for finish in finishes]
 
+    async def complete(self, done: Sequence[Completions]) -> set[tuple[str, int]]:
+        ends = [Finish(*end) for end in each(done)]
+        return {(end.claim.id, end.claim.claim_id) for end in ends if self._finish(end) is None}
+
     def _finish(self, finish: Finish) -> Status | None:
         key = (finish.claim.id, finish.claim.claim_id)
         if key not in self.current:
@@ -65,6 +71,7 @@ class Desk:
         self.run_times = RunTimes()
         self.session = WorkerSession(Hello(PROTOCOL, "w1", "n", 4, ["echo"]), lambda frame: None)
         self.finished: list[tuple[Finish, Status | None]] = []
+        self.completed: list[Completions] = []
         self.wakes = 0
         self.sink = self.sink_for(self.store)  # type: ignore[arg-type]  # the part of a store that a sink uses
 
@@ -76,6 +83,7 @@ class Desk:
             max_result_bytes=MAX_RESULT,
             spread=lambda: 1.0,
             wake=self._wake,
+            completed=self.completed.extend,
             finished=self.finished.extend,
         )
 
@@ -90,6 +98,9 @@ class Desk:
 
     async def take(self, *reports: Report) -> list[ClaimRef]:
         return await self.sink.take(self.session, reports, self.sink.release(self.session, reports))
+
+    async def take_done(self, done: Done) -> list[ClaimRef]:
+        return await self.sink.take_done(self.session, done, self.sink.release_done(self.session, done))
 
     async def outcome(self, kind: Any = "completed", **fields: Any) -> Outcome:
         """What is stored for one report of a fresh claim."""
@@ -194,15 +205,20 @@ def test_whatever_a_worker_says_times_stay_possible(
 ) -> None:
     clock = FakeClock()
     desk = Desk(clock)
-    claim = a_claim(claimed_at=START_US + skew)
+    claim = desk.holds(claimed_at=START_US + skew)
     report = Report(claim.id, 1, "completed", started_us=started_us, finished_us=finished_us)
-    outcome = desk.sink._outcome(claim, report, START_US)
-    assert outcome.finished_at is not None
-    assert outcome.finished_at <= START_US
+    assert asyncio.run(desk.take(report)) == []
+    ((_, _, started_at, finished_at, _, _, _),) = desk.completed[-1].rows
+    assert finished_at <= START_US
     if skew <= 0:
-        assert outcome.finished_at >= claim.claimed_at
-    if outcome.started_at is not None:
-        assert outcome.started_at <= outcome.finished_at
+        assert finished_at >= claim.claimed_at
+    if started_us is not None:
+        assert started_at is not None
+        assert started_at <= finished_at
+        claim = desk.holds(claimed_at=START_US + skew)
+        done = Done([claim.id], [1], [b"1"], [started_us], [finished_us], [None], [None])
+        assert asyncio.run(desk.take_done(done)) == []
+        assert desk.completed[-1].rows[0][2:4] == (started_at, finished_at)
 
 
 @pytest.mark.parametrize("figure", [-1, 2**63, 2**64 - 1])
@@ -249,7 +265,8 @@ async def test_only_the_stale_report_of_a_batch_is_named(desk: Desk) -> None:
     reports = [Report(id, 1, "completed") for id in (good.id, "unknown", late.id)]
     assert await desk.take(*reports) == [ClaimRef("unknown", 1), ClaimRef(late.id, 1)]
     assert list(desk.store.outcomes) == [(good.id, 1)]
-    assert [status for _, status in desk.finished] == ["completed", None]
+    assert [lot.ids for lot in desk.completed] == [[good.id]]
+    assert [(finish.claim, status) for finish, status in desk.finished] == [(late, None)]
 
 
 async def test_a_report_that_was_stored_already_is_not_stale_when_it_is_sent_again(
@@ -260,10 +277,11 @@ async def test_a_report_that_was_stored_already_is_not_stale_when_it_is_sent_aga
     store = await SqliteStore.open(tmp_path / "s.db", clock, threads=False)
     try:
         sink = desk.sink_for(store)
-        await store.insert([Submission(a_job())])
+        await store.insert([a_submission(a_job())])
         (grant,) = (await store.claim(ClaimRequest([a_worker("w1")], "round_robin", 0, {}))).grants
-        desk.session.hold(claim_of(grant.job))
-        reports = [Report(grant.job.id, 1, "completed", b"1")]
+        job = grant.lot.like
+        desk.session.hold(claim_of(job))
+        reports = [Report(job.id, 1, "completed", b"1")]
         assert await sink.take(desk.session, reports, sink.release(desk.session, reports)) == []
         assert await sink.take(desk.session, reports, sink.release(desk.session, reports)) == []
     finally:
@@ -296,3 +314,102 @@ async def test_a_hand_back_is_uncharged_frees_its_threads_and_wakes_dispatch(des
     assert (outcome.event, outcome.kind, problem_of(outcome)) == ("handed_back", "handed_back", "handed_back")
     assert desk.session.view().free == 4
     assert desk.wakes >= 1
+
+
+# ── attempts that completed, in columns ────────────────────────────────────────────────────────────────────────────
+
+
+def done_of(*claims: Claim, results: Sequence[bytes] | None = None, **figures: int) -> Done:
+    """All of these completed, a moment ago."""
+    count = len(claims)
+    return Done(
+        [claim.id for claim in claims],
+        [claim.claim_id for claim in claims],
+        list(results or [b'"done"'] * count),
+        [figures.get("started_us", 700)] * count,
+        [figures.get("finished_us", 200)] * count,
+        [figures.get("cpu_us", 3)] * count,
+        [figures.get("peak_memory_kb", 4)] * count,
+    )
+
+
+def hold_lot(desk: Desk, count: int) -> list[Claim]:
+    """Claims of one lot, held together."""
+    like = a_claim()
+    claims = [
+        replace(like, id=f"{like.id}-{n}", seq=like.seq + n, created_at=START_US + n) for n in range(count)
+    ]
+    claims = [replace(claim, run_at=claim.created_at) for claim in claims]
+    desk.session.hold_lot(
+        claims[0],
+        [claim.id for claim in claims],
+        [claim.seq for claim in claims],
+        [claim.created_at for claim in claims],
+        100,
+        1,
+    )
+    desk.store.current.update({(claim.id, claim.claim_id): claim for claim in claims})
+    return claims
+
+
+async def test_a_lot_that_completed_is_stored_as_one(desk: Desk) -> None:
+    claims = hold_lot(desk, 3)
+    now = desk.clock.now_us()
+    assert await desk.take_done(done_of(*claims, results=[b"1", b"2", b"3"])) == []
+    (lot,) = desk.completed
+    assert lot.ids == [claim.id for claim in claims]
+    assert lot.created == [claim.created_at for claim in claims]
+    times = (now - 700, now - 200, 3, 4)
+    assert lot.rows == [(c.seq, 1, *times, b"%d" % n) for n, c in enumerate(claims, 1)]
+    assert desk.session.held == {}
+    assert desk.run_times.view() == {"echo": 500}
+
+
+async def test_each_of_a_lot_can_be_told_from_the_others(desk: Desk) -> None:
+    claims = hold_lot(desk, 3)
+    await desk.take_done(done_of(*claims))
+    assert [claim for claim, _ in each(desk.completed)] == claims
+    assert hold_lot(desk, 2) == desk.session.claims
+
+
+async def test_lots_that_come_mixed_are_stored_apart(desk: Desk) -> None:
+    one, other = hold_lot(desk, 2), hold_lot(desk, 2)
+    assert await desk.take_done(done_of(one[0], other[0], one[1], other[1])) == []
+    assert [lot.ids for lot in desk.completed] == [[c.id for c in one], [c.id for c in other]]
+
+
+async def test_of_a_lot_only_what_came_too_late_is_stale(desk: Desk) -> None:
+    claims = hold_lot(desk, 3)
+    del desk.store.current[claims[1].id, 1]
+    assert await desk.take_done(done_of(*claims)) == [ClaimRef(claims[1].id, 1)]
+    assert [lot.ids for lot in desk.completed] == [[claims[0].id, claims[2].id]]
+    assert [(finish.claim, status) for finish, status in desk.finished] == [(claims[1], None)]
+
+
+async def test_a_column_may_name_claims_that_only_the_store_knows(desk: Desk) -> None:
+    held, known, unknown = desk.holds(), a_claim(), a_claim()
+    desk.store.current[known.id, 1] = known
+    assert await desk.take_done(done_of(held, known, unknown)) == [ClaimRef(unknown.id, 1)]
+    assert set(desk.store.outcomes) == {(held.id, 1), (known.id, 1)}
+
+
+@pytest.mark.parametrize("result", [b"{", b"", b"\xff", b"1e999", b'"' + b"x" * MAX_RESULT + b'"'])
+async def test_a_result_that_cannot_be_taken_fails_its_own_job_alone(desk: Desk, result: bytes) -> None:
+    claims = hold_lot(desk, 3)
+    assert await desk.take_done(done_of(*claims, results=[b"1", result, b"3"])) == []
+    outcomes = [desk.store.outcomes[claim.id, 1] for claim in claims]
+    assert [outcome.event for outcome in outcomes] == ["completed", "failed", "completed"]
+
+
+async def test_a_large_result_is_taken_with_the_others(desk: Desk) -> None:
+    claims = hold_lot(desk, 2)
+    large = b'"' + b"x" * (MAX_RESULT - 2) + b'"'
+    assert await desk.take_done(done_of(*claims, results=[b"1", large])) == []
+    assert desk.store.outcomes[claims[1].id, 1].result == large
+
+
+@pytest.mark.parametrize("figure", [-1, 2**63, 2**64 - 1])
+async def test_absurd_figures_in_a_column_are_no_figures(desk: Desk, figure: int) -> None:
+    claims = hold_lot(desk, 2)
+    await desk.take_done(done_of(*claims, cpu_us=figure, peak_memory_kb=figure))
+    assert [row[4:6] for row in desk.completed[0].rows] == [(None, None)] * 2

@@ -15,6 +15,7 @@ from stoker.coordinator.sessions import (
     forgotten,
     still_forgotten,
 )
+from stoker.domain.lot import lot_of
 from stoker.domain.placement import RESERVE_AFTER_US, WINDOW_US, plan
 from stoker.wire.frames import PROTOCOL, ClaimRef, Drain, Frame, Hello
 from tests.support.clock import START_US
@@ -39,7 +40,7 @@ def test_what_is_held_takes_threads_and_window_and_releasing_gives_them_back() -
     session.hold(claim, 5_000)
     assert (session.view().free, session.view().window_us) == (1, 4 * WINDOW_US - 15_000)
     assert session.threads_used == 3
-    assert session.release(claim.id, claim.claim_id) == claim
+    assert session.release(claim.id, claim.claim_id) is not None
     assert session.view() == idle
 
 
@@ -49,7 +50,8 @@ def test_only_the_claim_that_is_held_can_be_released() -> None:
     session.hold(claim)
     assert session.release(claim.id, 1) is None
     assert session.release("other", 2) is None
-    assert session.release(claim.id, 2) == claim
+    assert session.claim(claim.id, 2) == claim
+    assert session.release(claim.id, 2) is not None
     assert session.release(claim.id, 2) is None
 
 
@@ -115,7 +117,7 @@ def test_a_draining_worker_takes_nothing() -> None:
 def small_jobs_for(session: WorkerSession) -> int:
     """How many of many short jobs a plan gives to this worker."""
     made = plan(
-        [a_job() for _ in range(50)],
+        [lot_of(a_job()) for _ in range(50)],
         {1: [session.view()]},
         now=START_US,
         policy="round_robin",
@@ -150,14 +152,14 @@ def test_a_worker_that_pulls_one_job_at_a_time_can_get_a_large_one() -> None:
     large, small = a_job(thread_demand=4, lane_id=1), a_job(lane_id=2)
     view = session.view()
     made = plan(
-        [large, small],
+        [lot_of(large), lot_of(small)],
         {1: [view], 2: [view]},
         now=START_US + RESERVE_AFTER_US,
         policy="round_robin",
         cursor=0,
         run_us={},
     )
-    assert [placed.job for placed in made.placed] == [large]
+    assert [placed.lot.like for placed in made.placed] == [large]
 
 
 def test_the_window_of_a_draining_worker_does_not_shield_others_from_a_reservation() -> None:
@@ -167,7 +169,7 @@ def test_the_window_of_a_draining_worker_does_not_shield_others_from_a_reservati
         busy.hold(a_claim(), 100)
     views = [leaving.view(), busy.view()]
     made = plan(
-        [a_job(thread_demand=4, lane_id=1), a_job(lane_id=2)],
+        [lot_of(a_job(thread_demand=4, lane_id=1)), lot_of(a_job(lane_id=2))],
         {1: views, 2: views},
         now=START_US + RESERVE_AFTER_US,
         policy="round_robin",

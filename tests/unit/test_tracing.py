@@ -22,7 +22,6 @@ from stoker.domain.job import Job
 from stoker.ids import new_id
 from stoker.log import JobLog
 from stoker.settings import Settings
-from stoker.store.base import Submission
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore
 from stoker.tracing import JobTracer, from_environment, is_wanted, span_id, trace_id, traceparent
@@ -30,6 +29,7 @@ from stoker.wire.http import HttpError, HttpHello, HttpOutcome, HttpReport
 from tests.conformance.steps import a_job, a_key
 from tests.support.clock import FakeClock
 from tests.support.in_loop import in_loop
+from tests.support.jobs import a_submission
 
 CALLER = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -48,7 +48,7 @@ class Site:
 
     async def submit(self, **fields: Any) -> Job:
         job = a_job(self.store, type="echo", **fields)
-        (accepted,) = (await self.coordinator.submit([Submission(job)])).accepted
+        (accepted,) = (await self.coordinator.submit([a_submission(job)])).accepted
         return accepted.job
 
     async def attempt(
@@ -176,7 +176,7 @@ async def test_a_job_that_is_cancelled_while_it_waits_has_only_waited(site: Site
 async def test_a_repeated_submission_is_told_once(site: Site) -> None:
     job = a_job(site.store, type="echo")
     for _ in range(2):
-        await site.coordinator.submit([Submission(job, a_key(site.store, "k", b"same"))])
+        await site.coordinator.submit([a_submission(job, a_key(site.store, "k", b"same"))])
     assert len(site._spans.get_finished_spans()) == 1
 
 

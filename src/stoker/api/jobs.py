@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, Final
 
 import msgspec
@@ -10,7 +12,7 @@ from stoker.api.context import Context
 from stoker.api.exchange import Header, Request, Response
 from stoker.api.idempotency import expiry, header_key, key_for_one, keys_for_batch
 from stoker.api.locate import join
-from stoker.api.payload import check_payload, is_plain
+from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem, invalid_field
 from stoker.api.query import DeadLettersQuery, Fingerprint, GroupsQuery, JobsQuery, WaitQuery, job_query
 from stoker.api.service import Service, Submitted
@@ -28,12 +30,17 @@ from stoker.api.views import (
 )
 from stoker.clock import SECOND
 from stoker.domain.job import MAX_BATCH, MAX_DELAY_SEC, Ident, JobSpec, Label, Priority, new_job
-from stoker.store.base import IdempotencyKey, JobFilter, JobQuery, Submission
+from stoker.domain.json_text import are_plain
+from stoker.domain.lot import Lot
+from stoker.store.base import JobFilter, JobQuery, Submission
 
 BATCH_SIZE: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
 
 _REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+_ASKED: Final = attrgetter(*(name for name in JobSpec.__struct_fields__ if name != "payload"))
+"""All that a spec asks for, but for its payload."""
 
 JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
@@ -81,9 +88,10 @@ async def submit_spec(request: Request, spec: JobSpec) -> Response:
         key = key_for_one(
             spec, header, client=context.guard.client_of_keys, expires_at=_expires_at(context, now)
         )
-    submitted = await _submit(request, (_submission(context, spec, now, key, None),))
+    run_at = _run_at(spec, now, "")
+    submitted = await _submit(request, (Submission(_lot(context, [spec], now, run_at), key),))
     accepted = submitted.accepted[0]
-    job = accepted.job
+    job = accepted.lot.like
     location = (b"location", f"/jobs/{job.id}".encode())
     headers = (location, _REPLAYED) if accepted.repeated else (location,)
     return Response(202, render_job(job, submitted.warnings), headers)
@@ -92,23 +100,49 @@ async def submit_spec(request: Request, spec: JobSpec) -> Response:
 async def submit_batch(request: Request) -> Response:
     context = request.context
     specs: list[JobSpec] = request.body.jobs
-    limit = context.settings.max_payload_bytes
-    for index, spec in enumerate(specs):
-        raw = bytes(spec.payload)
-        if not is_plain(raw, limit):
-            check_payload(raw, f"jobs[{index}].payload", limit)
+    _check_payloads(specs, context.settings.max_payload_bytes)
     now = context.service.clock.now_us()
-    keys = keys_for_batch(
-        specs,
-        header_key(request.headers),
-        client=context.guard.client_of_keys,
-        expires_at=_expires_at(context, now),
+    header = header_key(request.headers)
+    named = header is not None or any(spec.idempotency_key is not None for spec in specs)
+    submissions = (
+        _named_submissions(context, specs, header, now) if named else _submissions(context, specs, now)
     )
-    submissions = [_submission(context, spec, now, keys[index], index) for index, spec in enumerate(specs)]
     submitted = await _submit(request, submissions)
     headers = (_REPLAYED,) if all(accepted.repeated for accepted in submitted.accepted) else ()
-    body = render_batch((accepted.job for accepted in submitted.accepted), submitted.warnings)
+    body = render_batch((accepted.lot for accepted in submitted.accepted), submitted.warnings)
     return Response(202, body, headers)
+
+
+def _check_payloads(specs: Sequence[JobSpec], limit: int) -> None:
+    payloads = [bytes(spec.payload) for spec in specs]
+    if not are_plain(payloads, limit):
+        for index, payload in enumerate(payloads):
+            check_payload(payload, f"jobs[{index}].payload", limit)
+
+
+def _submissions(context: Context, specs: Sequence[JobSpec], now: int) -> list[Submission]:
+    """Neighbours that ask for the same, payloads aside, go as one lot."""
+    submissions: list[Submission] = []
+    first = 0
+    for _, run in groupby(specs, _ASKED):
+        alike = list(run)
+        run_at = _run_at(alike[0], now, f"jobs[{first}]")
+        submissions.append(Submission(_lot(context, alike, now, run_at)))
+        first += len(alike)
+    return submissions
+
+
+def _named_submissions(
+    context: Context, specs: Sequence[JobSpec], header: str | None, now: int
+) -> list[Submission]:
+    """Jobs with keys, or among such: each may turn out to be there already, so each goes alone."""
+    keys = keys_for_batch(
+        specs, header, client=context.guard.client_of_keys, expires_at=_expires_at(context, now)
+    )
+    return [
+        Submission(_lot(context, [spec], now, _run_at(spec, now, f"jobs[{index}]")), keys[index])
+        for index, spec in enumerate(specs)
+    ]
 
 
 async def _submit(request: Request, submissions: Sequence[Submission]) -> Submitted:
@@ -117,27 +151,28 @@ async def _submit(request: Request, submissions: Sequence[Submission]) -> Submit
     if limiter is None:
         return await context.service.submit(submissions)
     client = context.guard.client(request.address)
-    async with limiter.admit(client, [submission.key for submission in submissions]):
+    keys = [item.key for item in submissions for _ in item.lot.ids]
+    async with limiter.admit(client, keys):
         return await context.service.submit(submissions)
 
 
-def _submission(
-    context: Context, spec: JobSpec, now: int, key: IdempotencyKey | None, index: int | None
-) -> Submission:
-    """The job that a spec asks for; `index` is its place in a batch."""
-    settings = context.settings
-    run_at = now
-    if spec.run_at is not None or spec.delay_sec is not None:
-        run_at = due_at(spec, now, "" if index is None else f"jobs[{index}]")
+def _lot(context: Context, alike: Sequence[JobSpec], now: int, run_at: int) -> Lot:
+    """The jobs that these specs ask for, which differ in their payloads alone."""
+    settings, spec = context.settings, alike[0]
+    ids = [context.new_id() for _ in alike]
     job = new_job(
         spec,
-        id=context.new_id(),
+        id=ids[0],
         now=now,
         run_at=run_at,
         max_attempts=spec.max_attempts or settings.max_attempts,
         order=settings.priority_order,
     )
-    return Submission(job, key)
+    return Lot(job, range(len(ids)), ids, [bytes(spec.payload) for spec in alike], [now] * len(ids))
+
+
+def _run_at(spec: JobSpec, now: int, path: str) -> int:
+    return now if spec.run_at is None and spec.delay_sec is None else due_at(spec, now, path)
 
 
 def due_at(spec: JobSpec, now: int, path: str) -> int:

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from stoker.api.problems import FieldError, Kind, Problem, invalid_field
-from stoker.domain.json_text import CANNOT_BREAK_BOUNDS, broken_bound
+from stoker.domain.json_text import broken_bound
 
 LONE_SURROGATE: Final = re.compile(
     rb"(?<!\\)(?:\\\\)*(?:"
@@ -36,18 +36,6 @@ def _read(raw: bytes) -> None:
         _read_small(raw)
     finally:
         gc.enable()
-
-
-def is_plain(raw: bytes, max_bytes: int) -> bool:
-    """Whether this is surely fine: small, and read without complaint. Most payloads are; for the others `check_payload`
-    says what is wrong with them, if anything is."""
-    if len(raw) > min(max_bytes, CANNOT_BREAK_BOUNDS):
-        return False
-    try:
-        _read_small(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return False
-    return True
 
 
 def check_payload(raw: bytes, field: str, max_bytes: int) -> None:

@@ -19,6 +19,7 @@ from stoker.coordinator.queues import QueueState
 from stoker.domain.fingerprint import describe
 from stoker.domain.job import Job, Oversize, decode_map
 from stoker.domain.lifecycle import Status
+from stoker.domain.lot import Lot
 from stoker.domain.retry import Kind
 from stoker.domain.scaling import ScalingState
 from stoker.store.base import Attempt, DeadLetterGroup, DeadLetterGroups, JobQuery, Page, Session
@@ -297,8 +298,8 @@ def job_view(
 
 
 def render_job(job: Job, warnings: Sequence[str] = ()) -> bytes:
-    fresh = None if warnings else _render_fresh(job)
-    return fresh or encode(job_view(job, warnings or msgspec.UNSET))
+    template = None if warnings else _template(job)
+    return encode(job_view(job, warnings or msgspec.UNSET)) if template is None else template.render(job)
 
 
 def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Progress | None) -> bytes:
@@ -306,10 +307,17 @@ def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Pr
     return encode(job_view(job, attempts=views, progress=progress))
 
 
-def render_batch(jobs: Iterable[Job], warnings: Sequence[str]) -> bytes:
-    rows = b",".join([_render_fresh(job) or encode(job_view(job)) for job in jobs])
+def render_batch(lots: Iterable[Lot], warnings: Sequence[str]) -> bytes:
+    rows = b",".join(map(_render_lot, lots))
     tail = b',"warnings":' + encode(warnings) if warnings else b""
     return b"".join((b'{"jobs":[', rows, b"]", tail, b"}"))
+
+
+def _render_lot(lot: Lot) -> bytes:
+    template = _template(lot.like)
+    if template is None:
+        return b",".join([encode(job_view(job)) for job in lot])
+    return template.render_lot(lot)
 
 
 class _RenderedPage(msgspec.Struct, frozen=True):
@@ -326,23 +334,31 @@ class _RenderedPage(msgspec.Struct, frozen=True):
 class FreshJobs:
     """Renders jobs that were just queued and are alike but for their id, payload and time: the rest is rendered once."""
 
-    __slots__ = ("_head", "_middle", "_payload", "_tail")
+    __slots__ = ("_after", "_before", "_between", "_head", "_middle")
 
     def __init__(self, like: Job) -> None:
         marked = msgspec.structs.replace(like, id=_ID_MARK, payload=_PAYLOAD_MARK)
         text = encode(job_view(marked))
         self._head, rest = text.split(_ID_MARK.encode(), 1)
-        self._payload, rest = rest.split(_PAYLOAD_MARK, 1)
+        self._middle, rest = rest.split(_PAYLOAD_MARK, 1)
         # It was created and due at the same moment, which stands there twice.
-        before, between, self._tail = rest.split(rfc3339(like.created_at).encode())
-        self._middle = (before, between)
+        self._before, self._between, self._after = rest.split(rfc3339(like.created_at).encode())
 
     def render(self, job: Job) -> bytes:
-        time = rfc3339(job.created_at).encode()
-        before, between = self._middle
-        return b"".join(
-            (self._head, job.id.encode(), self._payload, job.payload, before, time, between, time, self._tail)
+        return b"".join((self._head, job.id.encode(), self._middle, job.payload, self._tail(job)))
+
+    def render_lot(self, lot: Lot) -> bytes:
+        head, middle, tail = self._head, self._middle, self._tail(lot.like)
+        return b",".join(
+            [
+                head + id.encode() + middle + payload + tail
+                for id, payload in zip(lot.ids, lot.payloads, strict=True)
+            ]
         )
+
+    def _tail(self, job: Job) -> bytes:
+        time = rfc3339(job.created_at).encode()
+        return b"".join((self._before, time, self._between, time, self._after))
 
 
 _ALIKE: Final = attrgetter(
@@ -353,8 +369,8 @@ _ALIKE: Final = attrgetter(
 _templates: dict[tuple[object, ...], FreshJobs] = {}
 
 
-def _render_fresh(job: Job) -> bytes | None:
-    """A job as it looks in the answer to its submission, from a template; None for any other."""
+def _template(job: Job) -> FreshJobs | None:
+    """What renders a job as it looks in the answer to its submission; None for any other job."""
     if job.run_at != job.created_at:
         return None
     alike = _ALIKE(job)
@@ -366,7 +382,7 @@ def _render_fresh(job: Job) -> bytes | None:
         if len(_templates) >= _TEMPLATES_MAX:
             _templates.clear()
         template = _templates[alike] = FreshJobs(job)
-    return template.render(job)
+    return template
 
 
 async def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], Progress | None]) -> bytes:

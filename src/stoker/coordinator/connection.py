@@ -5,12 +5,18 @@ from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
 import structlog
-from msgspec.structs import astuple
 
 from stoker.coordinator.job_types import notes_to_store
 from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.reports import ReportSink
-from stoker.coordinator.sessions import Sessions, WorkerSession, compare, forgotten, still_forgotten
+from stoker.coordinator.sessions import (
+    Holding,
+    Sessions,
+    WorkerSession,
+    compare,
+    forgotten,
+    still_forgotten,
+)
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.retry import Claim
 from stoker.store.base import Renewal, Session, Store
@@ -25,6 +31,8 @@ LEASE_INTERVALS: Final = 5
 CLOSE_PROTOCOL: Final = 1002
 CLOSE_UNSTORED: Final = 1011
 CLOSE_REFUSED: Final = 4000
+
+NOTHING_DONE: Final = frames.Done([], [], [], [], [], [], [])
 
 log = structlog.get_logger()
 
@@ -174,9 +182,7 @@ class Connection:
             session.heard_at = self._store.now_us()
             frame = codec.decode_from_worker(data)
             if isinstance(frame, frames.Reports):
-                frame = frames.Reports(frame.number, reports_of(frame))
-                released = self._sink.release(session, frame.reports)
-                self._spawn(self._take(session, frame, released))
+                self._spawn(self._take(session, frame))
             elif isinstance(frame, frames.Heartbeat):
                 self._spawn(self._heartbeat(session, frame))
             elif isinstance(frame, frames.Started):
@@ -211,13 +217,33 @@ class Connection:
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
 
-    async def _take(
-        self, session: WorkerSession, frame: frames.Reports, released: list[Claim | None]
+    def _take(self, session: WorkerSession, frame: frames.Reports) -> Coroutine[Any, Any, None]:
+        """Stop holding what these reports end, at once; they are stored when what this returns is awaited."""
+        done = frame.done or NOTHING_DONE
+        return self._store_reports(
+            session,
+            frame,
+            done,
+            self._sink.release(session, frame.reports),
+            self._sink.release_done(session, done),
+        )
+
+    async def _store_reports(
+        self,
+        session: WorkerSession,
+        frame: frames.Reports,
+        done: frames.Done,
+        claims: list[Claim | None],
+        held: list[Holding | None],
     ) -> None:
-        session.ending[frame.number] = frame.reports
+        ids = [*done.ids, *(report.id for report in frame.reports)]
+        claim_ids = [*done.claim_ids, *(report.claim_id for report in frame.reports)]
+        session.ending[frame.number] = list(zip(ids, claim_ids, strict=True))
         try:
-            await self._output.settled(report.id for report in frame.reports)
-            stale = await self._sink.take(session, frame.reports, released)
+            await self._output.settled(ids)
+            stale = await self._sink.take_done(session, done, held) if done.ids else []
+            if frame.reports:
+                stale += await self._sink.take(session, frame.reports, claims)
         finally:
             session.ending.pop(frame.number, None)
         session.send(frames.Ack(frame.number, stale))
@@ -248,7 +274,7 @@ class Connection:
     async def _goodbye(self, session: WorkerSession) -> None:
         self._sessions.remove(session, self._store.now_us())
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        left = [holding.claim for holding in session.held.values()]
+        left = session.claims
         if left:
             await self._sink.hand_back(session, left, "the worker left without it")
         await self._store.set_session_status(session.id, "gone")
@@ -278,14 +304,3 @@ def _row(hello: frames.Hello, now: int) -> Session:
         hello.host,
         hello.pid,
     )
-
-
-def reports_of(frame: frames.Reports) -> list[frames.Report]:
-    """All reports of a frame, those that came in columns too."""
-    done = frame.done
-    if done is None:
-        return frame.reports
-    return frame.reports + [
-        frames.Report(id, claim_id, "completed", result, None, started, finished, cpu, peak)
-        for id, claim_id, result, started, finished, cpu, peak in zip(*astuple(done), strict=True)
-    ]

@@ -21,6 +21,7 @@ from stoker.clock import SECOND, Clock
 from stoker.coordinator.bulk import Bulks
 from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dispatch import Dispatch
+from stoker.coordinator.durations import durations_of
 from stoker.coordinator.events import LATEST_BULKS, Events, Message, success_rate, sum_by_status
 from stoker.coordinator.http_workers import HttpWorkers
 from stoker.coordinator.job_lines import JobLines
@@ -29,7 +30,7 @@ from stoker.coordinator.metrics import Metrics, text_in_turns
 from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
 from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
 from stoker.coordinator.queues import QueueState, queue_states
-from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions
@@ -50,6 +51,7 @@ from stoker.store.base import (
     Bulk,
     BulkAction,
     BulkStepped,
+    Completions,
     DeadLetterGroups,
     Expired,
     Finish,
@@ -167,6 +169,7 @@ class Coordinator:
             max_result_bytes=settings.max_result_bytes,
             spread=spread,
             wake=self._dispatch.wake,
+            completed=self._on_completed,
             finished=self._on_finished,
             began=self._on_began,
         )
@@ -248,9 +251,9 @@ class Coordinator:
         accepted = await self._store.insert(jobs)
         self._account(accepted)
         if self._tracer is not None:
-            new = [item.job for item in accepted if not item.repeated]
+            new = [job for item in accepted if not item.repeated for job in item.lot]
             self._tracer.submitted(new, self._store.now_us())
-        if any(item.job.status == "scheduled" for item in accepted):
+        if any(item.lot.like.status == "scheduled" for item in accepted):
             self._upkeep.nudge()
         return Submitted(accepted, await self._warnings(accepted))
 
@@ -271,9 +274,7 @@ class Coordinator:
 
     async def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
         served = self._sessions.types
-        if len(accepted) == 1 and accepted[0].job.type in served:
-            return []
-        missing = sorted({item.job.type for item in accepted if item.job.type not in served})
+        missing = sorted({item.lot.like.type for item in accepted} - served)
         if missing and self._store.shared:
             served = await self._neighbours.types()
             missing = [type for type in missing if type not in served]
@@ -687,10 +688,27 @@ class Coordinator:
     def _on_dispatched(self, grants: list[Grant]) -> None:
         if self._events.heeded:
             self._events.dispatched(grants)
-        self._neighbours.tell_changed(grant.job.id for grant in grants)
+        for grant in grants:
+            self._neighbours.tell_changed(grant.lot.ids)
         self._lines.dispatched(grants)
 
+    def _on_completed(self, completed: Sequence[Completions]) -> None:
+        durations = durations_of(completed)
+        self._metrics.on_completed(durations)
+        self._series.on_completed(durations)
+        if self._tracer is not None:
+            for claim, outcome in each(completed):
+                self._tracer.ended(claim, outcome, "completed")
+        if self._events.heeded:
+            self._events.completed(completed, durations)
+        for lot in completed:
+            self._waiters.finished(lot.ids)
+            self._output.ended(lot.ids)
+            self._neighbours.tell_changed(lot.ids)
+        self._lines.completed(completed)
+
     def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        """Attempts that did not complete their jobs, and those that came too late."""
         self._metrics.on_ended(ended)
         self._series.on_ended(ended)
         if self._tracer is not None:

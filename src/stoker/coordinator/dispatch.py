@@ -5,7 +5,7 @@ hints. A wake-up before a commit puts the claim into the same transaction as the
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import structlog
@@ -15,6 +15,7 @@ from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job, decode_map
+from stoker.domain.lot import Lot
 from stoker.domain.placement import Policy, window_cost
 from stoker.domain.retry import claim_of
 from stoker.store.base import ClaimRequest, Grant, Store
@@ -23,6 +24,8 @@ from stoker.wire.frames import Assign, Assignment, AssignmentLot
 POLL_SECONDS: Final = 1.0
 FRAME_BYTES: Final = 1024 * 1024
 """Assignments are split into frames of about this size; a larger payload travels alone."""
+JOB_BYTES: Final = 200
+"""What an assignment takes besides its payload, about."""
 
 log = structlog.get_logger()
 Dispatched = Callable[[list[Grant]], None]
@@ -74,60 +77,92 @@ class Dispatch:
         if granted.grants:
             self._send(granted.grants)
             self._dispatched(granted.grants)
-        return len(granted.grants)
+        return sum(len(grant.lot) for grant in granted.grants)
 
     def _send(self, grants: list[Grant]) -> None:
-        by_session: dict[str, list[Job]] = {}
+        by_session: dict[str, list[Lot]] = {}
         for grant in grants:
-            by_session.setdefault(grant.session_id, []).append(grant.job)
-        for id, jobs in by_session.items():
+            by_session.setdefault(grant.session_id, []).append(grant.lot)
+        for id, lots in by_session.items():
             session = self._sessions.get(id)
             if (
                 session is not None
             ):  # else it left while we claimed: its lease, or its reconnect, brings these back
-                assign(session, jobs, self._run_times, self._store.now_us())
+                assign(session, lots, self._run_times, self._store.now_us())
 
 
-def assign(session: WorkerSession, jobs: Iterable[Job], run_times: RunTimes, now: int) -> None:
-    """Give jobs that were claimed for this session to its worker."""
-    batch: list[Assignment] = []
-    costs: dict[str, int] = {}
-    size = 0
+def assign(session: WorkerSession, lots: Iterable[Lot], run_times: RunTimes, now: int) -> None:
+    """Give jobs that were claimed for this session to its worker, in frames that are not too large."""
     session.last_assigned = now
-    frame = session.frames_sent + 1
-    for job in jobs:
-        cost = costs.get(job.type)
-        if cost is None:
-            cost = costs[job.type] = window_cost(run_times.us.get(job.type))
-        if batch and size + len(job.payload) > FRAME_BYTES:
-            session.send(_assign(session, batch, frame))
-            batch, size, frame = [], 0, frame + 1
-        session.hold(claim_of(job), cost, frame)
-        batch.append(assignment(job))
-        size += len(job.payload) + 200
-    session.send(_assign(session, batch, frame))
-    session.frames_sent = frame
+    frame = _Frame(session)
+    for whole in lots:
+        for lot in pieces(whole):
+            size = lot_bytes(lot)
+            if frame.size and frame.size + size > FRAME_BYTES:
+                frame.send()
+                frame = _Frame(session)
+            like = claim_of(lot.like)
+            cost = window_cost(run_times.us.get(like.type))
+            session.hold_lot(like, lot.ids, lot.seqs, lot.created, cost, frame.number)
+            frame.add(lot, size)
+    frame.send()
 
 
-def _assign(session: WorkerSession, batch: list[Assignment], number: int) -> Assign:
-    if not session.lots:
-        return Assign(batch, number)
-    lots: list[AssignmentLot] = []
-    for item in batch:
-        like = replace(item, id="", payload=b"")
-        if not lots or lots[-1].like != like:
-            lots.append(AssignmentLot(like, [], []))
-        lots[-1].ids.append(item.id)
-        lots[-1].payloads.append(item.payload)
-    return Assign([], number, lots)
+class _Frame:
+    """Assignments that travel together: in lots, where the worker reads them, and whoever is alike for it joins one."""
+
+    def __init__(self, session: WorkerSession) -> None:
+        self._session = session
+        self._singles: list[Assignment] = []
+        self._lots: list[AssignmentLot] = []
+        self.number = session.frames_sent + 1
+        self.size = 0
+
+    def add(self, lot: Lot, size: int) -> None:
+        self.size += size
+        like = assignment(lot.like)
+        if not self._session.lots:
+            self._singles += [
+                replace(like, id=id, payload=payload)
+                for id, payload in zip(lot.ids, lot.payloads, strict=True)
+            ]
+        elif self._lots and self._lots[-1].like == like:
+            self._lots[-1].ids.extend(lot.ids)
+            self._lots[-1].payloads.extend(lot.payloads)
+        else:
+            self._lots.append(AssignmentLot(like, lot.ids[:], lot.payloads[:]))
+
+    def send(self) -> None:
+        self._session.send(Assign(self._singles, self.number, self._lots))
+        self._session.frames_sent = self.number
+
+
+def lot_bytes(lot: Lot) -> int:
+    """What a lot takes in a frame, about."""
+    return sum(map(len, lot.payloads)) + JOB_BYTES * len(lot.ids)
+
+
+def pieces(lot: Lot) -> Iterator[Lot]:
+    """The lot, or parts of it that fit into a frame; a payload that is larger goes alone."""
+    if lot_bytes(lot) <= FRAME_BYTES:
+        yield lot
+        return
+    first = size = 0
+    for place, payload in enumerate(lot.payloads):
+        if place > first and size + len(payload) + JOB_BYTES > FRAME_BYTES:
+            yield lot.part(slice(first, place))
+            first, size = place, 0
+        size += len(payload) + JOB_BYTES
+    yield lot.part(slice(first, len(lot)))
 
 
 def assignment(job: Job) -> Assignment:
+    """What a worker is told of a job, but for its id and payload."""
     return Assignment(
-        job.id,
+        "",
         job.claim_id,
         job.type,
-        job.payload,
+        b"",
         job.attempt,
         job.max_attempts,
         job.threads_granted or 1,

@@ -28,6 +28,7 @@ import structlog
 
 from stoker.bus.base import HAPPENED_IDS, LISTEN_SECONDS, Happened, Listen, News
 from stoker.bus.local import JobWaiters
+from stoker.coordinator.durations import Durations, Key
 from stoker.coordinator.latencies import Buckets, LastMinute, in_buckets, percentile
 from stoker.coordinator.output import Progress
 from stoker.coordinator.queues import QueueState, queue_states
@@ -38,6 +39,7 @@ from stoker.domain.scaling import ScalingState
 from stoker.store.base import (
     Accepted,
     Bulk,
+    Completions,
     Count,
     Expired,
     Finish,
@@ -101,12 +103,20 @@ class Window:
         self.add(other.ids, other.more, other.tally, other.waits, other.runs)
 
     def submitted(self, accepted: Sequence[Accepted]) -> None:
-        new = [item.job.id for item in accepted if not item.repeated]
+        new = [id for item in accepted if not item.repeated for id in item.lot.ids]
         self.tally["submitted"] += len(new)
         self.changed(new)
 
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
+        for lot in completed:
+            self.changed(lot.ids)
+            self.tally["completed"] += len(lot.ids)
+        for of in durations.values():
+            self.waits.update(in_buckets(of.waits))
+            self.runs.update(in_buckets(of.runs))
+
     def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
-        """Attempts that ended. One pass: this runs for every job while somebody watches."""
+        """Attempts that did not complete their jobs."""
         ids: list[str] = []
         words: list[str] = []
         waits: list[int] = []
@@ -116,7 +126,7 @@ class Window:
                 continue
             claim, outcome = finish.claim, finish.outcome
             ids.append(claim.id)
-            words.append(status if status == "completed" else word_for(status, outcome.kind))
+            words.append(word_for(status, outcome.kind))
             finished = outcome.finished_at
             if finished is not None and status in FINAL:
                 started = outcome.started_at or finished
@@ -415,7 +425,13 @@ class Events:
             self._own.submitted(accepted)
 
     def dispatched(self, grants: Sequence[Grant]) -> None:
-        self.changed([grant.job.id for grant in grants])
+        self.changed([id for grant in grants for id in grant.lot.ids])
+
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
+        for lot in completed:
+            self._of_job.finished(lot.ids)
+        if self.wanted:
+            self._own.completed(completed, durations)
 
     def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         self._of_job.finished(finish.claim.id for finish, status in ended if status is not None)

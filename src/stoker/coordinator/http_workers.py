@@ -253,9 +253,8 @@ class HttpWorkers:
         line = self._line(session.id)
         if line is None:
             return refs
-        held = ((ref, session.held.get(ref.id)) for ref in refs)
-        named = [h.claim for ref, h in held if h is not None and h.claim.claim_id == ref.claim_id]
-        line.adopt(named, self._store.now_us())
+        named = [session.claim(ref.id, ref.claim_id) for ref in refs]
+        line.adopt([claim for claim in named if claim is not None], self._store.now_us())
         return [*refs, *line.flying()]
 
     async def _session(self, worker_id: str) -> tuple[WorkerSession, Mailbox]:

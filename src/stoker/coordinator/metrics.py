@@ -15,6 +15,7 @@ from prometheus_client.core import Metric
 
 from stoker.clock import SECOND
 from stoker.coordinator import metric_table as table
+from stoker.coordinator.durations import Durations, Key
 from stoker.coordinator.metric_table import MAX_SERIES, OTHER, Spec
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, STATUSES, Status
@@ -93,32 +94,32 @@ class Metrics:
     # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_submitted(self, accepted: Sequence[Accepted]) -> None:
-        self.submitted.update([(item.job.queue, item.job.type) for item in accepted if not item.repeated])
+        for item in accepted:
+            if not item.repeated:
+                self.submitted[item.lot.like.queue, item.lot.like.type] += len(item.lot)
         if len(self.submitted) > MAX_SERIES:
             _fold(self.submitted)
 
+    def on_completed(self, durations: Mapping[Key, Durations]) -> None:
+        """Count jobs that completed, by queue and type."""
+        for (queue, type, _), of in durations.items():
+            self._count_ended(queue, type, "completed", len(of.runs))
+            self._observe(of.waits, of.runs, of.totals)
+
     def on_ended(self, ended: Iterable[tuple[Finish, Status | None]]) -> None:
-        """Count the ends of attempts that were stored, and the reports that were refused. One pass, one loop: this runs
-        for every job."""
-        keys: list[tuple[str, str, str]] = []
-        waits: list[int] = []
-        runs: list[int] = []
-        totals: list[int] = []
+        """Count the ends of other attempts that were stored, and the reports that were refused."""
         for finish, status in ended:
             if status not in FINAL:
                 self._count_unfinished(finish, status)
                 continue
-            claim, outcome = finish.claim, finish.outcome
-            keys.append((claim.queue, claim.type, status))
-            finished = outcome.finished_at
-            if finished is None:
-                continue
-            started = outcome.started_at or finished
-            waited, total = started - claim.run_at, finished - claim.created_at
-            waits.append(waited if waited > 0 else 0)  # noqa: FURB136 - a call would cost more than the rest
-            runs.append(finished - started)
-            totals.append(total if total > 0 else 0)  # noqa: FURB136
-        self._count_ended(keys)
+            claim, finished = finish.claim, finish.outcome.finished_at
+            self._count_ended(claim.queue, claim.type, status)
+            if finished is not None:
+                started = finish.outcome.started_at or finished
+                waited, total = max(0, started - claim.run_at), max(0, finished - claim.created_at)
+                self._observe([waited], [finished - started], [total])
+
+    def _observe(self, waits: Sequence[int], runs: Sequence[int], totals: Sequence[int]) -> None:
         self.wait.observe(waits)
         self.run.observe(runs)
         self.total.observe(totals)
@@ -131,8 +132,8 @@ class Metrics:
         else:
             self.retries[finish.outcome.kind] += 1
 
-    def _count_ended(self, keys: list[tuple[str, str, str]]) -> None:
-        self.ended.update(keys)
+    def _count_ended(self, queue: str, type: str, status: Status, number: int = 1) -> None:
+        self.ended[queue, type, status] += number
         if len(self.ended) > MAX_SERIES:
             _fold(self.ended)
 
@@ -141,13 +142,13 @@ class Metrics:
         self.lease_timeouts += len(expired.losses)
         for lost in expired.losses:
             if lost.status in FINAL:
-                self._count_ended([(lost.claim.queue, lost.claim.type, lost.status)])
+                self._count_ended(lost.claim.queue, lost.claim.type, lost.status)
             else:
                 self.retries["lost"] += 1
 
     def on_cancelled(self, job: Job) -> None:
         """Count a job that was cancelled before it ran; one that runs is counted when its attempt ends."""
-        self._count_ended([(job.queue, job.type, "cancelled")])
+        self._count_ended(job.queue, job.type, "cancelled")
 
     def on_transaction(self, seconds: float, jobs: int) -> None:
         """Count a transaction of the store, durable by now, that wrote so many jobs."""

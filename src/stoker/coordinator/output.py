@@ -111,8 +111,7 @@ class OutputDesk:
     def _held(self, session: WorkerSession, id: str, claim_id: int) -> Claim | None:
         if self._sessions.get(session.id) is not session:  # given up, or replaced by a newer connection
             return None
-        holding = session.held.get(id)
-        return holding.claim if holding is not None and holding.claim.claim_id == claim_id else None
+        return session.claim(id, claim_id)
 
     # ── from the coordinator ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -291,7 +291,8 @@ class Line:
 
     async def close(self) -> None:
         """Hand back what is under way, uncharged, and let reports be stored."""
-        claims = [self.session.held[ref.id].claim for ref in self.break_off() if ref.id in self.session.held]
+        held = self.session.held
+        claims = [held[ref.id].claim(ref.id) for ref in self.break_off() if ref.id in held]
         if claims:
             self._spawn(
                 self._sink.hand_back(self.session, claims, "the coordinator stopped while the job ran")

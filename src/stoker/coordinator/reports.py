@@ -5,17 +5,24 @@ keeps the report until it is acknowledged; when it cannot be stored the connecti
 it again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from msgspec.structs import astuple, replace
 
 from stoker.coordinator.run_times import RunTimes
-from stoker.coordinator.sessions import WorkerSession
+from stoker.coordinator.sessions import Holding, WorkerSession
 from stoker.domain.job import NULL
-from stoker.domain.json_text import fault, is_json
+from stoker.domain.json_text import are_plain, fault, is_json
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, problem
-from stoker.store.base import Finish, Start, Store
-from stoker.wire.frames import ClaimRef, Report, StartNote
+from stoker.store.base import CompletionRow, Completions, Finish, Start, Store
+from stoker.wire.frames import ClaimRef, Done, Report, StartNote
 
+NO_FIGURE: Final = 2**62
+"""No store can hold a number of this size."""
+
+Completed = Callable[[Sequence[Completions]], None]
 Finished = Callable[[Sequence[tuple[Finish, Status | None]]], None]
 
 
@@ -31,24 +38,36 @@ class ReportSink:
         max_result_bytes: int,
         spread: Callable[[], float],
         wake: Callable[[], None],
+        completed: Completed,
         finished: Finished,
         began: Callable[[Sequence[str]], None] = lambda ids: None,
     ) -> None:
-        """`finished` and `began` are told of what was stored."""
+        """`completed`, `finished` and `began` are told of what was stored: attempts that completed, all others, those that
+        began."""
         self._store = store
         self._run_times = run_times
         self._policy = policy
         self._max_result_bytes = max_result_bytes
         self._spread = spread
         self.wake = wake
+        self._completed = completed
         self._finished = finished
         self._began = began
 
     def release(self, session: WorkerSession, reports: Sequence[Report]) -> list[Claim | None]:
         """Set free what these reports end, at once: the next frame is judged by what the session holds then."""
-        claims = [session.release(report.id, report.claim_id) for report in reports]
+        held = [session.release(report.id, report.claim_id) for report in reports]
         self.wake()
-        return claims
+        return [
+            None if holding is None else holding.claim(report.id)
+            for holding, report in zip(held, reports, strict=True)
+        ]
+
+    def release_done(self, session: WorkerSession, done: Done) -> list[Holding | None]:
+        """The same for attempts that completed."""
+        held = list(map(session.release, done.ids, done.claim_ids))
+        self.wake()
+        return held
 
     async def take(
         self, session: WorkerSession, reports: Sequence[Report], released: list[Claim | None]
@@ -56,26 +75,94 @@ class ReportSink:
         """Store the reports; those that came too late. Raises `StoreUnavailable` when they could not be stored."""
         received_at = self._store.now_us()
         claims = await self._claims(session, reports, released)
-        finishes = [
-            Finish(claim, self._outcome(claim, report, received_at))
-            for claim, report in zip(claims, reports, strict=True)
-            if claim is not None
-        ]
+        completed: list[Completions] = []
+        others: list[Finish] = []
         stale: list[ClaimRef] = []
-        if len(finishes) < len(reports):
-            stale = [
-                ClaimRef(report.id, report.claim_id)
-                for claim, report in zip(claims, reports, strict=True)
-                if claim is None and not await self._stored_before(report)
-            ]
-        self._run_times.observe(
-            (finish.claim.type, finish.outcome.finished_at - finish.outcome.started_at)
-            for finish in finishes
-            if finish.outcome.started_at is not None and finish.outcome.finished_at is not None
-        )
-        if finishes:
-            stale += await self.store(finishes)
+        for claim, report in zip(claims, reports, strict=True):
+            if claim is None:
+                if not await self._stored_before(report):
+                    stale.append(ClaimRef(report.id, report.claim_id))
+            elif report.kind == "completed" and self._refuse_result(report.result) is None:
+                completed.append(_completion(claim, report, received_at))
+            else:
+                others.append(Finish(claim, self._failure(claim, report, received_at)))
+        if completed:
+            stale += await self.complete(completed)
+        if others:
+            self._run_times.observe(
+                (finish.claim.type, [finish.outcome.finished_at - finish.outcome.started_at])
+                for finish in others
+                if finish.outcome.started_at is not None and finish.outcome.finished_at is not None
+            )
+            stale += await self.store(others)
         return stale
+
+    async def take_done(
+        self, session: WorkerSession, done: Done, released: Sequence[Holding | None]
+    ) -> list[ClaimRef]:
+        """The same for attempts that completed: those that were held here are stored by the lot, and the rest as if they had
+        been reported one by one."""
+        completed, others, claims = self._sort_out(done, released)
+        stale = await self.complete(completed) if completed else []
+        if others:
+            stale += await self.take(session, others, claims)
+        return stale
+
+    def _sort_out(
+        self, done: Done, released: Sequence[Holding | None]
+    ) -> tuple[list[Completions], list[Report], list[Claim | None]]:
+        """What can be stored as it is, by lot; the reports that need a closer look, and their claims if they are known here.
+        One loop and few calls: this runs for every job."""
+        received_at = self._store.now_us()
+        plain = are_plain(done.results, self._max_result_bytes)
+        lots: dict[Holding, Completions] = {}
+        others: list[Report] = []
+        claims: list[Claim | None] = []
+        last: Holding | None = None
+        ids: list[str] = []
+        created: list[int] = []
+        rows: list[CompletionRow] = []
+        claimed_at = 0
+        for holding, id, claim_id, result, started_us, finished_us, cpu_us, peak_kb in zip(
+            released, *astuple(done), strict=True
+        ):
+            if holding is None or (not plain and self._refuse_result(result) is not None):
+                others.append(
+                    Report(id, claim_id, "completed", result, None, started_us, finished_us, cpu_us, peak_kb)
+                )
+                claims.append(None if holding is None else holding.claim(id))
+                continue
+            if holding is not last:
+                last = holding
+                lot = lots.get(holding)
+                if lot is None:
+                    lot = lots[holding] = Completions(holding.like, [], [], [])
+                ids, created, rows, claimed_at = lot.ids, lot.created, lot.rows, holding.like.claimed_at
+            started_at, finished_at = received_at - started_us, received_at - finished_us
+            if not claimed_at <= started_at <= finished_at <= received_at:
+                started_at, finished_at = _within(claimed_at, received_at, started_us, finished_us)
+            if cpu_us is not None and not 0 <= cpu_us < NO_FIGURE:
+                cpu_us = None
+            if peak_kb is not None and not 0 <= peak_kb < NO_FIGURE:
+                peak_kb = None
+            place = holding.places[id]
+            ids.append(id)
+            created.append(holding.created[place])
+            rows.append((holding.seqs[place], claim_id, started_at, finished_at, cpu_us, peak_kb, result))
+        return list(lots.values()), others, claims
+
+    async def complete(self, completed: list[Completions]) -> list[ClaimRef]:
+        """Write attempts that completed; those whose claim was not current any more."""
+        self._run_times.observe(
+            (lot.claim.type, [row[3] - row[2] for row in lot.rows if row[2] is not None]) for lot in completed
+        )
+        stale = await self._store.complete(completed)
+        if stale:
+            late = [Finish(*end) for end in each(completed) if (end[0].id, end[0].claim_id) in stale]
+            self._finished([(finish, None) for finish in late])
+            completed = _without(completed, stale)
+        self._completed(completed)
+        return [ClaimRef(*key) for key in stale]
 
     async def store(self, finishes: Sequence[Finish]) -> list[ClaimRef]:
         """Write outcomes that are already decided; those whose claim was not current any more."""
@@ -90,9 +177,9 @@ class ReportSink:
         now = self._store.now_us()
         starts = []
         for note in notes:
-            holding = session.held.get(note.id)
-            if holding is not None and holding.claim.claim_id == note.claim_id:
-                starts.append(Start(holding.claim, _ago(now, note.started_us, holding.claim)))
+            claim = session.claim(note.id, note.claim_id)
+            if claim is not None:
+                starts.append(Start(claim, _ago(now, note.started_us, claim.claimed_at)))
         if starts:
             await self._store.started(starts)
             self._began([start.claim.id for start in starts])
@@ -126,22 +213,6 @@ class ReportSink:
             kind = "invalid"
         attempts = await self._store.attempts(report.id)
         return any(a.claim_id == report.claim_id and a.kind == kind for a in attempts)
-
-    def _outcome(self, claim: Claim, report: Report, received_at: int) -> Outcome:
-        if report.kind == "completed" and self._refuse_result(report.result) is None:
-            started_at, finished_at = _times(claim, report, received_at)
-            return Outcome(
-                "completed",
-                "completed",
-                report.result or NULL,
-                None,
-                0,
-                started_at,
-                finished_at,
-                _figure(report.cpu_us),
-                _figure(report.peak_memory_kb),
-            )
-        return self._failure(claim, report, received_at)
 
     def _failure(self, claim: Claim, report: Report, received_at: int) -> Outcome:
         """The outcome of an attempt that did not complete, or whose result cannot be taken."""
@@ -179,26 +250,52 @@ class ReportSink:
         )
 
 
+def _completion(claim: Claim, report: Report, received_at: int) -> Completions:
+    started_at, finished_at = _times(claim, report, received_at)
+    cpu_us, peak_kb = _figure(report.cpu_us), _figure(report.peak_memory_kb)
+    row = (claim.seq, claim.claim_id, started_at, finished_at, cpu_us, peak_kb, report.result or NULL)
+    return Completions(claim, [claim.id], [claim.created_at], [row])
+
+
+def each(completed: Iterable[Completions]) -> Iterator[tuple[Claim, Outcome]]:
+    """The completions one by one."""
+    for lot in completed:
+        like = lot.claim
+        for id, created_at, row in zip(lot.ids, lot.created, lot.rows, strict=True):
+            seq, claim_id, *times, result = row
+            run_at = created_at if like.run_at == like.created_at else like.run_at
+            claim = replace(like, id=id, seq=seq, claim_id=claim_id, created_at=created_at, run_at=run_at)
+            yield claim, Outcome("completed", "completed", result, None, 0, *times)
+
+
+def _without(completed: Iterable[Completions], stale: set[tuple[str, int]]) -> list[Completions]:
+    left: list[Completions] = []
+    for lot in completed:
+        columns = zip(lot.ids, lot.created, lot.rows, strict=True)
+        kept = [place for place in columns if (place[0], place[2][1]) not in stale]
+        if kept:
+            left.append(Completions(lot.claim, *map(list, zip(*kept, strict=True))))
+    return left
+
+
 def _times(claim: Claim, report: Report, received_at: int) -> tuple[int | None, int]:
     """When the attempt started and ended, from the durations that the worker measured."""
-    started_us, finished_us = report.started_us, report.finished_us
-    if started_us is None:
-        return None, _ago(received_at, finished_us, claim)
-    possible_us = received_at - claim.claimed_at
-    if 0 <= finished_us <= started_us <= possible_us:
-        return received_at - started_us, received_at - finished_us
-    started_at = _ago(received_at, started_us, claim)
-    return started_at, max(started_at, _ago(received_at, finished_us, claim))
+    if report.started_us is None:
+        return None, _ago(received_at, report.finished_us, claim.claimed_at)
+    return _within(claim.claimed_at, received_at, report.started_us, report.finished_us)
+
+
+def _within(claimed_at: int, received_at: int, started_us: int, finished_us: int) -> tuple[int, int]:
+    """When an attempt that began and ended so long before it was reported started and ended, within what is possible."""
+    started_at = _ago(received_at, started_us, claimed_at)
+    return started_at, max(started_at, _ago(received_at, finished_us, claimed_at))
 
 
 def _figure(value: int | None) -> int | None:
     """A figure that any store can hold; whatever else a worker sent is no figure."""
-    return value if value is not None and 0 <= value < 2**62 else None
+    return value if value is not None and 0 <= value < NO_FIGURE else None
 
 
-def _ago(now: int, us: int, claim: Claim) -> int:
+def _ago(now: int, us: int, claimed_at: int) -> int:
     """A point in time from a duration that a worker measured, kept within what is possible."""
-    at = now - us
-    if at < claim.claimed_at:
-        at = claim.claimed_at
-    return min(now, at)
+    return min(now, max(claimed_at, now - us))

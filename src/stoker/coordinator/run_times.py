@@ -1,7 +1,7 @@
 """How long jobs of a type take, as observed: what the window is measured with."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from stoker.domain.placement import WINDOW_US
@@ -19,13 +19,15 @@ class RunTimes:
         self.us: dict[str, int] = {}
         self._samples: dict[str, deque[int]] = {}
 
-    def observe(self, runs: Iterable[tuple[str, int]]) -> None:
-        """Take in the runs of one frame: (type, microseconds). One that was too
+    def observe(self, runs: Iterable[tuple[str, Sequence[int]]]) -> None:
+        """Take in the runs of one frame: (type, microseconds of each). One that was too
         slow for a window counts whole, so that its type loses the window at once and regains it gradually."""
         by_type: dict[str, list[int]] = {}
         for type, us in runs:
-            by_type.setdefault(type, []).append(us)
+            by_type.setdefault(type, []).extend(us)
         for type, times in by_type.items():
+            if not times:
+                continue
             seen = sum(times) / len(times)
             known = self._average.get(type)
             average = seen if known is None else known + _WEIGHT * (seen - known)

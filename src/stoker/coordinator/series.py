@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import structlog
 from msgspec.structs import replace
 
+from stoker.coordinator.durations import Durations, Key
 from stoker.coordinator.metric_table import OTHER
 from stoker.coordinator.metrics import Metrics
 from stoker.domain.errors import StoreUnavailable
@@ -29,6 +30,7 @@ from stoker.domain.series import (
     Pair,
     Tally,
     TallyRow,
+    add_durations,
     add_histogram,
 )
 from stoker.store.base import Expired, Finish, Store
@@ -77,9 +79,13 @@ class Series:
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
 
+    def on_completed(self, durations: Mapping[Key, Durations]) -> None:
+        for (queue, type, known), of in durations.items():
+            if known:
+                self._observe((queue, type), of.waits, of.runs)
+
     def on_ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
-        """One pass over a batch of ends: this runs for every job."""
-        histograms = self._histograms
+        """Attempts that did not complete their jobs."""
         for finish, status in ended:
             claim, outcome = finish.claim, finish.outcome
             if status not in FINAL:
@@ -87,28 +93,14 @@ class Series:
                     self._retried[claim.queue, claim.type] += 1
                 continue
             started, finished = outcome.started_at, outcome.finished_at
-            if started is None or finished is None:
-                continue
-            pair = (claim.queue, claim.type)
-            both = histograms.get(pair)
-            if both is None:
-                both = histograms[pair] = ({}, {})
-            # `part_of`, written out: a call would cost as much as the rest.
-            wait, run = both
-            us = started - claim.run_at
-            if us < 4:
-                part = us if us > 0 else 0  # noqa: FURB136
-            else:
-                bits = us.bit_length()
-                part = (bits << 2) | (us >> (bits - 3) & 3)
-            wait[part] = wait.get(part, 0) + 1
-            us = finished - started
-            if us < 4:
-                part = us if us > 0 else 0  # noqa: FURB136
-            else:
-                bits = us.bit_length()
-                part = (bits << 2) | (us >> (bits - 3) & 3)
-            run[part] = run.get(part, 0) + 1
+            if started is not None and finished is not None:
+                pair = (claim.queue, claim.type)
+                self._observe(pair, [max(0, started - claim.run_at)], [max(0, finished - started)])
+
+    def _observe(self, pair: Pair, waits: Sequence[int], runs: Sequence[int]) -> None:
+        wait, run = self._histograms.setdefault(pair, ({}, {}))
+        add_durations(wait, waits)
+        add_durations(run, runs)
 
     def on_expired(self, expired: Expired) -> None:
         self._retried.update(

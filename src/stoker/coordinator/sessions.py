@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView
 from stoker.domain.retry import Claim
@@ -34,13 +35,29 @@ Send = Callable[[Frame], None]
 """Hands a frame to the worker's connection without waiting; a connection that cannot keep up is closed by its owner."""
 
 
-class Holding(msgspec.Struct, frozen=True, gc=False):
-    """A claim that a session holds here, what it takes of the session's window, and the frame in which it was sent; 0 for
-    one that was not sent on this connection."""
+class Holding(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Claims of one lot that a session holds here."""
 
-    claim: Claim
+    like: Claim
+    """The first of them."""
+    places: dict[str, int]
+    """The place of each job in the columns, by its id."""
+    seqs: Sequence[int]
+    created: Sequence[int]
     cost: int
+    """What each takes of the session's window."""
     frame: int
+    """The frame in which they were sent; 0 for what was not sent on this connection."""
+
+    def claim(self, id: str) -> Claim:
+        """The claim of one of these jobs."""
+        like = self.like
+        if like.id == id:
+            return like
+        place = self.places[id]
+        created_at = self.created[place]
+        run_at = created_at if like.run_at == like.created_at else like.run_at
+        return replace(like, id=id, seq=self.seqs[place], created_at=created_at, run_at=run_at)
 
 
 class WorkerSession:
@@ -62,8 +79,8 @@ class WorkerSession:
         self.wanted = 0
         """For a worker that asks over HTTP: how many jobs it asked for and has not got yet."""
         self.held: dict[str, Holding] = {}
-        self.ending: dict[int, Sequence[frames.Report]] = {}
-        """Reports that are being stored at this moment, by the number of their frame."""
+        self.ending: dict[int, Sequence[tuple[str, int]]] = {}
+        """Claims (job id, claim id) whose reports are being stored at this moment, by the number of their frame."""
         self.suspects: dict[tuple[str, int], float] = {}
         """Claims that looked forgotten at the last heartbeat, and since when, by the monotonic clock."""
         self.heard_at: int | None = None
@@ -107,38 +124,57 @@ class WorkerSession:
         )
 
     def hold(self, claim: Claim, cost_us: int = WINDOW_US, frame: int = 0) -> None:
-        """Hold a claim that takes `cost_us` of the window per thread."""
-        id = claim.id
-        earlier = self.held.get(id)
-        if earlier is not None:
-            self.release(id, earlier.claim.claim_id)
-        if self.wanted:
-            self.wanted -= 1
-        if claim.type in self.async_types:
-            self.held[id] = Holding(claim, 0, frame)
-            self._async_used += 1
-            return
-        threads = claim.threads
-        cost = cost_us * threads
-        self.held[id] = Holding(claim, cost, frame)
-        self._used += threads
-        self._backlog_us += cost
+        """Hold one claim, which takes `cost_us` of the window per thread."""
+        self.hold_lot(claim, [claim.id], [claim.seq], [claim.created_at], cost_us, frame)
 
-    def release(self, id: str, claim_id: int) -> Claim | None:
-        """Stop holding a claim; None when this session does not hold that one here."""
+    def hold_lot(
+        self,
+        like: Claim,
+        ids: Sequence[str],
+        seqs: Sequence[int],
+        created: Sequence[int],
+        cost_us: int,
+        frame: int,
+    ) -> None:
+        """Hold the claims of a lot; `like` is the first of them."""
+        held = self.held
+        if not held.keys().isdisjoint(ids):
+            for id in ids:
+                self.release(id)
+        count = len(ids)
+        self.wanted = max(0, self.wanted - count)
+        side_by_side = like.type in self.async_types
+        cost = 0 if side_by_side else cost_us * like.threads
+        places = dict(zip(ids, range(count), strict=True))
+        held.update(dict.fromkeys(ids, Holding(like, places, seqs, created, cost, frame)))
+        if side_by_side:
+            self._async_used += count
+        else:
+            self._used += like.threads * count
+            self._backlog_us += cost * count
+
+    def claim(self, id: str, claim_id: int) -> Claim | None:
+        """A claim that this session holds here."""
         holding = self.held.get(id)
-        if holding is None:
-            return None
-        claim = holding.claim
-        if claim.claim_id != claim_id:
+        return None if holding is None or holding.like.claim_id != claim_id else holding.claim(id)
+
+    def release(self, id: str, claim_id: int | None = None) -> Holding | None:
+        """Stop holding a claim, whichever it is or this one; what it was held with, None when it is not held here."""
+        holding = self.held.get(id)
+        if holding is None or claim_id not in (None, holding.like.claim_id):
             return None
         del self.held[id]
-        if claim.type in self.async_types:
+        if holding.like.type in self.async_types:
             self._async_used -= 1
         else:
-            self._used -= claim.threads
+            self._used -= holding.like.threads
             self._backlog_us -= holding.cost
-        return claim
+        return holding
+
+    @property
+    def claims(self) -> list[Claim]:
+        """Everything that this session holds here."""
+        return [holding.claim(id) for id, holding in self.held.items()]
 
     def release_all(self) -> None:
         self.held.clear()
@@ -152,11 +188,11 @@ def compare(
     `received` is the last frame of assignments that the worker has seen, if it says so."""
     reported = {(ref.id, ref.claim_id) for ref in held}
     missing = [
-        holding.claim
-        for holding in session.held.values()
-        if holding.claim.claimed_at < now - GRACE_US
+        holding.claim(id)
+        for id, holding in session.held.items()
+        if holding.like.claimed_at < now - GRACE_US
         and (received is None or holding.frame <= received)
-        and (holding.claim.id, holding.claim.claim_id) not in reported
+        and (id, holding.like.claim_id) not in reported
     ]
     foreign = [ref for ref in held if not _holds(session, ref)]
     return missing, foreign
@@ -164,7 +200,7 @@ def compare(
 
 def _holds(session: WorkerSession, ref: ClaimRef) -> bool:
     holding = session.held.get(ref.id)
-    return holding is not None and holding.claim.claim_id == ref.claim_id
+    return holding is not None and holding.like.claim_id == ref.claim_id
 
 
 def forgotten(
@@ -173,7 +209,7 @@ def forgotten(
     """Claims that the store keeps for this session and that nobody knows of: neither the worker, nor anybody here. They were
     made by a commit whose answer was lost, or on a connection that was dead already."""
     reported = {(ref.id, ref.claim_id) for ref in held}
-    reported |= {(report.id, report.claim_id) for reports in session.ending.values() for report in reports}
+    reported.update(*session.ending.values())
     return [
         claim
         for claim in stored

@@ -6,6 +6,8 @@ All of them work on the bytes at the speed of C: a hostile text costs no more th
 
 import math
 import re
+from collections import deque
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -84,6 +86,18 @@ def depth(bare: bytes) -> int:
     """How deep a JSON text without its strings is nested: every step of the count happens in C, and in one pass."""
     steps = bare.translate(_OPEN_AND_CLOSE, _NOT_BRACKETS)
     return max(accumulate(memoryview(steps).cast("b")), default=0)
+
+
+def are_plain(texts: Sequence[bytes], max_bytes: int) -> bool:
+    """Whether all of these are surely JSON within the bounds: small, and read without complaint. Most are; of the others the
+    functions below say what is wrong with them, if anything is."""
+    if max(map(len, texts), default=0) > min(max_bytes, CANNOT_BREAK_BOUNDS):
+        return False
+    try:
+        deque(map(_read, texts), maxlen=0)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True
 
 
 def is_json(raw: bytes) -> bool:

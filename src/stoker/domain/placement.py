@@ -1,9 +1,10 @@
 """Which job goes to which worker: a pure function from a snapshot to a plan.
 
 Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand, group, concurrency
-key). Candidates come in order of (rank, seq), the heads of the lanes that somebody serves. For each the planner looks
-for a worker with enough free threads, by the policy in force; failing that, for room in a worker's window. A lane
-whose head found no place is closed for the rest of the plan, because those behind it need the same.
+key). Candidates come in lots, in order of (rank, seq): the heads of the lanes that somebody serves. For each job the planner
+looks for a worker with enough free threads, by the policy in force; failing that, for room in a worker's window, where jobs
+that are alike are dealt out in turns. A lane whose head found no place is closed for the rest of the plan, because those
+behind it need the same.
 
 The window: beyond its free threads a worker may hold jobs that, by the run times observed for their type, will start
 within `WINDOW_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt.
@@ -19,6 +20,7 @@ from typing import Final, Literal
 import msgspec
 
 from stoker.domain.job import Job, decode_map
+from stoker.domain.lot import Lot
 
 Policy = Literal["round_robin", "least_loaded", "least_recently_used"]
 
@@ -64,15 +66,18 @@ class WorkerView(msgspec.Struct):
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    job: Job
+    lot: Lot
     session_id: str
     threads: int
+    """What each job of the lot gets."""
 
 
 class Plan(msgspec.Struct, frozen=True):
     placed: list[Placed]
     cursor: int
     """Where the next round-robin choice begins."""
+    rest: list[Lot]
+    """Candidates that found no place."""
 
 
 def serves(worker: WorkerView, lane: Lane) -> bool:
@@ -115,7 +120,7 @@ class _LaneState:
 
 
 def plan(
-    candidates: Iterable[Job],
+    candidates: Iterable[Lot],
     lanes: Mapping[int, list[WorkerView]],
     *,
     now: int,
@@ -126,26 +131,116 @@ def plan(
     """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is
     given."""
     placed: list[Placed] = []
+    rest: list[Lot] = []
     open_lanes: dict[int, _LaneState] = {}
     closed: set[int] = set()
-    for job in candidates:
-        lane_id = job.lane_id
+    coming = iter(candidates)
+    for lot in coming:
+        lane_id = lot.like.lane_id
         lane = open_lanes.get(lane_id)
         if lane is None:
             if lane_id in closed:
+                rest.append(lot)
                 continue
-            lane = open_lanes[lane_id] = _LaneState(lanes[lane_id], window_cost(run_us.get(job.type)))
-        worker, threads = _find(job, lane, now, policy, cursor)
-        if worker is None:
+            lane = open_lanes[lane_id] = _LaneState(lanes[lane_id], window_cost(run_us.get(lot.like.type)))
+        deal = _Deal(lot, cursor)
+        _place(deal, lane, now, policy)
+        placed += deal.placed()
+        cursor += deal.count
+        if deal.left:
+            rest.append(deal.rest())
             del open_lanes[lane_id]
             closed.add(lane_id)
             if len(closed) == len(lanes):
-                break
-            continue
-        cursor += 1
-        worker.last_assigned = now + cursor
-        placed.append(Placed(job, worker.session_id, threads))
-    return Plan(placed, cursor)
+                rest.extend(coming)
+    return Plan(placed, cursor, rest)
+
+
+class _Deal:
+    """A lot while it is dealt out: which places of it go to whom."""
+
+    __slots__ = ("_cursor", "_hands", "_lot", "count", "left")
+
+    def __init__(self, lot: Lot, cursor: int) -> None:
+        self._lot = lot
+        self._cursor = cursor
+        self._hands: list[tuple[WorkerView, int, range]] = []
+        self.count = 0
+        self.left = len(lot)
+
+    @property
+    def like(self) -> Job:
+        return self._lot.like
+
+    @property
+    def cursor(self) -> int:
+        return self._cursor + self.count
+
+    def give(self, worker: WorkerView, threads: int, now: int) -> None:
+        """The next job to this worker."""
+        self.give_turns([worker], threads, 1, now)
+
+    def give_turns(self, workers: list[WorkerView], threads: int, turns: int, now: int) -> None:
+        """The next jobs to these workers in turn, until each has had so many."""
+        step = len(workers)
+        first, end = self.count, self.count + turns * step
+        for place, worker in enumerate(workers, first):
+            worker.last_assigned = now + self._cursor + end - step + place - first + 1
+            self._hand(worker, threads, range(place, end, step))
+        self.count = end
+        self.left -= end - first
+
+    def _hand(self, worker: WorkerView, threads: int, places: range) -> None:
+        if self._hands and places.step == 1:
+            last, given, before = self._hands[-1]
+            if last is worker and given == threads and before.step == 1 and before.stop == places.start:
+                self._hands[-1] = (worker, threads, range(before.start, places.stop))
+                return
+        self._hands.append((worker, threads, places))
+
+    def placed(self) -> list[Placed]:
+        return [
+            Placed(self._part(places), worker.session_id, threads) for worker, threads, places in self._hands
+        ]
+
+    def rest(self) -> Lot:
+        return self._part(range(self.count, len(self._lot)))
+
+    def _part(self, places: range) -> Lot:
+        if len(places) == len(self._lot):
+            return self._lot
+        return self._lot.part(slice(places.start, places.stop, places.step))
+
+
+def _place(deal: _Deal, lane: _LaneState, now: int, policy: Policy) -> None:
+    """Deal out a lot, until it is empty or nobody has room for more."""
+    like = deal.like
+    while deal.left:
+        if deal.left > 1 and lane.free_spent and not lane.has_async:
+            _deal_windows(deal, lane, now)
+            return
+        worker, threads = _find(like, lane, now, policy, deal.cursor)
+        if worker is None:
+            return
+        deal.give(worker, threads, now)
+
+
+def _deal_windows(deal: _Deal, lane: _LaneState, now: int) -> None:
+    """Jobs into windows, in turns of one each, beginning where the cursor stands."""
+    cost = lane.cost
+    first = deal.cursor % len(lane.workers)
+    workers = [
+        worker for worker in lane.workers[first:] + lane.workers[:first] if _takes(worker, deal.like, lane)
+    ]
+    while deal.left and workers:
+        able = workers[: deal.left]
+        room = min(min(worker.window_us // cost, worker.room) for worker in able)
+        turns = min(room, deal.left // len(able))
+        deal.give_turns(able, 1, turns, now)
+        for worker in able:
+            worker.window_us -= cost * turns
+            worker.room -= turns
+        workers = [worker for worker in workers if _takes(worker, deal.like, lane)]
 
 
 def _find(job: Job, lane: _LaneState, now: int, policy: Policy, cursor: int) -> tuple[WorkerView | None, int]:
@@ -220,21 +315,25 @@ def _for_a_large_demand(
 
 
 def _with_window(job: Job, lane: _LaneState, cursor: int) -> WorkerView | None:
-    cost = lane.cost
-    if cost >= WINDOW_US or job.thread_demand != 1 or job.max_attempts == 1:
-        return None
     workers = lane.workers
     count = len(workers)
     for step in range(count):
         worker = workers[(cursor + step) % count]
-        if (
-            worker.window_us >= cost
-            and worker.room > 0
-            and worker.present
-            and job.type not in worker.async_types
-        ):
+        if _takes(worker, job, lane):
             return worker
     return None
+
+
+def _takes(worker: WorkerView, job: Job, lane: _LaneState) -> bool:
+    """Whether there is room for this job in the worker's window."""
+    return (
+        worker.window_us >= lane.cost < WINDOW_US
+        and worker.room > 0
+        and worker.present
+        and job.thread_demand == 1
+        and job.max_attempts != 1
+        and job.type not in worker.async_types
+    )
 
 
 def _choose(workers: list[WorkerView], policy: Policy, cursor: int) -> WorkerView:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from stoker.domain.explain import Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, UNFINISHED, Status
+from stoker.domain.lot import Lot
 from stoker.domain.placement import Policy, WorkerView
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy
 from stoker.domain.series import GaugeRow, TallyRow
@@ -35,15 +36,22 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 
 
 class Submission(msgspec.Struct, frozen=True, gc=False):
-    job: Job
+    """Jobs to store; only one that is alone can have a key."""
+
+    lot: Lot
     key: IdempotencyKey | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """The job that stands in the store for a submission; `repeated` when an earlier one had made it."""
+    """The jobs that stand in the store for a submission; `repeated` when an earlier one had made them."""
 
-    job: Job
+    lot: Lot
     repeated: bool
+
+    @property
+    def job(self) -> Job:
+        """The job, or the first of them."""
+        return self.lot.like
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
@@ -56,9 +64,9 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
-    """A job that is now running under `job.claim_id` and belongs to the session."""
+    """Jobs that are now running under `lot.like.claim_id` and belong to the session."""
 
-    job: Job
+    lot: Lot
     session_id: str
 
 
@@ -70,6 +78,20 @@ class Granted(msgspec.Struct, frozen=True):
 class Finish(msgspec.Struct, frozen=True, gc=False):
     claim: Claim
     outcome: Outcome
+
+
+CompletionRow = tuple[int, int, int | None, int, int | None, int | None, bytes]
+"""Number of the job, claim, started at, finished at, CPU time in microseconds, peak memory in kB, result."""
+
+
+class Completions(msgspec.Struct, frozen=True, gc=False):
+    """Attempts that completed jobs of one lot. `claim` is that of one of them, for what they share; each has a place in the
+    columns."""
+
+    claim: Claim
+    ids: list[str]
+    created: list[int]
+    rows: list[CompletionRow]
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -313,9 +335,9 @@ class Store(Protocol):
         ...
 
     async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
-        """Store all of these jobs or none. A repeat of a live idempotency key returns the job that it made; the same
-        key with another digest raises `IdempotencyMismatch` and stores nothing of this call, and touches no other
-        call."""
+        """Store all of these jobs or none. They come back in the same order, if perhaps in smaller lots. A repeat of a live
+        idempotency key returns the job that it made; the same key with another digest raises `IdempotencyMismatch` and
+        stores nothing of this call, and touches no other call."""
         ...
 
     async def claim(self, request: ClaimRequest) -> Granted:
@@ -328,9 +350,14 @@ class Store(Protocol):
         ...
 
     async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
-        """Write the outcome of each attempt if its claim is still the current one. Per item: the status that the job
-        has now because of it, or None when the claim is stale and nothing was written. Sending the same outcome again
-        returns the same answer. A retry of a job whose cancel was requested becomes `cancelled`."""
+        """Write the outcome of each attempt that did not complete its job, if its claim is still the current one. Per item:
+        the status that the job has now because of it, or None when the claim is stale and nothing was written. Sending the
+        same outcome again returns the same answer. A retry of a job whose cancel was requested becomes `cancelled`."""
+        ...
+
+    async def complete(self, done: Sequence[Completions]) -> set[tuple[str, int]]:
+        """The same for attempts that completed: those whose claim is stale, and for which nothing was written, as (job id,
+        claim id)."""
         ...
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:

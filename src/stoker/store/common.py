@@ -9,6 +9,7 @@ from msgspec.structs import astuple, replace
 
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, Status
+from stoker.domain.lot import Lot
 from stoker.domain.placement import Lane, Placed, Plan, WorkerView, capacity, plan, serves
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, decide, problem
 from stoker.domain.series import GaugeRow, Gauges, Histogram, Tally, TallyRow
@@ -19,6 +20,7 @@ from stoker.store.base import (
     BulkAction,
     BulkStep,
     ClaimRequest,
+    Completions,
     Count,
     JobFilter,
     Session,
@@ -27,9 +29,6 @@ from stoker.store.base import (
 HEADS_MAX: Final = 2_000
 NO_PAYLOAD: Final = b"null"
 """Stands for the payload in a summary."""
-
-OWN_COLUMNS: Final = ("seq", "id", "payload")
-"""What differs between jobs that are alike."""
 
 SERIES_CHUNK_SEC: Final = 600
 """Series that are too old are deleted so much at a time."""
@@ -52,39 +51,25 @@ def by_verb(calls: Sequence[tuple[str, Any]], order: Iterable[str]) -> list[tupl
     return [(verb, places[verb]) for verb in order if verb in places]
 
 
-def runs_alike(jobs: Iterable[Job]) -> list[tuple[Job, list[Job]]]:
-    """The jobs, in their order, in runs of such that differ in `OWN_COLUMNS` alone and have consecutive numbers; with each
-    run what its jobs share."""
-    runs: list[tuple[Job, list[Job]]] = []
-    last, like, seq = [], None, -1
-    for job in jobs:
-        plain = replace(job, seq=0, id="", payload=b"")
-        seq += 1
-        if plain == like and job.seq == seq:
-            last.append(job)
-        else:
-            last, like, seq = [job], plain, job.seq
-            runs.append((plain, last))
-    return runs
-
-
-def claimed(placed: Placed, now: int) -> Job:
-    """The job as it is once this placement is written."""
-    job = placed.job
-    return replace(
-        job,
-        status="running",
-        claim_id=job.claim_id + 1,
-        attempt=job.attempt + 1,
-        worker_id=placed.session_id,
-        threads_granted=placed.threads,
-        claimed_at=now,
-        started_at=None,
+def claimed(placed: Placed, now: int) -> Lot:
+    """The jobs as they are once this placement is written."""
+    like = placed.lot.like
+    return placed.lot.changed(
+        replace(
+            like,
+            status="running",
+            claim_id=like.claim_id + 1,
+            attempt=like.attempt + 1,
+            worker_id=placed.session_id,
+            threads_granted=placed.threads,
+            claimed_at=now,
+            started_at=None,
+        )
     )
 
 
-def running_order(job: Job) -> tuple[int, int]:
-    return job.rank, job.seq
+def running_order(lot: Lot) -> tuple[int, int]:
+    return lot.like.rank, lot.like.seq
 
 
 def serving(lanes: Iterable[tuple[int, Lane]], workers: Sequence[WorkerView]) -> dict[int, list[WorkerView]]:
@@ -110,7 +95,7 @@ def heads_wanted(lane: Lane, workers: Sequence[WorkerView], run_us: Mapping[str,
 
 
 def plan_for(
-    candidates: list[Job], able: dict[int, list[WorkerView]], request: ClaimRequest, now: int
+    candidates: list[Lot], able: dict[int, list[WorkerView]], request: ClaimRequest, now: int
 ) -> Plan:
     """The plan for these candidates, in running order."""
     candidates.sort(key=running_order)
@@ -146,16 +131,16 @@ def lost_outcome(claim: Claim, policy: RetryPolicy, now: int) -> Outcome:
     return Outcome(event, "lost", error=error, finished_at=now)
 
 
-def completion_row(claim: Claim, outcome: Outcome, now: int) -> tuple[Any, ...]:
-    return (
-        claim.seq,
-        claim.claim_id,
-        outcome.started_at,
-        outcome.finished_at or now,
-        outcome.cpu_us,
-        outcome.peak_memory_kb,
-        outcome.result,
-    )
+def stale_ids(all_done: Iterable[Completions], stale: set[tuple[int, int]]) -> set[tuple[str, int]]:
+    """(job id, claim) of the completions whose (number, claim) is among these."""
+    if not stale:
+        return set()
+    return {
+        (id, row[1])
+        for done in all_done
+        for id, row in zip(done.ids, done.rows, strict=True)
+        if row[:2] in stale
+    }
 
 
 def replayed(job: Job, now: int) -> Job:

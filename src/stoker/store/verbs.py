@@ -11,6 +11,7 @@ from stoker.store.base import (
     BulkStep,
     BulkStepped,
     ClaimRequest,
+    Completions,
     Expired,
     Finish,
     Granted,
@@ -51,7 +52,7 @@ class WritingVerbs:
 
     async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
         result: list[Accepted] = await self._group.call(
-            "insert", submissions, weight=len(submissions), bounded=True
+            "insert", submissions, weight=sum(len(item.lot) for item in submissions), bounded=True
         )
         return result
 
@@ -65,6 +66,12 @@ class WritingVerbs:
     async def finish(self, finishes: Sequence[Finish]) -> list[Status | None]:
         result: list[Status | None] = await self._reports.call("finish", finishes, weight=len(finishes))
         return result
+
+    async def complete(self, done: Sequence[Completions]) -> set[tuple[str, int]]:
+        stale: set[tuple[str, int]] = await self._reports.call(
+            "complete", done, weight=sum(len(item.ids) for item in done)
+        )
+        return stale
 
     async def open_session(self, session: Session) -> str | None:
         status: str | None = await self._group.call("open_session", session)

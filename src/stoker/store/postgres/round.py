@@ -11,6 +11,7 @@ many jobs it carries.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from stoker.domain import lifecycle
 from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
+from stoker.domain.lot import Lot, joined, lot_of, lots_of
 from stoker.domain.placement import Lane, WorkerView
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND
@@ -31,6 +33,7 @@ from stoker.store.base import (
     BulkStep,
     BulkStepped,
     ClaimRequest,
+    Completions,
     Expired,
     Finish,
     Grant,
@@ -52,7 +55,6 @@ from stoker.store.common import (
     cancelled,
     changed_job,
     claimed,
-    completion_row,
     heads_wanted,
     is_next,
     lost_outcome,
@@ -60,6 +62,7 @@ from stoker.store.common import (
     replayed,
     serving,
     session_texts,
+    stale_ids,
     stepped,
 )
 from stoker.store.postgres.database import SCHEMA, Link
@@ -99,8 +102,10 @@ class Round:
         self._in_doubt = in_doubt
         self._deltas: Counter[tuple[str, str, str]] = Counter()
         self._woken: set[int] = set()
-        self._fresh: list[Job] = []
-        self._fresh_claimed: dict[int, Job] = {}
+        self._fresh: list[Lot] = []
+        """Jobs of this round that are due and that nobody has claimed yet."""
+        self._settled: list[Lot] = []
+        """Those that are claimed already, and those that are not due."""
 
     # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,14 +130,9 @@ class Round:
         if rows:
             await self._link.execute(Q["add_counts"], self._shard, *_columns(rows))
 
-    def _count(self, job: Job | Claim, leaves: Status, enters: Status) -> None:
-        self._deltas[job.queue, job.type, leaves] -= 1
-        self._deltas[job.queue, job.type, enters] += 1
-
-    def _count_all(self, jobs: Iterable[Job | Claim], leaves: Status, enters: Status) -> None:
-        for (queue, type), number in Counter((job.queue, job.type) for job in jobs).items():
-            self._deltas[queue, type, leaves] -= number
-            self._deltas[queue, type, enters] += number
+    def _count(self, job: Job | Claim, leaves: Status, enters: Status, number: int = 1) -> None:
+        self._deltas[job.queue, job.type, leaves] -= number
+        self._deltas[job.queue, job.type, enters] += number
 
     async def _jobs(self, query: str, *values: Any) -> list[Job]:
         rows = await self._link.fetch(Q[query], *values)
@@ -160,8 +160,9 @@ class Round:
 
     async def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
         submissions = [submission for call in calls for submission in call]
-        await self._memory.know_lanes(self._link, {lane_key(item.job) for item in submissions})
-        seqs = iter(await self._memory.numbers(self._link, len(submissions)))
+        await self._memory.know_lanes(self._link, {lane_key(item.lot.like) for item in submissions})
+        count = sum(len(item.lot) for item in submissions)
+        seqs = iter(await self._memory.numbers(self._link, count))
         keys = await self._known_keys(submissions)
         stored = await self._stored_before(submissions)
         taken: dict[KeyName, tuple[bytes, str, int]] = {}
@@ -171,7 +172,9 @@ class Round:
             if isinstance(resolved, Exception):
                 answers.append(resolved)
                 continue
-            answers.append([self._accept(item, seqs, stored, keys, taken) for item in resolved])
+            accepted = [self._accept(item, seqs, stored, keys, taken) for item in resolved]
+            answers.append(list(chain.from_iterable(accepted)))
+        self._fresh = joined(self._fresh)
         await self._put_keys(taken)
         return answers
 
@@ -182,25 +185,29 @@ class Round:
         stored: dict[str, Job],
         keys: dict[KeyName, tuple[bytes, Job]],
         taken: dict[KeyName, tuple[bytes, str, int]],
-    ) -> Accepted:
+    ) -> list[Accepted]:
         submission, name = item
         if name is not None and name in keys:
-            return Accepted(keys[name][1], True)
-        job = stored.get(submission.job.id)
-        if job is None:
-            lane_id = self._memory.lanes[lane_key(submission.job)]
-            job = replace(submission.job, seq=next(seqs), lane_id=lane_id)
-            self._fresh.append(job)
+            return [Accepted(lot_of(keys[name][1]), True)]
+        found = [stored[id] for id in submission.lot.ids if id in stored]  # all of them, or none
+        lots = [lot_of(job) for job in found] or [self._number(submission.lot, seqs)]
         if name is not None and submission.key is not None:
+            job = lots[0].like
             keys[name] = (submission.key.digest, job)
             taken[name] = (submission.key.digest, job.id, submission.key.expires_at)
-        return Accepted(job, False)
+        return [Accepted(lot, False) for lot in lots]
+
+    def _number(self, lot: Lot, seqs: Iterator[int]) -> Lot:
+        lane_id = self._memory.lanes[lane_key(lot.like)]
+        numbered = lot.numbered(list(islice(seqs, len(lot))), lane_id)
+        (self._fresh if numbered.like.status == "queued" else self._settled).append(numbered)
+        return numbered
 
     async def _stored_before(self, submissions: Sequence[Submission]) -> dict[str, Job]:
         """After a commit whose answer was lost: which of these jobs it stored after all."""
         if not self._in_doubt:
             return {}
-        return await self._found([submission.job.id for submission in submissions])
+        return await self._found([id for submission in submissions for id in submission.lot.ids])
 
     async def _known_keys(self, submissions: Sequence[Submission]) -> dict[KeyName, tuple[bytes, Job]]:
         names = {(item.key.client, item.key.key) for item in submissions if item.key is not None}
@@ -233,13 +240,15 @@ class Round:
         return {name: value for name, value in taken.items() if name not in put}
 
     async def _write_fresh(self) -> None:
-        if not self._fresh:
+        lots = self._settled + self._fresh
+        if not lots:
             return
-        taken = self._fresh_claimed
-        jobs = [taken.get(job.seq, job) for job in self._fresh]
-        await self._copy("jobs", HOT_COLUMNS, map(hot_row, jobs))
-        self._deltas.update([(job.queue, job.type, job.status) for job in jobs])
-        self._woken.update([job.lane_id for job in jobs if job.status == "queued"])
+        await self._copy("jobs", HOT_COLUMNS, map(hot_row, chain.from_iterable(lots)))
+        for lot in lots:
+            like = lot.like
+            self._deltas[like.queue, like.type, like.status] += len(lot)
+            if like.status == "queued":
+                self._woken.add(like.lane_id)
 
     # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,16 +262,19 @@ class Round:
         able = await self._unpaused(able) if able else {}
         if not able:
             return Granted([], request.cursor)
-        fresh = [job for job in self._unclaimed() if job.lane_id in able]
-        fresh_seqs = {job.seq for job in fresh}
-        chosen = plan_for(await self._heads(able, request) + fresh, able, request, self._now)
+        fresh = [lot for lot in self._fresh if lot.like.lane_id in able]
+        fresh_seqs = {seq for lot in fresh for seq in lot.seqs}
+        heads = lots_of(await self._heads(able, request))
+        chosen = plan_for(heads + fresh, able, request, self._now)
         grants = [Grant(claimed(placed, self._now), placed.session_id) for placed in chosen.placed]
-        self._fresh_claimed |= {grant.job.seq: grant.job for grant in grants if grant.job.seq in fresh_seqs}
-        await self._claim_stored([grant for grant in grants if grant.job.seq not in fresh_seqs])
+        waiting = [lot for lot in self._fresh if lot.like.lane_id not in able]
+        self._fresh = waiting + [lot for lot in chosen.rest if lot.like.seq in fresh_seqs]
+        self._settled += [grant.lot for grant in grants if grant.lot.like.seq in fresh_seqs]
+        await self._claim_stored([grant for grant in grants if grant.lot.like.seq not in fresh_seqs])
         return Granted(grants, chosen.cursor)
 
     def _waiting_lanes(self) -> list[tuple[int, Lane]]:
-        ids = self._memory.active | self._woken | {job.lane_id for job in self._unclaimed()}
+        ids = self._memory.active | self._woken | {lot.like.lane_id for lot in self._fresh}
         return [(id, self._memory.lane_of[id]) for id in ids]
 
     async def _unpaused(self, able: dict[int, list[WorkerView]]) -> dict[int, list[WorkerView]]:
@@ -272,11 +284,6 @@ class Round:
             return able
         lane_of = self._memory.lane_of
         return {id: workers for id, workers in able.items() if lane_of[id].queue not in paused}
-
-    def _unclaimed(self) -> list[Job]:
-        """The jobs of this round that are due and that nobody has claimed yet."""
-        taken = self._fresh_claimed
-        return [job for job in self._fresh if job.status == "queued" and job.seq not in taken]
 
     async def _heads(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Job]:
         stored = self._memory.active | self._woken
@@ -293,11 +300,16 @@ class Round:
     async def _claim_stored(self, grants: list[Grant]) -> None:
         if not grants:
             return
-        rows = [(grant.job.seq, grant.session_id, grant.job.threads_granted) for grant in grants]
+        rows = [
+            (seq, grant.session_id, grant.lot.like.threads_granted)
+            for grant in grants
+            for seq in grant.lot.seqs
+        ]
         answer = await self._link.execute(Q["claim_jobs"], *_columns(rows), self._now)
-        if _changed(answer) != len(grants):  # impossible: the rows are locked; nothing may be handed out then
-            raise RuntimeError(f"claimed {_changed(answer)} of {len(grants)} planned jobs")
-        self._count_all((grant.job for grant in grants), "queued", "running")
+        if _changed(answer) != len(rows):  # impossible: the rows are locked; nothing may be handed out then
+            raise RuntimeError(f"claimed {_changed(answer)} of {len(rows)} planned jobs")
+        for grant in grants:
+            self._count(grant.lot.like, "queued", "running", len(grant.lot))
 
     # ── start and finish ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -309,38 +321,40 @@ class Round:
 
     async def finish(self, calls: list[Sequence[Finish]]) -> list[list[Status | None]]:
         items = [item for call in calls for item in call]
-        answers = await self._complete([item for item in items if item.outcome.event == "completed"])
-        answers |= await self._end_attempts([item for item in items if item.outcome.event != "completed"])
+        answers = await self._end_attempts(items)
         return [
             [answers.get((item.claim.seq, item.claim.claim_id, item.outcome.kind)) for item in call]
             for call in calls
         ]
 
-    async def _complete(self, items: list[Finish]) -> "Answers":
-        """Write many completions; the answer to each, None for those that came too late."""
-        if not items:
-            return {}
-        rows = [completion_row(item.claim, item.outcome, self._now) for item in items]
-        rows.sort(key=_SEQ)
+    async def complete(self, calls: list[Sequence[Completions]]) -> list[set[tuple[str, int]]]:
+        stale = await self._complete([done for call in calls for done in call])
+        return [stale_ids(call, stale) for call in calls]
+
+    async def _complete(self, all_done: list[Completions]) -> set[tuple[int, int]]:
+        """Write many completions; the (seq, claim) pairs that were refused."""
+        rows = sorted(chain.from_iterable([done.rows for done in all_done]), key=_SEQ)
+        if not rows:
+            return set()
         (found,) = await self._link.fetch(Q["complete_jobs"], *_columns(rows))
         seqs, claim_ids = found[0] or [], found[1] or []
-        if len(seqs) == len(items):
-            self._count_all((item.claim for item in items), "running", "completed")
-            return {(item.claim.seq, item.claim.claim_id, "completed"): "completed" for item in items}
-        done = set(zip(seqs, claim_ids, strict=True))
-        claims = {(item.claim.seq, item.claim.claim_id): item.claim for item in items}
-        self._count_all((claims[key] for key in done), "running", "completed")
-        answers: Answers = {(*key, "completed"): "completed" for key in done}
-        return answers | await self._completed_before(
-            [seq for seq, claim in claims if (seq, claim) not in done]
+        if len(seqs) == len(rows):
+            for done in all_done:
+                self._count(done.claim, "running", "completed", len(done.rows))
+            return set()
+        written = set(zip(seqs, claim_ids, strict=True))
+        claims = {row[:2]: done.claim for done in all_done for row in done.rows}
+        for key in written:
+            self._count(claims[key], "running", "completed")
+        before = await self._completed_before(
+            [seq for seq, claim_id in claims if (seq, claim_id) not in written]
         )
+        return claims.keys() - written - before
 
-    async def _completed_before(self, seqs: list[int]) -> "Answers":
+    async def _completed_before(self, seqs: list[int]) -> set[tuple[int, int]]:
         """Reports that were sent twice: their claims completed these jobs already. Those not among them are stale."""
         jobs = await self._jobs("history_by_seq", seqs) if seqs else []
-        return {
-            (job.seq, job.claim_id, "completed"): "completed" for job in jobs if job.status == "completed"
-        }
+        return {(job.seq, job.claim_id) for job in jobs if job.status == "completed"}
 
     async def _end_attempts(self, items: list[Finish]) -> "Answers":
         """End attempts that did not complete their jobs."""
@@ -628,6 +642,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] 
     "note_types": Round.note_types,
     "started": Round.started,
     "finish": Round.finish,
+    "complete": Round.complete,
     "expire": Round.expire,
     "cancel": Round.cancel,
     "replay": Round.replay,

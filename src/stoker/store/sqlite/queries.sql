@@ -5,10 +5,11 @@
 INSERT INTO jobs ({columns}) VALUES {rows}
 
 -- name: insert_alike
--- Jobs that share all columns but their number, id and payload. For each the array has its id, which is a UUID and so 36
--- characters, and its payload behind it.
-INSERT INTO jobs (seq, id, payload, {columns})
-SELECT ?1 + rowid, CAST(substr(value, 1, 36) AS TEXT), substr(value, 37), {values} FROM carray(?2)
+-- Jobs that are alike: their numbers begin behind ?1 and grow by ?2. For each the array has the time at which it was created, in
+-- 16 digits, its id, which has ?4 characters, and its payload. ?5 is when they run, if it is not when each was created.
+INSERT INTO jobs (seq, id, payload, created_at, run_at, {columns})
+SELECT ?1 + ?2 * rowid, CAST(substr(value, 17, ?4) AS TEXT), substr(value, 17 + ?4), CAST(substr(value, 1, 16) AS INTEGER),
+    coalesce(?5, CAST(substr(value, 1, 16) AS INTEGER)), {values} FROM carray(?3)
 
 -- name: claim_heads
 -- The head of one lane, in running order, straight off the partial index: what stands behind the head is never read.

@@ -9,8 +9,9 @@ over only after the commit, so a round that fails leaves no trace.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from stoker.domain import lifecycle
 from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.lifecycle import Status
+from stoker.domain.lot import OWN_FIELDS, Lot, joined, lot_of, lots_of
 from stoker.domain.placement import Lane, WorkerView
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
@@ -32,6 +34,8 @@ from stoker.store.base import (
     BulkStep,
     BulkStepped,
     ClaimRequest,
+    CompletionRow,
+    Completions,
     Expired,
     Finish,
     Grant,
@@ -45,7 +49,6 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.common import (
-    OWN_COLUMNS,
     SERIES_CHUNK_SEC,
     attempt_row,
     bulk_of,
@@ -53,16 +56,15 @@ from stoker.store.common import (
     by_verb,
     changed_job,
     claimed,
-    completion_row,
     gauge_values,
     heads_wanted,
     is_next,
     json_text,
     lost_outcome,
     plan_for,
-    runs_alike,
     serving,
     session_texts,
+    stale_ids,
     stepped,
     tally_values,
     unpaused,
@@ -77,19 +79,22 @@ SUMMARY_LIST: Final = ", ".join(SUMMARY.get(column, column) for column in COLUMN
 ROWS_PER_STATEMENT: Final = 100
 FEW_ALIKE: Final = 8
 """So many jobs are written one by one, also when they are alike."""
-_QUEUE_AND_TYPE: Final = attrgetter("queue", "type")
 
 _HEADS = Q["claim_heads"].format(columns=COLUMN_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
 _OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
 _INSERT = Q["insert_jobs"].format(columns=COLUMN_LIST, rows="(" + ", ".join("?" * len(COLUMNS)) + ")")
-_SHARED_COLUMNS = [column for column in COLUMNS if column not in OWN_COLUMNS]
+_SHARED_COLUMNS = [column for column in COLUMNS if column not in OWN_FIELDS]
 _SHARED = attrgetter(*_SHARED_COLUMNS)
 _INSERT_ALIKE = Q["insert_alike"].format(
     columns=", ".join(_SHARED_COLUMNS),
-    values=", ".join(f"?{number}" for number, _ in enumerate(_SHARED_COLUMNS, 3)),
+    values=", ".join(f"?{number}" for number, _ in enumerate(_SHARED_COLUMNS, 6)),
 )
+
+
+def _first_seq(lot: Lot) -> int:
+    return lot.like.seq
 
 
 class Memory:
@@ -132,8 +137,10 @@ class Round:
         self._lane_ids: dict[tuple[Any, ...], int] = {}
         self._paused = memory.paused
         self._seq = memory.next_seq
-        self._fresh: list[Job] = []
-        self._fresh_claimed: dict[int, Job] = {}
+        self._fresh: list[Lot] = []
+        """Jobs of this round that are due and that nobody has claimed yet."""
+        self._settled: list[Lot] = []
+        """Those that are claimed already, and those that are not due."""
 
     # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,14 +170,9 @@ class Round:
         if rows:
             self._db.executemany(Q["add_count"], rows)
 
-    def _count(self, job: Job | Claim, leaves: Status, enters: Status) -> None:
-        self._deltas[job.queue, job.type, leaves] -= 1
-        self._deltas[job.queue, job.type, enters] += 1
-
-    def _count_all(self, jobs: Iterable[Job | Claim], leaves: Status, enters: Status) -> None:
-        for (queue, type), number in Counter(map(_QUEUE_AND_TYPE, jobs)).items():
-            self._deltas[queue, type, leaves] -= number
-            self._deltas[queue, type, enters] += number
+    def _count(self, job: Job | Claim, leaves: Status, enters: Status, number: int = 1) -> None:
+        self._deltas[job.queue, job.type, leaves] -= number
+        self._deltas[job.queue, job.type, enters] += number
 
     def _changed(self, statement: str, *values: Any) -> bool:
         self._db.execute(statement, values)
@@ -191,14 +193,16 @@ class Round:
 
     def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
         keys: dict[tuple[str, str], tuple[bytes, Job]] = {}
-        return [self._insert_call(call, keys) for call in calls]
+        answers = [self._insert_call(call, keys) for call in calls]
+        self._fresh = joined(self._fresh)
+        return answers
 
     def _insert_call(
         self, call: Sequence[Submission], keys: dict[tuple[str, str], tuple[bytes, Job]]
     ) -> list[Accepted] | Exception:
         """All of one call or, when a key was used for something else, nothing of it."""
         accepted: list[Accepted] = []
-        fresh: list[Job] = []
+        fresh: list[Lot] = []
         new_keys: dict[tuple[str, str], tuple[bytes, Job]] = {}
         rows: list[tuple[str, str, bytes, str, int]] = []
         for submission in call:
@@ -210,15 +214,17 @@ class Round:
                     digest, job = known
                     if digest != key.digest:
                         return IdempotencyMismatch(key.key)
-                    accepted.append(Accepted(job, True))
+                    accepted.append(Accepted(lot_of(job), True))
                     continue
-            job = self._place(submission.job)
-            fresh.append(job)
+            lot = self._place(submission.lot)
+            fresh.append(lot)
             if key is not None:
+                job = lot.like
                 new_keys[key.client, key.key] = (key.digest, job)
                 rows.append((key.client, key.key, key.digest, job.id, key.expires_at))
-            accepted.append(Accepted(job, False))
-        self._fresh += fresh
+            accepted.append(Accepted(lot, False))
+        for lot in fresh:
+            (self._fresh if lot.like.status == "queued" else self._settled).append(lot)
         keys.update(new_keys)
         if rows:
             self._db.executemany(Q["put_key"], rows)
@@ -229,14 +235,14 @@ class Round:
         job = None if row is None else self._by_id(str(row[1]))
         return None if row is None or job is None else (bytes(row[0]), job)
 
-    def _place(self, job: Job) -> Job:
-        key = (job.queue, job.type, job.labels, job.thread_demand, job.group_key, job.concurrency_key)
+    def _place(self, lot: Lot) -> Lot:
+        like = lot.like
+        key = (like.queue, like.type, like.labels, like.thread_demand, like.group_key, like.concurrency_key)
         lane_id = self._lane_ids.get(key)
         if lane_id is None:
             lane_id = self._lane_ids[key] = self._lane_id(Lane(*key))
-        job = replace(job, seq=self._seq, lane_id=lane_id)
-        self._seq += 1
-        return job
+        first, self._seq = self._seq, self._seq + len(lot)
+        return lot.numbered(range(first, self._seq), lane_id)
 
     def _lane_id(self, lane: Lane) -> int:
         id = self._memory.lanes.get(lane) or self._lanes.get(lane)
@@ -247,26 +253,29 @@ class Round:
         return id
 
     def _write_fresh(self) -> None:
-        if not self._fresh:
-            return
-        taken = self._fresh_claimed
-        jobs = [taken.get(job.seq, job) for job in self._fresh]
         few: list[Job] = []
-        for like, alike in runs_alike(jobs):
-            if len(alike) < FEW_ALIKE:
-                few += alike
-            else:
-                self._insert_alike(like, alike)
-            self._deltas[like.queue, like.type, like.status] += len(alike)
+        for lot in sorted(self._settled + self._fresh, key=_first_seq):
+            like, count = lot.like, len(lot.ids)
+            if count < FEW_ALIKE or not self._insert_alike(lot):
+                few += lot
+            self._deltas[like.queue, like.type, like.status] += count
             if like.status == "queued":
                 self._woken.add(like.lane_id)
         self._db.executemany(_INSERT, map(astuple, few))
 
-    def _insert_alike(self, like: Job, jobs: list[Job]) -> None:
+    def _insert_alike(self, lot: Lot) -> bool:
         """One statement for all of them: what they share is bound once, and the rest goes as one array, which SQLite walks
-        without asking Python for each value."""
-        own = tuple([job.id.encode() + job.payload for job in jobs])
-        self._db.execute(_INSERT_ALIKE, (jobs[0].seq - 1, apsw.carray(own), *_SHARED(like)))
+        without asking Python for each value. False, and nothing is done, if their ids are not of one length."""
+        like = lot.like
+        ids = [id.encode() for id in lot.ids]
+        if len(set(map(len, ids))) > 1:
+            return False
+        first, step = lot.seqs[0], lot.seqs[1] - lot.seqs[0]
+        own = zip(lot.created, ids, lot.payloads, strict=True)
+        rows = apsw.carray(tuple([b"%016d%b%b" % place for place in own]))
+        run_at = None if like.run_at == like.created_at else like.run_at
+        self._db.execute(_INSERT_ALIKE, (first - step, step, rows, len(ids[0]), run_at, *_SHARED(like)))
+        return True
 
     # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -279,18 +288,19 @@ class Round:
         if not able:
             return Granted([], request.cursor)
         chosen = plan_for(self._candidates(able, request), able, request, self._now)
+        first_new = self._memory.next_seq
         stored: list[tuple[int, str, int, int]] = []
         grants: list[Grant] = []
         for placed in chosen.placed:
-            job = claimed(placed, self._now)
-            grants.append(Grant(job, placed.session_id))
-            if job.seq >= self._memory.next_seq:
-                self._fresh_claimed[job.seq] = job
+            lot = claimed(placed, self._now)
+            grants.append(Grant(lot, placed.session_id))
+            if lot.like.seq >= first_new:
+                self._settled.append(lot)
             else:
-                stored.append((job.seq, placed.session_id, placed.threads, self._now))
-        self._count_all(
-            (p.job for p in chosen.placed if p.job.seq < self._memory.next_seq), "queued", "running"
-        )
+                stored += [(seq, placed.session_id, placed.threads, self._now) for seq in lot.seqs]
+                self._count(lot.like, "queued", "running", len(lot))
+        waiting = [lot for lot in self._fresh if lot.like.lane_id not in able]
+        self._fresh = waiting + [lot for lot in chosen.rest if lot.like.seq >= first_new]
         changed = self._write_rows(Q["claim_jobs"], stored)
         if changed != len(
             stored
@@ -299,27 +309,22 @@ class Round:
         return Granted(grants, chosen.cursor)
 
     def _waiting_lanes(self) -> list[tuple[int, Lane]]:
-        ids = self._memory.active | self._woken | {job.lane_id for job in self._unclaimed()}
+        ids = self._memory.active | self._woken | {lot.like.lane_id for lot in self._fresh}
         lanes = [(id, self._lane_named(id)) for id in ids]
         return unpaused(lanes, self._paused) if self._paused else lanes
-
-    def _unclaimed(self) -> list[Job]:
-        """The jobs of this round that are due and that nobody has claimed yet."""
-        taken = self._fresh_claimed
-        return [job for job in self._fresh if job.status == "queued" and job.seq not in taken]
 
     def _lane_named(self, id: int) -> Lane:
         lane = self._memory.lane_of.get(id)
         return lane or next(lane for lane, number in self._lanes.items() if number == id)
 
-    def _candidates(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Job]:
+    def _candidates(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Lot]:
         """The heads of the lanes, those in the file and those of this round."""
-        found: list[Job] = []
+        found: list[Lot] = []
         for id, workers in able.items():
             room = heads_wanted(self._lane_named(id), workers, request.run_us)
             if room:
-                found += self._heads(id, room)
-        found += [job for job in self._unclaimed() if job.lane_id in able]
+                found += lots_of(self._heads(id, room))
+        found += [lot for lot in self._fresh if lot.like.lane_id in able]
         return found
 
     def _heads(self, lane_id: int, room: int) -> list[Job]:
@@ -336,7 +341,7 @@ class Round:
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[first : first + ROWS_PER_STATEMENT]
             sql = _for_rows(statement, len(chunk), len(chunk[0]))
-            self._db.execute(sql, [value for row in chunk for value in row])
+            self._db.execute(sql, list(chain.from_iterable(chunk)))
             changed += self._db.changes()
         return changed
 
@@ -348,47 +353,45 @@ class Round:
         return [None] * len(calls)
 
     def finish(self, calls: list[Sequence[Finish]]) -> list[list[Status | None]]:
-        completed = [item for call in calls for item in call if item.outcome.event == "completed"]
-        stale = self._complete(completed)
-        if not stale and len(completed) == sum(map(len, calls)):
-            return [["completed"] * len(call) for call in calls]
-        return [[self._finished(item, stale) for item in call] for call in calls]
+        return [[self._end_attempt(item.claim, item.outcome) for item in call] for call in calls]
 
-    def _finished(self, item: Finish, stale: set[tuple[int, int]]) -> Status | None:
-        if item.outcome.event == "completed":
-            return None if (item.claim.seq, item.claim.claim_id) in stale else "completed"
-        return self._end_attempt(item.claim, item.outcome)
+    def complete(self, calls: list[Sequence[Completions]]) -> list[set[tuple[str, int]]]:
+        stale = self._complete([done for call in calls for done in call])
+        return [stale_ids(call, stale) for call in calls]
 
-    def _complete(self, items: list[Finish]) -> set[tuple[int, int]]:
+    def _complete(self, all_done: list[Completions]) -> set[tuple[int, int]]:
         """Write many completions; the (seq, claim) pairs that were refused."""
-        rows = [completion_row(item.claim, item.outcome, self._now) for item in items]
+        for done in all_done:
+            self._count(done.claim, "running", "completed", len(done.rows))
+        rows = list(chain.from_iterable([done.rows for done in all_done]))
         refused: set[tuple[int, int]] = set()
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[first : first + ROWS_PER_STATEMENT]
-            claims = [item.claim for item in items[first : first + ROWS_PER_STATEMENT]]
             self._db.execute("SAVEPOINT completions")
             if self._write_rows(Q["complete_jobs"], chunk) == len(chunk):
                 self._db.execute("RELEASE completions")
-                self._count_all(claims, "running", "completed")
             else:  # somebody in here is stale: find out who, one by one
                 self._db.execute("ROLLBACK TO completions")
                 self._db.execute("RELEASE completions")
-                refused |= self._complete_singly(chunk, claims)
+                claims = list(chain.from_iterable([[done.claim] * len(done.rows) for done in all_done]))
+                refused |= self._complete_singly(chunk, claims[first : first + ROWS_PER_STATEMENT])
         return refused
 
-    def _complete_singly(self, rows: list[tuple[Any, ...]], claims: list[Claim]) -> set[tuple[int, int]]:
+    def _complete_singly(self, rows: list[CompletionRow], claims: list[Claim]) -> set[tuple[int, int]]:
+        """The claims are those of the rows' lots."""
         refused: set[tuple[int, int]] = set()
         for row, claim in zip(rows, claims, strict=True):
-            if self._write_rows(Q["complete_jobs"], [row]):
-                self._count(claim, "running", "completed")
-            elif not self._same_end_again(claim, "completed"):
-                refused.add((claim.seq, claim.claim_id))
+            if not self._write_rows(Q["complete_jobs"], [row]):
+                self._count(claim, "running", "completed", -1)  # it was counted with the others
+                seq, claim_id = row[:2]
+                if not self._same_end_again(seq, claim_id, "completed"):
+                    refused.add((seq, claim_id))
         return refused
 
-    def _same_end_again(self, claim: Claim, status: Status) -> bool:
+    def _same_end_again(self, seq: int, claim_id: int, status: Status) -> bool:
         """Whether this very claim already ended the job this way: a report that was sent twice, not a stale one."""
-        job = self._by_seq(claim.seq)
-        return job is not None and job.claim_id == claim.claim_id and job.status == status
+        job = self._by_seq(seq)
+        return job is not None and job.claim_id == claim_id and job.status == status
 
     def _end_attempt(self, claim: Claim, outcome: Outcome) -> Status | None:
         """End an attempt that did not complete its job."""
@@ -661,6 +664,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "note_types": Round.note_types,
     "started": Round.started,
     "finish": Round.finish,
+    "complete": Round.complete,
     "expire": Round.expire,
     "cancel": Round.cancel,
     "replay": Round.replay,

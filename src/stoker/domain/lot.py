@@ -1,0 +1,108 @@
+"""Jobs that are alike, as columns: what a batch, a round of the store and a frame to a worker are made of.
+
+Most jobs come in company and differ from their neighbours in little more than number, id and payload. A lot keeps what
+they share once, so that planning, storing, sending and counting a hundred of them costs little more than it does for
+one. A job on its own is a lot of one.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from stoker.domain.job import Job
+
+OWN_FIELDS: Final = ("seq", "id", "payload", "created_at", "run_at")
+"""What may differ between jobs that are alike; `run_at` only where each is due from the moment it was created."""
+
+
+class Lot(msgspec.Struct, frozen=True, gc=False):
+    """`like` is the first job. The columns have a place for each job, the first included; the numbers grow."""
+
+    like: Job
+    seqs: Sequence[int]
+    ids: list[str]
+    payloads: list[bytes]
+    created: list[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Job]:
+        """The jobs, one by one."""
+        yield self.like
+        for place in range(1, len(self.ids)):
+            yield self._job(place)
+
+    def _job(self, place: int) -> Job:
+        like, created_at = self.like, self.created[place]
+        return replace(
+            like,
+            seq=self.seqs[place],
+            id=self.ids[place],
+            payload=self.payloads[place],
+            created_at=created_at,
+            run_at=created_at if like.run_at == like.created_at else like.run_at,
+        )
+
+    def part(self, which: slice) -> "Lot":
+        """Some of these jobs; at least one."""
+        first = self.like if which.start == 0 else self._job(which.start)
+        return Lot(first, self.seqs[which], self.ids[which], self.payloads[which], self.created[which])
+
+    def changed(self, like: Job) -> "Lot":
+        """The same jobs after something happened to all of them; `like` is the first of them then."""
+        return Lot(like, self.seqs, self.ids, self.payloads, self.created)
+
+    def numbered(self, seqs: Sequence[int], lane_id: int) -> "Lot":
+        """The lot as a store takes it in."""
+        like = replace(self.like, seq=seqs[0], lane_id=lane_id)
+        return Lot(like, seqs, self.ids, self.payloads, self.created)
+
+
+def lot_of(job: Job) -> Lot:
+    """A job on its own."""
+    return Lot(job, range(job.seq, job.seq + 1), [job.id], [job.payload], [job.created_at])
+
+
+def lots_of(jobs: Iterable[Job]) -> list[Lot]:
+    """The jobs, in their order, in lots as large as can be."""
+    return joined(map(lot_of, jobs))
+
+
+def joined(lots: Iterable[Lot]) -> list[Lot]:
+    """Neighbours that are alike and whose numbers follow each other become one lot."""
+    runs: list[list[Lot]] = []
+    shared: Job | None = None
+    following = -1
+    for lot in lots:
+        asked, first = _shared(lot.like), lot.seqs[0]
+        if first == following and asked == shared:
+            runs[-1].append(lot)
+        else:
+            runs.append([lot])
+            shared = asked
+        following = lot.seqs[-1] + 1
+    return [_join(run) for run in runs]
+
+
+def _shared(job: Job) -> Job:
+    """A job without what is its own."""
+    run_at = 0 if job.run_at == job.created_at else job.run_at
+    return replace(job, seq=0, id="", payload=b"", created_at=0, run_at=run_at)
+
+
+def _join(run: list[Lot]) -> Lot:
+    if len(run) == 1:
+        return run[0]
+    ids = list(chain.from_iterable([lot.ids for lot in run]))
+    first = run[0].seqs[0]
+    return Lot(
+        run[0].like,
+        range(first, first + len(ids)),
+        ids,
+        list(chain.from_iterable([lot.payloads for lot in run])),
+        list(chain.from_iterable([lot.created for lot in run])),
+    )

@@ -1,0 +1,44 @@
+"""What jobs that completed waited, ran and took."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker.coordinator.durations import durations_of
+from stoker.coordinator.metrics import Metrics
+from stoker.coordinator.reports import each
+from stoker.store.base import CompletionRow, Completions, Finish
+from tests.support.clock import START_US
+from tests.support.jobs import a_claim
+
+us = st.integers(0, 10_000_000)
+
+
+@st.composite
+def lots(draw: st.DrawFn) -> Completions:
+    """Jobs of one lot, due at once or later, claimed by clocks that may disagree."""
+    delay = draw(st.sampled_from([0, 0, 5_000]))
+    created = [START_US + draw(us) for _ in range(draw(st.integers(1, 60)))]
+    claim = a_claim(queue=draw(st.sampled_from(["a", "b"])), created_at=created[0], run_at=created[0] + delay)
+    known = draw(st.booleans())
+    rows: list[CompletionRow] = []
+    for n in range(len(created)):
+        started = START_US + draw(us)
+        rows.append((n, 1, started if known else None, started + draw(us), None, None, b"1"))
+    return Completions(claim, [str(n) for n in range(len(created))], created, rows)
+
+
+@given(st.lists(lots(), max_size=4))
+def test_many_at_once_are_counted_as_one_by_one(completed: list[Completions]) -> None:
+    at_once, singly = Metrics("0"), Metrics("0")
+    at_once.on_completed(durations_of(completed))
+    singly.on_ended([(Finish(*end), "completed") for end in each(completed)])
+    assert at_once.ended == singly.ended
+    for one, other in ((at_once.wait, singly.wait), (at_once.run, singly.run), (at_once.total, singly.total)):
+        assert vars(one) == vars(other)
+
+
+def test_nothing_is_negative_whatever_the_clocks_did() -> None:
+    claim = a_claim(created_at=START_US, run_at=START_US)
+    lot = Completions(claim, ["a"], [START_US], [(1, 1, START_US - 5, START_US - 3, None, None, b"1")])
+    (found,) = durations_of([lot]).values()
+    assert (found.waits, found.runs, found.totals) == ([0], [2], [0])
