@@ -1,13 +1,12 @@
 """Jobs that are alike, stored, handed out and completed by the lot: nobody can tell it from the jobs themselves."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from stoker.domain.job import Job
-from stoker.domain.lot import Lot, joined, lots_of
+from stoker.domain.lot import Lot, lots_of
 from stoker.domain.placement import WINDOW_US
 from stoker.domain.retry import claim_of
 from stoker.store.base import Completions, JobFilter, JobQuery, Store, Submission
@@ -129,19 +128,21 @@ async def test_a_lot_is_dealt_out_in_turns(store: Store, size: int, before: bool
         assert {job.worker_id for job in grant.lot} == {grant.session_id}
 
 
-def completed(jobs: list[Job], row: Callable[[int], bytes] = lambda n: b"%d" % n) -> list[Completions]:
+def completed(jobs: list[Job]) -> list[Completions]:
     """These jobs, as the coordinator tells that they completed."""
     return [
         Completions(
             claim_of(lot.like),
             lot.ids,
+            list(lot.seqs),
             lot.created,
-            [
-                (job.seq, job.claim_id, job.created_at + 5, job.created_at + 9, 3, 4, row(n))
-                for n, job in enumerate(lot)
-            ],
+            [at + 5 for at in lot.created],
+            [at + 9 for at in lot.created],
+            [3] * len(lot),
+            [4] * len(lot),
+            [b'"of %b"' % payload.replace(b'"', b"'") for payload in lot.payloads],
         )
-        for lot in joined(lots_of(jobs))
+        for lot in lots_of(jobs)
     ]
 
 
@@ -151,7 +152,7 @@ async def test_a_lot_is_completed_as_its_jobs(store: Store, size: int) -> None:
     jobs = await claim(store, a_worker(threads=size))
     assert await store.complete(completed(jobs)) == set()
     for n, job in enumerate(await stored(store, jobs)):
-        assert (job.status, job.result, job.error) == ("completed", b"%d" % n, None)
+        assert (job.status, job.result, job.error) == ("completed", b"\"of {'n': %d}\"" % n, None)
         assert (job.started_at, job.completed_at) == (job.created_at + 5, job.created_at + 9)
         assert (job.cpu_us, job.peak_memory_kb) == (3, 4)
     page = await store.page(JobQuery(JobFilter(status="completed"), limit=1))

@@ -131,7 +131,7 @@ def fence_by_attempt(patch: Patch) -> None:
     write = Round._complete
 
     def complete(self: Round, all_done: list[Completions]) -> set[tuple[int, int]]:
-        return write(self, [replace(done, rows=_with_attempts(done)) for done in all_done])
+        return write(self, [replace(done, claim=_with_attempt(done.claim)) for done in all_done])
 
     patch.set(Round, "_complete", complete)
 
@@ -154,8 +154,8 @@ def fence_by_attempt(patch: Patch) -> None:
     patch.set(Round, "_end_attempt", end)
 
 
-def _with_attempts(done: Completions) -> list[CompletionRow]:
-    return [(row[0], done.claim.attempt, *row[2:]) for row in done.rows]
+def _with_attempt(claim: Claim) -> Claim:
+    return replace(claim, claim_id=claim.attempt)
 
 
 @bug

@@ -54,16 +54,17 @@ def completions(
     result: bytes = b'"done"',
 ) -> Completions:
     """A claim that completed its job."""
-    row = (
-        claim.seq,
-        claim.claim_id,
-        started_at,
-        claim.claimed_at if finished_at is None else finished_at,
-        cpu_us,
-        peak_memory_kb,
-        result,
+    return Completions(
+        claim,
+        [claim.id],
+        [claim.seq],
+        [claim.created_at],
+        None if started_at is None else [started_at],
+        [claim.claimed_at if finished_at is None else finished_at],
+        [cpu_us],
+        [peak_memory_kb],
+        [result],
     )
-    return Completions(claim, [claim.id], [claim.created_at], [row])
 
 
 def a_worker(session_id: str = "w1", threads: int = 4, free: int | None = None, **fields: Any) -> WorkerView:

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from stoker.coordinator.durations import durations_of
 from stoker.coordinator.metrics import Metrics
 from stoker.coordinator.reports import each
-from stoker.store.base import CompletionRow, Completions, Finish
+from stoker.store.base import Completions, Finish
 from tests.support.clock import START_US
-from tests.support.jobs import a_claim
+from tests.support.jobs import a_claim, completions
 
 us = st.integers(0, 10_000_000)
 
@@ -19,12 +19,21 @@ def lots(draw: st.DrawFn) -> Completions:
     delay = draw(st.sampled_from([0, 0, 5_000]))
     created = [START_US + draw(us) for _ in range(draw(st.integers(1, 60)))]
     claim = a_claim(queue=draw(st.sampled_from(["a", "b"])), created_at=created[0], run_at=created[0] + delay)
-    known = draw(st.booleans())
-    rows: list[CompletionRow] = []
-    for n in range(len(created)):
-        started = START_US + draw(us)
-        rows.append((n, 1, started if known else None, started + draw(us), None, None, b"1"))
-    return Completions(claim, [str(n) for n in range(len(created))], created, rows)
+    count = len(created)
+    started = [START_US + draw(us) for _ in range(count)]
+    finished = [at + draw(us) for at in started]
+    nothing: list[int | None] = [None] * count
+    return Completions(
+        claim,
+        [str(n) for n in range(count)],
+        list(range(count)),
+        created,
+        started if draw(st.booleans()) else None,
+        finished,
+        nothing,
+        nothing,
+        [b"1"] * count,
+    )
 
 
 @given(st.lists(lots(), max_size=4))
@@ -39,6 +48,6 @@ def test_many_at_once_are_counted_as_one_by_one(completed: list[Completions]) ->
 
 def test_nothing_is_negative_whatever_the_clocks_did() -> None:
     claim = a_claim(created_at=START_US, run_at=START_US)
-    lot = Completions(claim, ["a"], [START_US], [(1, 1, START_US - 5, START_US - 3, None, None, b"1")])
+    lot = completions(claim, started_at=START_US - 5, finished_at=START_US - 3)
     (found,) = durations_of([lot]).values()
     assert (found.waits, found.runs, found.totals) == ([0], [2], [0])

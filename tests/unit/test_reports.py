@@ -208,7 +208,7 @@ def test_whatever_a_worker_says_times_stay_possible(
     claim = desk.holds(claimed_at=START_US + skew)
     report = Report(claim.id, 1, "completed", started_us=started_us, finished_us=finished_us)
     assert asyncio.run(desk.take(report)) == []
-    ((_, _, started_at, finished_at, _, _, _),) = desk.completed[-1].rows
+    ((_, _, started_at, finished_at, _, _, _),) = desk.completed[-1].rows()
     assert finished_at <= START_US
     if skew <= 0:
         assert finished_at >= claim.claimed_at
@@ -218,7 +218,7 @@ def test_whatever_a_worker_says_times_stay_possible(
         claim = desk.holds(claimed_at=START_US + skew)
         done = Done([claim.id], [1], [b"1"], [started_us], [finished_us], [None], [None])
         assert asyncio.run(desk.take_done(done)) == []
-        assert desk.completed[-1].rows[0][2:4] == (started_at, finished_at)
+        assert next(desk.completed[-1].rows())[2:4] == (started_at, finished_at)
 
 
 @pytest.mark.parametrize("figure", [-1, 2**63, 2**64 - 1])
@@ -360,7 +360,7 @@ async def test_a_lot_that_completed_is_stored_as_one(desk: Desk) -> None:
     assert lot.ids == [claim.id for claim in claims]
     assert lot.created == [claim.created_at for claim in claims]
     times = (now - 700, now - 200, 3, 4)
-    assert lot.rows == [(c.seq, 1, *times, b"%d" % n) for n, c in enumerate(claims, 1)]
+    assert list(lot.rows()) == [(c.seq, 1, *times, b"%d" % n) for n, c in enumerate(claims, 1)]
     assert desk.session.held == {}
     assert desk.run_times.view() == {"echo": 500}
 
@@ -375,7 +375,8 @@ async def test_each_of_a_lot_can_be_told_from_the_others(desk: Desk) -> None:
 async def test_lots_that_come_mixed_are_stored_apart(desk: Desk) -> None:
     one, other = hold_lot(desk, 2), hold_lot(desk, 2)
     assert await desk.take_done(done_of(one[0], other[0], one[1], other[1])) == []
-    assert [lot.ids for lot in desk.completed] == [[c.id for c in one], [c.id for c in other]]
+    assert [lot.ids for lot in desk.completed] == [[one[0].id], [other[0].id], [one[1].id], [other[1].id]]
+    assert [claim for claim, _ in each(desk.completed)] == [one[0], other[0], one[1], other[1]]
 
 
 async def test_of_a_lot_only_what_came_too_late_is_stale(desk: Desk) -> None:
@@ -412,4 +413,4 @@ async def test_a_large_result_is_taken_with_the_others(desk: Desk) -> None:
 async def test_absurd_figures_in_a_column_are_no_figures(desk: Desk, figure: int) -> None:
     claims = hold_lot(desk, 2)
     await desk.take_done(done_of(*claims, cpu_us=figure, peak_memory_kb=figure))
-    assert [row[4:6] for row in desk.completed[0].rows] == [(None, None)] * 2
+    assert [row[4:6] for lot in desk.completed for row in lot.rows()] == [(None, None)] * 2

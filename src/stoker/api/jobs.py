@@ -1,7 +1,7 @@
 """Jobs: submit, look, cancel, retry, and the dead letters."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Final
@@ -11,6 +11,7 @@ import msgspec
 from stoker.api.context import Context
 from stoker.api.exchange import Header, Request, Response
 from stoker.api.idempotency import expiry, header_key, key_for_one, keys_for_batch
+from stoker.api.limits import SubmissionLimiter
 from stoker.api.locate import join
 from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem, invalid_field
@@ -29,9 +30,9 @@ from stoker.api.views import (
     render_page,
 )
 from stoker.clock import SECOND
-from stoker.domain.job import MAX_BATCH, MAX_DELAY_SEC, Ident, JobSpec, Label, Priority, new_job
+from stoker.domain.job import MAX_BATCH, MAX_DELAY_SEC, Ident, Job, JobSpec, Label, Priority, new_job
 from stoker.domain.json_text import are_plain
-from stoker.domain.lot import Lot
+from stoker.domain.lot import Lot, lot_of
 from stoker.store.base import JobFilter, JobQuery, Submission
 
 BATCH_SIZE: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
@@ -73,8 +74,8 @@ class DeadLetters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # --- submitting ----------------------------------------------------------------------------------------
 
 
-async def submit(request: Request) -> Response:
-    return await submit_spec(request, request.body)
+def submit(request: Request) -> Awaitable[Response]:
+    return submit_spec(request, request.body)
 
 
 async def submit_spec(request: Request, spec: JobSpec) -> Response:
@@ -88,8 +89,8 @@ async def submit_spec(request: Request, spec: JobSpec) -> Response:
         key = key_for_one(
             spec, header, client=context.guard.client_of_keys, expires_at=_expires_at(context, now)
         )
-    run_at = _run_at(spec, now, "")
-    submitted = await _submit(request, (Submission(_lot(context, [spec], now, run_at), key),))
+    lot = lot_of(_job(context, spec, context.new_id(), now, _run_at(spec, now, "")))
+    submitted = await _submit(request, (Submission(lot, key),))
     accepted = submitted.accepted[0]
     job = accepted.lot.like
     location = (b"location", f"/jobs/{job.id}".encode())
@@ -139,36 +140,46 @@ def _named_submissions(
     keys = keys_for_batch(
         specs, header, client=context.guard.client_of_keys, expires_at=_expires_at(context, now)
     )
-    return [
-        Submission(_lot(context, [spec], now, _run_at(spec, now, f"jobs[{index}]")), keys[index])
-        for index, spec in enumerate(specs)
-    ]
+    submissions: list[Submission] = []
+    for index, (spec, key) in enumerate(zip(specs, keys, strict=True)):
+        run_at = _run_at(spec, now, f"jobs[{index}]")
+        submissions.append(Submission(lot_of(_job(context, spec, context.new_id(), now, run_at)), key))
+    return submissions
 
 
-async def _submit(request: Request, submissions: Sequence[Submission]) -> Submitted:
+def _submit(request: Request, submissions: Sequence[Submission]) -> Awaitable[Submitted]:
     context = request.context
     limiter = context.limiter
     if limiter is None:
-        return await context.service.submit(submissions)
-    client = context.guard.client(request.address)
+        return context.service.submit(submissions)
+    return _submit_within(limiter, context.guard.client(request.address), context.service, submissions)
+
+
+async def _submit_within(
+    limiter: SubmissionLimiter, client: str, service: Service, submissions: Sequence[Submission]
+) -> Submitted:
     keys = [item.key for item in submissions for _ in item.lot.ids]
     async with limiter.admit(client, keys):
-        return await context.service.submit(submissions)
+        return await service.submit(submissions)
 
 
 def _lot(context: Context, alike: Sequence[JobSpec], now: int, run_at: int) -> Lot:
     """The jobs that these specs ask for, which differ in their payloads alone."""
-    settings, spec = context.settings, alike[0]
     ids = [context.new_id() for _ in alike]
-    job = new_job(
+    job = _job(context, alike[0], ids[0], now, run_at)
+    return Lot(job, range(len(ids)), ids, [bytes(spec.payload) for spec in alike], [now] * len(ids))
+
+
+def _job(context: Context, spec: JobSpec, id: str, now: int, run_at: int) -> Job:
+    settings = context.settings
+    return new_job(
         spec,
-        id=ids[0],
+        id=id,
         now=now,
         run_at=run_at,
         max_attempts=spec.max_attempts or settings.max_attempts,
         order=settings.priority_order,
     )
-    return Lot(job, range(len(ids)), ids, [bytes(spec.payload) for spec in alike], [now] * len(ids))
 
 
 def _run_at(spec: JobSpec, now: int, path: str) -> int:

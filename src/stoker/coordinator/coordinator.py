@@ -253,9 +253,12 @@ class Coordinator:
         if self._tracer is not None:
             new = [job for item in accepted if not item.repeated for job in item.lot]
             self._tracer.submitted(new, self._store.now_us())
-        if any(item.lot.like.status == "scheduled" for item in accepted):
-            self._upkeep.nudge()
-        return Submitted(accepted, await self._warnings(accepted))
+        missing = False
+        for item in accepted:
+            if item.lot.like.status == "scheduled":
+                self._upkeep.nudge()
+            missing = missing or item.lot.like.type not in self._sessions.types
+        return Submitted(accepted, await self._warnings(accepted) if missing else [])
 
     def _account(self, accepted: list[Accepted]) -> None:
         """Count and log, once a turn of the loop for everybody whose jobs were stored together."""
@@ -273,6 +276,7 @@ class Coordinator:
         self._lines.submitted(accepted, requests)
 
     async def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
+        """What submitters should know of types that nobody seems to serve."""
         served = self._sessions.types
         missing = sorted({item.lot.like.type for item in accepted} - served)
         if missing and self._store.shared:

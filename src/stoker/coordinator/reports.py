@@ -6,6 +6,8 @@ it again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import le, sub
 from typing import Final
 
 from msgspec.structs import astuple, replace
@@ -16,7 +18,7 @@ from stoker.domain.job import NULL
 from stoker.domain.json_text import are_plain, fault, is_json
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, problem
-from stoker.store.base import CompletionRow, Completions, Finish, Start, Store
+from stoker.store.base import Completions, Finish, Start, Store
 from stoker.wire.frames import ClaimRef, Done, Report, StartNote
 
 NO_FIGURE: Final = 2**62
@@ -65,7 +67,7 @@ class ReportSink:
 
     def release_done(self, session: WorkerSession, done: Done) -> list[Holding | None]:
         """The same for attempts that completed."""
-        held = list(map(session.release, done.ids, done.claim_ids))
+        held = session.release_many(done.ids, done.claim_ids)
         self.wake()
         return held
 
@@ -100,67 +102,63 @@ class ReportSink:
     async def take_done(
         self, session: WorkerSession, done: Done, released: Sequence[Holding | None]
     ) -> list[ClaimRef]:
-        """The same for attempts that completed: those that were held here are stored by the lot, and the rest as if they had
-        been reported one by one."""
-        completed, others, claims = self._sort_out(done, released)
+        """The same for attempts that completed: they are stored by the lot. Those that need a closer look are taken as if
+        each had been reported by itself."""
+        received_at = self._store.now_us()
+        completed: list[Completions] = []
+        others: list[Report] = []
+        claims: list[Claim | None] = []
+        first = 0
+        for holding, run in groupby(released):
+            part = slice(first, first := first + len(list(run)))
+            columns = Done(*[column[part] for column in astuple(done)])
+            lot = None if holding is None else self._completions(holding, columns, received_at)
+            if lot is not None:
+                completed.append(lot)
+                continue
+            others += _one_by_one(columns)
+            claims += [None if holding is None else holding.claim(id) for id in columns.ids]
         stale = await self.complete(completed) if completed else []
         if others:
             stale += await self.take(session, others, claims)
         return stale
 
-    def _sort_out(
-        self, done: Done, released: Sequence[Holding | None]
-    ) -> tuple[list[Completions], list[Report], list[Claim | None]]:
-        """What can be stored as it is, by lot; the reports that need a closer look, and their claims if they are known here.
-        One loop and few calls: this runs for every job."""
-        received_at = self._store.now_us()
-        plain = are_plain(done.results, self._max_result_bytes)
-        lots: dict[Holding, Completions] = {}
-        others: list[Report] = []
-        claims: list[Claim | None] = []
-        last: Holding | None = None
-        ids: list[str] = []
-        created: list[int] = []
-        rows: list[CompletionRow] = []
-        claimed_at = 0
-        for holding, id, claim_id, result, started_us, finished_us, cpu_us, peak_kb in zip(
-            released, *astuple(done), strict=True
-        ):
-            if holding is None or (not plain and self._refuse_result(result) is not None):
-                others.append(
-                    Report(id, claim_id, "completed", result, None, started_us, finished_us, cpu_us, peak_kb)
-                )
-                claims.append(None if holding is None else holding.claim(id))
-                continue
-            if holding is not last:
-                last = holding
-                lot = lots.get(holding)
-                if lot is None:
-                    lot = lots[holding] = Completions(holding.like, [], [], [])
-                ids, created, rows, claimed_at = lot.ids, lot.created, lot.rows, holding.like.claimed_at
-            started_at, finished_at = received_at - started_us, received_at - finished_us
-            if not claimed_at <= started_at <= finished_at <= received_at:
-                started_at, finished_at = _within(claimed_at, received_at, started_us, finished_us)
-            if cpu_us is not None and not 0 <= cpu_us < NO_FIGURE:
-                cpu_us = None
-            if peak_kb is not None and not 0 <= peak_kb < NO_FIGURE:
-                peak_kb = None
-            place = holding.places[id]
-            ids.append(id)
-            created.append(holding.created[place])
-            rows.append((holding.seqs[place], claim_id, started_at, finished_at, cpu_us, peak_kb, result))
-        return list(lots.values()), others, claims
+    def _completions(self, holding: Holding, done: Done, received_at: int) -> Completions | None:
+        """What is stored for attempts that were held together; None when anything about them is unusual. Column by column,
+        without a loop over the jobs: this runs for every one of them."""
+        results = done.results
+        if not are_plain(results, self._max_result_bytes) and any(map(self._refuse_result, results)):
+            return None
+        started = [received_at - us for us in done.started_us]
+        finished = [received_at - us for us in done.finished_us]
+        in_order = all(map(le, started, finished))
+        if not (in_order and min(started) >= holding.like.claimed_at and max(finished) <= received_at):
+            return None
+        if not _are_figures(done.cpu_us) or not _are_figures(done.peak_memory_kb):
+            return None
+        places = [holding.places[id] for id in done.ids]
+        return Completions(
+            holding.like,
+            done.ids,
+            [holding.seqs[place] for place in places],
+            [holding.created[place] for place in places],
+            started,
+            finished,
+            done.cpu_us,
+            done.peak_memory_kb,
+            results,
+        )
 
     async def complete(self, completed: list[Completions]) -> list[ClaimRef]:
         """Write attempts that completed; those whose claim was not current any more."""
         self._run_times.observe(
-            (lot.claim.type, [row[3] - row[2] for row in lot.rows if row[2] is not None]) for lot in completed
+            (lot.claim.type, list(map(sub, lot.finished, lot.started))) for lot in completed if lot.started
         )
         stale = await self._store.complete(completed)
         if stale:
             late = [Finish(*end) for end in each(completed) if (end[0].id, end[0].claim_id) in stale]
             self._finished([(finish, None) for finish in late])
-            completed = _without(completed, stale)
+            completed = [left for lot in completed if len(left := _without(lot, stale))]
         self._completed(completed)
         return [ClaimRef(*key) for key in stale]
 
@@ -252,30 +250,43 @@ class ReportSink:
 
 def _completion(claim: Claim, report: Report, received_at: int) -> Completions:
     started_at, finished_at = _times(claim, report, received_at)
-    cpu_us, peak_kb = _figure(report.cpu_us), _figure(report.peak_memory_kb)
-    row = (claim.seq, claim.claim_id, started_at, finished_at, cpu_us, peak_kb, report.result or NULL)
-    return Completions(claim, [claim.id], [claim.created_at], [row])
+    return Completions(
+        claim,
+        [claim.id],
+        [claim.seq],
+        [claim.created_at],
+        None if started_at is None else [started_at],
+        [finished_at],
+        [_figure(report.cpu_us)],
+        [_figure(report.peak_memory_kb)],
+        [report.result or NULL],
+    )
+
+
+def _one_by_one(done: Done) -> Iterator[Report]:
+    for id, claim_id, result, *figures in zip(*astuple(done), strict=True):
+        yield Report(id, claim_id, "completed", result, None, *figures)
 
 
 def each(completed: Iterable[Completions]) -> Iterator[tuple[Claim, Outcome]]:
     """The completions one by one."""
     for lot in completed:
         like = lot.claim
-        for id, created_at, row in zip(lot.ids, lot.created, lot.rows, strict=True):
-            seq, claim_id, *times, result = row
+        for id, created_at, row in zip(lot.ids, lot.created, lot.rows(), strict=True):
+            seq, _, *times, result = row
             run_at = created_at if like.run_at == like.created_at else like.run_at
-            claim = replace(like, id=id, seq=seq, claim_id=claim_id, created_at=created_at, run_at=run_at)
+            claim = replace(like, id=id, seq=seq, created_at=created_at, run_at=run_at)
             yield claim, Outcome("completed", "completed", result, None, 0, *times)
 
 
-def _without(completed: Iterable[Completions], stale: set[tuple[str, int]]) -> list[Completions]:
-    left: list[Completions] = []
-    for lot in completed:
-        columns = zip(lot.ids, lot.created, lot.rows, strict=True)
-        kept = [place for place in columns if (place[0], place[2][1]) not in stale]
-        if kept:
-            left.append(Completions(lot.claim, *map(list, zip(*kept, strict=True))))
-    return left
+def _without(lot: Completions, stale: set[tuple[str, int]]) -> Completions:
+    return lot.without({id for id, claim_id in stale if claim_id == lot.claim.claim_id})
+
+
+def _are_figures(values: Sequence[int | None]) -> bool:
+    """Whether a store can hold all of these."""
+    known = [value for value in values if value is not None]
+    return not known or (min(known) >= 0 and max(known) < NO_FIGURE)
 
 
 def _times(claim: Claim, report: Report, received_at: int) -> tuple[int | None, int]:

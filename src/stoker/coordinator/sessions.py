@@ -15,7 +15,9 @@ old connection still looks alive here. The first are known by `elsewhere`, for t
 worker; the second are given nothing new once they have been quiet for a while.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
 import msgspec
@@ -164,12 +166,27 @@ class WorkerSession:
         if holding is None or claim_id not in (None, holding.like.claim_id):
             return None
         del self.held[id]
-        if holding.like.type in self.async_types:
-            self._async_used -= 1
-        else:
-            self._used -= holding.like.threads
-            self._backlog_us -= holding.cost
+        self._count_released(holding, 1)
         return holding
+
+    def release_many(self, ids: Sequence[str], claim_ids: Sequence[int]) -> list[Holding | None]:
+        """The same for many claims, each by its number."""
+        held = self.held
+        found = list(map(held.pop, ids, repeat(None)))
+        for place, (holding, claim_id) in enumerate(zip(found, claim_ids, strict=True)):
+            if holding is not None and holding.like.claim_id != claim_id:
+                held[ids[place]], found[place] = holding, None
+        for holding, count in Counter(found).items():
+            if holding is not None:
+                self._count_released(holding, count)
+        return found
+
+    def _count_released(self, holding: Holding, count: int) -> None:
+        if holding.like.type in self.async_types:
+            self._async_used -= count
+        else:
+            self._used -= holding.like.threads * count
+            self._backlog_us -= holding.cost * count
 
     @property
     def claims(self) -> list[Claim]:

@@ -5,11 +5,12 @@ only after it is durable. A verb that raises has changed nothing. Every write af
 and the status it leaves, so of all the attempts at a job exactly one writes its outcome.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import compress, repeat
 from typing import Final, Literal, Protocol
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from stoker.domain.explain import Line
 from stoker.domain.job import Job
@@ -80,18 +81,49 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
 
 
-CompletionRow = tuple[int, int, int | None, int, int | None, int | None, bytes]
-"""Number of the job, claim, started at, finished at, CPU time in microseconds, peak memory in kB, result."""
-
-
 class Completions(msgspec.Struct, frozen=True, gc=False):
-    """Attempts that completed jobs of one lot. `claim` is that of one of them, for what they share; each has a place in the
-    columns."""
+    """Attempts that completed jobs of one lot, under the same claim number. `claim` is that of one of them, for what they
+    share; each has a place in the columns."""
 
     claim: Claim
     ids: list[str]
+    seqs: list[int]
     created: list[int]
-    rows: list[CompletionRow]
+    started: list[int] | None
+    """None where it is not known."""
+    finished: list[int]
+    cpu_us: list[int | None]
+    peak_memory_kb: list[int | None]
+    results: list[bytes]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self) -> Iterator["CompletionRow"]:
+        """One row for each job."""
+        return zip(
+            self.seqs,
+            repeat(self.claim.claim_id),
+            self.started or repeat(None),
+            self.finished,
+            self.cpu_us,
+            self.peak_memory_kb,
+            self.results,
+            strict=False,
+        )
+
+    def without(self, ids: Collection[str]) -> "Completions":
+        """All but these."""
+        kept = [id not in ids for id in self.ids]
+        columns = [
+            list(compress(column, kept)) if isinstance(column, list) else column
+            for column in astuple(self)[1:]
+        ]
+        return Completions(self.claim, *columns)
+
+
+CompletionRow = tuple[int, int, int | None, int, int | None, int | None, bytes]
+"""Number of the job, claim, started at, finished at, CPU time in microseconds, peak memory in kB, result."""
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -136,10 +136,10 @@ def stale_ids(all_done: Iterable[Completions], stale: set[tuple[int, int]]) -> s
     if not stale:
         return set()
     return {
-        (id, row[1])
+        (id, done.claim.claim_id)
         for done in all_done
-        for id, row in zip(done.ids, done.rows, strict=True)
-        if row[:2] in stale
+        for id, seq in zip(done.ids, done.seqs, strict=True)
+        if (seq, done.claim.claim_id) in stale
     }
 
 

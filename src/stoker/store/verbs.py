@@ -52,7 +52,7 @@ class WritingVerbs:
 
     async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
         result: list[Accepted] = await self._group.call(
-            "insert", submissions, weight=sum(len(item.lot) for item in submissions), bounded=True
+            "insert", submissions, weight=sum([len(item.lot.ids) for item in submissions]), bounded=True
         )
         return result
 

@@ -333,17 +333,17 @@ class Round:
 
     async def _complete(self, all_done: list[Completions]) -> set[tuple[int, int]]:
         """Write many completions; the (seq, claim) pairs that were refused."""
-        rows = sorted(chain.from_iterable([done.rows for done in all_done]), key=_SEQ)
+        rows = sorted(chain.from_iterable([done.rows() for done in all_done]), key=_SEQ)
         if not rows:
             return set()
         (found,) = await self._link.fetch(Q["complete_jobs"], *_columns(rows))
         seqs, claim_ids = found[0] or [], found[1] or []
         if len(seqs) == len(rows):
             for done in all_done:
-                self._count(done.claim, "running", "completed", len(done.rows))
+                self._count(done.claim, "running", "completed", len(done))
             return set()
         written = set(zip(seqs, claim_ids, strict=True))
-        claims = {row[:2]: done.claim for done in all_done for row in done.rows}
+        claims = {(seq, done.claim.claim_id): done.claim for done in all_done for seq in done.seqs}
         for key in written:
             self._count(claims[key], "running", "completed")
         before = await self._completed_before(

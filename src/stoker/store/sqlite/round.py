@@ -241,7 +241,7 @@ class Round:
         lane_id = self._lane_ids.get(key)
         if lane_id is None:
             lane_id = self._lane_ids[key] = self._lane_id(Lane(*key))
-        first, self._seq = self._seq, self._seq + len(lot)
+        first, self._seq = self._seq, self._seq + len(lot.ids)
         return lot.numbered(range(first, self._seq), lane_id)
 
     def _lane_id(self, lane: Lane) -> int:
@@ -362,8 +362,8 @@ class Round:
     def _complete(self, all_done: list[Completions]) -> set[tuple[int, int]]:
         """Write many completions; the (seq, claim) pairs that were refused."""
         for done in all_done:
-            self._count(done.claim, "running", "completed", len(done.rows))
-        rows = list(chain.from_iterable([done.rows for done in all_done]))
+            self._count(done.claim, "running", "completed", len(done))
+        rows = list(chain.from_iterable([done.rows() for done in all_done]))
         refused: set[tuple[int, int]] = set()
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[first : first + ROWS_PER_STATEMENT]
@@ -373,7 +373,7 @@ class Round:
             else:  # somebody in here is stale: find out who, one by one
                 self._db.execute("ROLLBACK TO completions")
                 self._db.execute("RELEASE completions")
-                claims = list(chain.from_iterable([[done.claim] * len(done.rows) for done in all_done]))
+                claims = list(chain.from_iterable([[done.claim] * len(done) for done in all_done]))
                 refused |= self._complete_singly(chunk, claims[first : first + ROWS_PER_STATEMENT])
         return refused
 
