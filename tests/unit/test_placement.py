@@ -1,7 +1,7 @@
 """Which job goes to which worker."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stoker.domain.job import Job
-from stoker.domain.lot import lot_of
+from stoker.domain.lot import Lot, lot_of, lots_of
 from stoker.domain.placement import (
     DEGRADE_AFTER_US,
     RESERVE_AFTER_US,
@@ -272,3 +272,101 @@ def test_a_worker_holds_no_more_than_it_has_room_for() -> None:
 @given(st.one_of(st.none(), st.integers(0, 10**12)))
 def test_a_job_takes_between_a_little_and_all_of_a_threads_window(run_us: int | None) -> None:
     assert 0 < window_cost(run_us) <= WINDOW_US
+
+
+# ── lots ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def a_lot(count: int, **fields: object) -> Lot:
+    first = a_job(**fields)
+    start = first.seq * 1_000
+    (lot,) = lots_of(replace(first, seq=start + n, id=f"{first.id}-{n}") for n in range(count))
+    return lot
+
+
+def ids_of(lots: Iterable[Lot]) -> list[str]:
+    return [id for lot in lots for id in lot.ids]
+
+
+def place_lots(lots: list[Lot], workers: list[WorkerView], run_us: int | None = 100) -> Plan:
+    lanes = {lot.like.lane_id: workers for lot in lots}
+    observed = {} if run_us is None else {"echo": run_us}
+    return plan(lots, lanes, now=START_US, policy="round_robin", cursor=0, run_us=observed)
+
+
+def test_one_worker_gets_a_lot_whole() -> None:
+    lot = a_lot(100)
+    made = place_lots([lot], [a_worker(threads=2, window_us=WINDOW_US)])
+    assert [placed.lot for placed in made.placed] == [lot]
+    assert (made.rest, made.cursor) == ([], 100)
+
+
+def test_what_finds_no_room_is_left_over_in_its_order() -> None:
+    lot, behind, other = a_lot(10), a_lot(3), a_lot(2, lane_id=2)
+    made = place_lots([lot, behind, other], [a_worker(threads=2, window_us=700)])
+    assert ids_of(placed.lot for placed in made.placed) == lot.ids[:7]
+    assert ids_of(made.rest) == lot.ids[7:] + behind.ids + other.ids
+
+
+def test_a_lot_is_dealt_out_in_turns() -> None:
+    lot = a_lot(11)
+    workers = [a_worker(name, threads=1, free=0, window_us=WINDOW_US) for name in "abc"]
+    made = place_lots([lot], workers)
+    shares: Counter[str] = Counter()
+    for placed in made.placed:
+        shares[placed.session_id] += len(placed.lot)
+    assert shares == {"a": 4, "b": 4, "c": 3}
+    assert sorted(ids_of(placed.lot for placed in made.placed)) == sorted(lot.ids)
+    first = {name: min(p.lot.like.seq for p in made.placed if p.session_id == name) for name in "abc"}
+    assert sorted(first, key=first.__getitem__) == ["a", "b", "c"]
+
+
+def test_who_has_room_for_more_gets_what_the_others_cannot_take() -> None:
+    lot = a_lot(20)
+    workers = [a_worker("small", 1, 0, window_us=300), a_worker("large", 1, 0, window_us=WINDOW_US)]
+    made = place_lots([lot], workers)
+    shares: Counter[str] = Counter()
+    for placed in made.placed:
+        shares[placed.session_id] += len(placed.lot)
+    assert shares == {"small": 3, "large": 17}
+
+
+def test_a_lot_of_a_type_that_nobody_has_seen_gets_free_threads_alone() -> None:
+    lot = a_lot(9)
+    made = place_lots([lot], [a_worker("a", 2), a_worker("b", 1)], run_us=None)
+    assert sorted(ids_of(placed.lot for placed in made.placed)) == sorted(lot.ids[:3])
+    assert ids_of(made.rest) == lot.ids[3:]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 3_000)), min_size=1, max_size=4),
+    st.lists(st.integers(1, 30), min_size=1, max_size=4),
+    st.integers(0, 50),
+    st.sampled_from([None, 100, 700]),
+)
+def test_a_lot_is_placed_as_its_jobs_would_be(
+    sizes: list[tuple[int, int, int]], counts: list[int], cursor: int, run_us: int | None
+) -> None:
+    """As many of them, the first ones, and to each worker no more than it has room for."""
+    lots = [a_lot(count) for count in counts]
+    observed = {} if run_us is None else {"echo": run_us}
+    made: list[Plan] = []
+    for candidates in (lots, [lot_of(job) for lot in lots for job in lot]):
+        workers = [
+            a_worker(str(n), threads, min(free, threads), window_us=window)
+            for n, (threads, free, window) in enumerate(sizes)
+        ]
+        made.append(
+            plan(candidates, {1: workers}, now=START_US, policy="round_robin", cursor=cursor, run_us=observed)
+        )
+    whole, singly = made
+    placed = [job for item in whole.placed for job in item.lot]
+    assert sorted(job.seq for job in placed) == [item.lot.like.seq for item in singly.placed]
+    assert ids_of(whole.rest) == ids_of(singly.rest)
+    assert whole.cursor == singly.cursor
+    shares = [Counter[str](), Counter[str]()]
+    for share, of in zip(shares, made, strict=True):
+        for item in of.placed:
+            share[item.session_id] += len(item.lot)
+    if len(set(sizes)) == 1:  # where all are the same, so are their shares, whoever is first
+        assert sorted(shares[0].values()) == sorted(shares[1].values())
