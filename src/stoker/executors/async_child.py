@@ -64,8 +64,9 @@ class AsyncChild:
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
                 if isinstance(order, Jobs):
-                    for job in order.jobs:
-                        self._start(job)
+                    for lot in order.lots:
+                        for job in lot.jobs():
+                            self._start(job)
                 elif isinstance(order, CancelJob):
                     self._cancel(order.index)
 
