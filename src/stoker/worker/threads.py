@@ -26,8 +26,9 @@ from stoker.wire.frames import Assignment, AssignmentLot
 from stoker.worker.ends import Completions, Ended, Ends
 from stoker.worker.routes import Executor
 
-DEPTH: Final = 64
-REFILL_BELOW: Final = 24
+DEPTH: Final = 128
+"""A trip through a child's pipe costs as much as many short jobs; but what one child has, an idle one cannot take."""
+REFILL_BELOW: Final = 64
 STUCK_SECONDS: Final = 0.03
 PATIENCE_SECONDS: Final = 0.25
 START_PATIENCE_SECONDS: Final = 15.0
