@@ -14,7 +14,6 @@ from stoker.executors.pipe import (
     ChildLot,
     ChildResult,
     Completed,
-    Jobs,
     Results,
     Unpacker,
     pack,
@@ -55,10 +54,10 @@ def test_a_message_that_is_too_large_is_refused_before_it_comes() -> None:
 
 def test_a_lot_comes_out_as_its_jobs() -> None:
     lot = ChildLot(7, LIKE, ["a", "b"], [b"1", b"2"], [0, 1])
-    (body,) = Unpacker().feed(pack(Jobs([lot])))
+    (body,) = Unpacker().feed(pack(lot))
     order = TO_CHILD.decode(body)
-    assert isinstance(order, Jobs)
-    assert [job for lot in order.lots for job in lot.jobs()] == [
+    assert isinstance(order, ChildLot)
+    assert list(order.jobs()) == [
         ChildJob(7, "a", 3, "echo", b"1", 2, 5, 1, "queue", "name", {"k": "v"}, 100, [0, 1]),
         ChildJob(8, "b", 3, "echo", b"2", 2, 5, 1, "queue", "name", {"k": "v"}, 100, [0, 1]),
     ]

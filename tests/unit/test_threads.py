@@ -20,6 +20,7 @@ from stoker.worker.routes import Executor
 from stoker.worker.threads import (
     COOPERATION_SECONDS,
     DEPTH,
+    LOT_BYTES,
     PATIENCE_SECONDS,
     STUCK_SECONDS,
     TELL_START_SECONDS,
@@ -335,6 +336,18 @@ def test_a_lot_is_sent_as_one_with_its_own_ids_and_payloads() -> None:
         (0, ["a", "b", "c"], [b"1", b"2", b"null"], 1),
         (3, ["d"], [b"null"], 2),
     ]
+
+
+def test_large_payloads_are_not_sent_in_one_piece() -> None:
+    """A message to a child has a largest size, and a child that is told more ends, with all that it had."""
+    floor = Floor(1)
+    sent: list[ChildLot] = []
+    floor.children[0].send = sent.extend  # type: ignore[method-assign,assignment]
+    sizes = [LOT_BYTES // 2, LOT_BYTES // 2, 1, 3 * LOT_BYTES, 1, 1]
+    like = Assignment("", 1, "echo", b"")
+    floor.threads.take([AssignmentLot(like, list("abcdef"), [b"x" * size for size in sizes])])
+    assert [(lot.first, "".join(lot.ids)) for lot in sent] == [(0, "ab"), (2, "c"), (3, "d"), (4, "ef")]
+    assert [len(payload) for lot in sent for payload in lot.payloads] == sizes
 
 
 def test_a_job_for_several_threads_in_the_middle_is_not_overtaken() -> None:

@@ -34,8 +34,8 @@ from stoker.executors.builtin import BUILTINS
 from stoker.executors.pipe import (
     TO_CHILD,
     ChildJob,
+    ChildLot,
     ChildResult,
-    Jobs,
     Printed,
     Progressed,
     Ready,
@@ -290,10 +290,9 @@ class SyncChild:
         while chunk := os.read(self._line.fd, 1 << 18):
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
-                if isinstance(order, Jobs):
-                    for lot in order.lots:
-                        for job in lot.jobs():
-                            self._one(job)
+                if isinstance(order, ChildLot):
+                    for job in order.jobs():
+                        self._one(job)
             self._line.flush()
 
     def _one(self, job: ChildJob) -> None:

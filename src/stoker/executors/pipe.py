@@ -40,7 +40,7 @@ class ChildJob(msgspec.Struct, frozen=True, gc=False):
     cpus: list[int] | None = None
 
 
-class ChildLot(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class ChildLot(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"):
     """Jobs that differ in id and payload alone, with indexes that follow each other. `like` has neither id nor payload."""
 
     first: int
@@ -69,17 +69,13 @@ class ChildLot(msgspec.Struct, array_like=True, frozen=True, gc=False):
             )
 
 
-class Jobs(msgspec.Struct, array_like=True, frozen=True, tag="j"):
-    lots: list[ChildLot]
-
-
 class CancelJob(msgspec.Struct, array_like=True, frozen=True, tag="c"):
     """Only for children that run many jobs at once; the others see the board."""
 
     index: int
 
 
-ToChild = Jobs | CancelJob
+ToChild = ChildLot | CancelJob
 
 # ── child → supervisor ─────────────────────────────────────────────────────────────────────────────────────────────
 

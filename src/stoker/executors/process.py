@@ -29,7 +29,6 @@ from stoker.executors.pipe import (
     CancelJob,
     ChildLot,
     FromChild,
-    Jobs,
     Printed,
     Progressed,
     Ready,
@@ -379,7 +378,7 @@ class PythonChild(Child):
         for lot in lots:
             self.jobs_taken += len(lot.ids)
             self._unreported.update(range(lot.first, lot.first + len(lot.ids)))
-        self._write(self._fd, pack(Jobs(lots)))
+        self._write(self._fd, b"".join(map(pack, lots)))
 
     def cancel(self, index: int) -> None:
         if self._concurrent:

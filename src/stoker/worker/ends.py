@@ -88,9 +88,7 @@ class Ends:
         """Split so that no frame grows too large; one large result travels alone."""
         weights = [len(result) + _REPORT_BYTES for result in self.completed.results]
         weights += [len(end.result or end.error or b"") + _REPORT_BYTES for end in self.others]
-        if sum(weights) <= REPORT_FRAME_BYTES and 0 < len(weights) <= REPORT_FRAME_JOBS:
-            return [self]
-        return [self._part(first, end) for first, end in _cuts(weights)]
+        return [self._part(first, end) for first, end in cuts(weights, REPORT_FRAME_BYTES, REPORT_FRAME_JOBS)]
 
     def _part(self, first: int, end: int) -> "Ends":
         n = len(self.completed.ids)
@@ -104,15 +102,19 @@ class Ends:
         return Reports(number, [report(ended, now) for ended in self.others], done)
 
 
-def _cuts(weights: list[int]) -> Iterator[tuple[int, int]]:
-    first = size = 0
+def cuts(weights: list[int], most_bytes: int, most: int) -> list[tuple[int, int]]:
+    """Where to cut a list so that no piece has more than this, unless one alone does: the first of each, and its end."""
+    if sum(weights) <= most_bytes and 0 < len(weights) <= most:
+        return [(0, len(weights))]
+    found: list[tuple[int, int]] = []
+    size = 0
     for at, weight in enumerate(weights):
-        if at > first and (size + weight > REPORT_FRAME_BYTES or at - first >= REPORT_FRAME_JOBS):
-            yield first, at
-            first, size = at, 0
+        if not found or size + weight > most_bytes or at - found[-1][0] >= most:
+            found.append((at, at))
+            size = 0
+        found[-1] = (found[-1][0], at + 1)
         size += weight
-    if first < len(weights):
-        yield first, len(weights)
+    return found
 
 
 def report(ended: Ended, now: float) -> Report:

@@ -23,12 +23,13 @@ from stoker.executors.pipe import ChildLot, ChildResult, Completed, Ready, Resul
 from stoker.executors.process import Child
 from stoker.executors.resources import group_rss_kb
 from stoker.wire.frames import Assignment, AssignmentLot
-from stoker.worker.ends import Completions, Ended, Ends
+from stoker.worker.ends import Completions, Ended, Ends, cuts
 from stoker.worker.routes import Executor
 
 DEPTH: Final = 128
 """A trip through a child's pipe costs as much as many short jobs; but what one child has, an idle one cannot take."""
 REFILL_BELOW: Final = 64
+LOT_BYTES: Final = 1024 * 1024
 STUCK_SECONDS: Final = 0.03
 PATIENCE_SECONDS: Final = 0.25
 START_PATIENCE_SECONDS: Final = 15.0
@@ -711,7 +712,8 @@ def child_lots(works: list[Work], cpus: list[int] | None) -> list[ChildLot]:
     for like, group in groupby(works, attrgetter("like")):
         alike = list(group)
         ids, payloads = [work.id for work in alike], [work.payload for work in alike]
-        lots.append(ChildLot(alike[0].index, like, ids, payloads, cpus))
+        for first, end in cuts([len(payload) for payload in payloads], LOT_BYTES, DEPTH):
+            lots.append(ChildLot(alike[first].index, like, ids[first:end], payloads[first:end], cpus))
     return lots
 
 
