@@ -14,6 +14,7 @@ from websockets.streams import StreamReader
 from stoker.wire import codec, frames
 from stoker.worker.connection import PATH
 from tests.checkers.history import Ack, Told
+from tests.support.frames import reported
 
 LONGEST_LINE: Final = 64 * 1024
 _TO_CONNECT: Final = f"GET {PATH} ".encode()
@@ -68,9 +69,9 @@ class Tap:
         if isinstance(frame, frames.Hello):
             self._worker, self._session = frame.name, frame.session
         elif isinstance(frame, frames.Reports):
-            self._ears.sent[self._session, frame.number] = frame.reports
+            reports = self._ears.sent[self._session, frame.number] = reported(frame)
             now = time.monotonic()
-            self._ears.reports += [Told(now, self._worker, r.id, r.claim_id, r.kind) for r in frame.reports]
+            self._ears.reports += [Told(now, self._worker, r.id, r.claim_id, r.kind) for r in reports]
 
     def _told(self, data: bytes) -> None:
         frame = codec.decode_to_worker(data)

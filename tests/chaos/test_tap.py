@@ -6,7 +6,8 @@ from stoker.wire import codec, frames
 from tests.chaos.tap import Ears, Tap
 
 HELLO = frames.Hello(1, "s0", "w0", 5, ["mark"])
-REPORTS = frames.Reports(7, [frames.Report("a", 1, "completed"), frames.Report("b", 2, "error")])
+DONE = frames.Done(["a"], [1], [b"1"], [2], [1], [None], [None])
+REPORTS = frames.Reports(7, [frames.Report("b", 2, "error")], DONE)
 
 
 def sent(*told: frames.Frame, masked: bool) -> bytes:

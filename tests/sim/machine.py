@@ -15,7 +15,7 @@ import msgspec
 
 from stoker.domain.retry import Kind, problem
 from stoker.executors.board import _LAYOUT, NOTHING, SIZE, Board
-from stoker.executors.pipe import ChildJob, ChildResult, Ready
+from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Ready, Results
 from stoker.executors.process import Callbacks
 from stoker.worker.routes import Executor
 from tests.checkers.history import Effect
@@ -141,7 +141,8 @@ class SimChild:
 
     # ── what the supervisor does to it ─────────────────────────────────────────────────────────────────────────────
 
-    def send(self, jobs: list[ChildJob]) -> None:
+    def send(self, lots: list[ChildLot]) -> None:
+        jobs = [job for lot in lots for job in lot.jobs()]
         self.jobs_taken += len(jobs)
         self.process.call_later(PIPE_SECONDS, self._take, jobs)
 
@@ -238,7 +239,7 @@ class SimChild:
 
     def _heard(self, result: ChildResult) -> None:
         if not self.ended:
-            self._callbacks.results(self, [result])  # type: ignore[arg-type]
+            self._callbacks.results(self, Results.of(result))  # type: ignore[arg-type]
 
     def _hear_cancel(self, index: int) -> None:
         job = self._running.get(index)

@@ -18,7 +18,6 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from stoker.clock import SECOND
@@ -40,8 +39,9 @@ from stoker.store.sqlite.round import Q, Round
 from stoker.store.sqlite.store import SqliteStore
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
+from stoker.worker.ends import Ended
 from stoker.worker.supervisor import Supervisor
-from stoker.worker.threads import Ended, Threads
+from stoker.worker.threads import Threads
 from tests.sim.world import LEASE_SECONDS, World, run
 
 LIMIT: Final = 1_000
@@ -535,8 +535,8 @@ def neighbours_of_a_killed_task_start_again(patch: Patch) -> None:
 def timeout_ignored(patch: Patch) -> None:
     original = Threads.take
 
-    def take(self: Threads, assignments: list[frames.Assignment]) -> None:
-        original(self, [msgspec.structs.replace(a, timeout_sec=None) for a in assignments])
+    def take(self: Threads, lots: list[frames.AssignmentLot]) -> None:
+        original(self, [replace(lot, like=replace(lot.like, timeout_sec=None)) for lot in lots])
 
     patch.set(Threads, "take", take)
 
@@ -546,8 +546,9 @@ def crash_reported_as_completed(patch: Patch) -> None:
     """A child that was killed is taken for one that did its work."""
 
     def victim(self: Threads, slot: Any, work: Any, started: float | None) -> None:
-        del self.works[work.assignment.id]
-        self._ended([Ended(work, "completed", result=b"null", started=started, finished=self._now())])
+        del self.works[work.id]
+        now = self._now()
+        self._end_all([Ended(work.id, work.claim_id, "completed", now, started, result=b"null")])
 
     patch.set(Threads, "_end_victim", victim)
 

@@ -23,6 +23,7 @@ from tests.sim.disk import Disk, SimClock, drop_store, open_store
 from tests.sim.loop import Process
 from tests.sim.machine import SimMachine
 from tests.sim.net import FIN, RESET, Connection, host
+from tests.support.frames import assigned, reported
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -382,10 +383,10 @@ class Tap:
         elif not self._server.closed:
             frame = codec.decode_from_worker(item)
             if isinstance(frame, frames.Reports):
-                self._reports[frame.number] = frame.reports
+                self._reports[frame.number] = reported(frame)
                 self._world.reports += [
                     Told(self._world.loop.time(), host(self._worker.process), r.id, r.claim_id, r.kind)
-                    for r in frame.reports
+                    for r in reported(frame)
                 ]
             self._world.trace(ends[1], f"< {ends[0]} {describe(frame)}")
         self._to_server(item)
@@ -419,12 +420,12 @@ def describe(frame: frames.Frame) -> str:
         case frames.Heartbeat():
             return f"heartbeat {frame.number} [{_refs(frame.held)}]"
         case frames.Reports():
-            ends = " ".join(f"{r.id}/{r.claim_id}:{r.kind}" for r in frame.reports)
+            ends = " ".join(f"{r.id}/{r.claim_id}:{r.kind}" for r in reported(frame))
             return f"reports {frame.number} [{ends}]"
         case frames.Started():
             return f"started [{' '.join(f'{s.id}/{s.claim_id}' for s in frame.starts)}]"
         case frames.Assign():
-            return f"assign [{' '.join(f'{j.id}/{j.claim_id}' for j in frame.jobs)}]"
+            return f"assign [{_refs(assigned(frame))}]"
         case frames.Cancel() | frames.Drop():
             return f"{name} [{_refs(frame.claims)}]"
         case frames.Ack():

@@ -6,17 +6,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from typing import TextIO
 
 import msgspec
 import pytest
+from msgspec.structs import astuple
 
 from stoker.executors.child import TERMINATED
-from stoker.executors.pipe import ChildJob, ChildResult, Printed
+from stoker.executors.pipe import ChildLot, ChildResult, Printed, Results
 from stoker.executors.process import Callbacks, Child, PythonChild
 from stoker.ids import new_id
+from stoker.wire.frames import Assignment
 
 APP = """
     import asyncio
@@ -70,14 +73,22 @@ class Ear:
             exited=lambda child: self.gone.set(),
         )
 
-    def _on_results(self, child: Child, results: list[ChildResult]) -> None:
-        self.results += results
+    def _on_results(self, child: Child, results: Results) -> None:
+        completed = [
+            ChildResult(index, "completed", result, None, *rest)
+            for index, result, *rest in zip(*astuple(results.completed), strict=True)
+        ]
+        self.results += completed + results.others
         self.ended.set()
-        self.heard += [("ended", result.index, "") for result in results]
+        self.heard += [("ended", result.index, "") for result in completed + results.others]
 
     def _on_printed(self, child: Child, printed: Printed) -> None:
         self.heard.append((printed.stream, printed.index, printed.data.decode()))
         self.spoken.set()
+
+
+def lot(type: str, *payloads: bytes) -> ChildLot:
+    return ChildLot(0, Assignment("", 1, type, b""), [new_id() for _ in payloads], list(payloads))
 
 
 @pytest.fixture
@@ -99,7 +110,7 @@ async def test_what_a_subprocess_wrote_is_its_jobs_also_when_it_is_read_after_th
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([ChildJob(0, new_id(), 1, "says", b'{"text":"one"}', 1, 1, 1, "default", None, {})])
+        child.send([lot("says", b'{"text":"one"}')])
         while child.board.running()[:2] != (0, False):
             time.sleep(0.01)  # noqa: ASYNC251 - nobody reads meanwhile
         time.sleep(0.1)  # noqa: ASYNC251
@@ -116,7 +127,7 @@ async def result_of(app: str, type: str, payload: bytes, concurrency: int = 0) -
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=concurrency)
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([ChildJob(0, new_id(), 1, type, payload, 1, 1, 1, "default", None, {})])
+        child.send([lot(type, payload)])
         await asyncio.wait_for(ear.ended.wait(), 20)
     finally:
         child.end()
@@ -143,6 +154,29 @@ async def test_a_task_that_trips_over_its_own_cancel_has_failed_and_was_not_canc
     assert msgspec.json.decode(ended.error)["type"] == "CancelledError"
 
 
+async def test_a_lot_is_run_in_order_and_each_job_is_told_apart(app: str) -> None:
+    ear = Ear()
+    child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
+    texts = ["1", "nan", "2", "3"]
+    try:
+        await asyncio.wait_for(ear.ready.wait(), 20)
+        child.send([lot("measures", *[msgspec.json.encode({"text": text}) for text in texts])])
+        while len(ear.results) < len(texts):
+            ear.ended.clear()
+            await asyncio.wait_for(ear.ended.wait(), 20)
+    finally:
+        child.end()
+    found = sorted(ear.results, key=lambda result: result.index)
+    assert [(result.kind, result.result) for result in found] == [
+        ("completed", b"[null,1.0]"),
+        ("invalid", None),
+        ("completed", b"[null,2.0]"),
+        ("completed", b"[null,3.0]"),
+    ]
+    assert all(a.finished <= b.started for a, b in pairwise(found))
+    assert child.jobs_taken == len(texts)
+
+
 @contextlib.asynccontextmanager
 async def napping(app: str) -> AsyncIterator[tuple[PythonChild, Ear]]:
     """An async child with a task that has begun to nap."""
@@ -150,7 +184,7 @@ async def napping(app: str) -> AsyncIterator[tuple[PythonChild, Ear]]:
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=10)
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([ChildJob(0, new_id(), 1, "naps", b"{}", 1, 1, 1, "default", None, {})])
+        child.send([lot("naps", b"{}")])
         await asyncio.wait_for(ear.spoken.wait(), 20)
         yield child, ear
     finally:
@@ -191,7 +225,7 @@ async def test_somebody_who_never_stops_talking_does_not_stop_the_supervisor(
             return b"y\n"
 
         monkeypatch.setattr(child, "_read", always_more)
-        child.send([ChildJob(0, new_id(), 1, "says", b'{"text":"one"}', 1, 1, 1, "default", None, {})])
+        child.send([lot("says", b'{"text":"one"}')])
         await asyncio.wait_for(ear.ended.wait(), 20)
     finally:
         child.end()
@@ -209,7 +243,7 @@ async def test_what_belongs_to_no_job_is_lost_when_the_workers_log_is_full_and_n
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([ChildJob(0, new_id(), 1, "says", b'{"text":"one"}', 1, 1, 1, "default", None, {})])
+        child.send([lot("says", b'{"text":"one"}')])
         await asyncio.wait_for(ear.ended.wait(), 20)
     finally:
         child.end()

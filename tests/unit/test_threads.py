@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter, deque
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -11,18 +12,19 @@ from hypothesis import strategies as st
 
 from stoker.domain.retry import Kind
 from stoker.executors.board import Board
-from stoker.executors.pipe import ChildJob, ChildResult, Ready
+from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Ready, Results
 from stoker.settings import load
-from stoker.wire.frames import Assignment
+from stoker.wire.frames import Assignment, AssignmentLot
+from stoker.worker.ends import Ended
 from stoker.worker.routes import Executor
 from stoker.worker.threads import (
     COOPERATION_SECONDS,
     DEPTH,
+    LOT_BYTES,
     PATIENCE_SECONDS,
     STUCK_SECONDS,
     TELL_START_SECONDS,
     TIMEOUT_GRACE_SECONDS,
-    Ended,
     Threads,
     crash_error,
 )
@@ -53,9 +55,9 @@ class FakeChild:
 
     # What the supervisor does to it.
 
-    def send(self, jobs: list[ChildJob]) -> None:
+    def send(self, lots: list[ChildLot]) -> None:
         assert self.ready, "work was sent to a child that is not ready"
-        self.inbox += jobs
+        self.inbox += [job for lot in lots for job in lot.jobs()]
 
     def poll(self) -> None:
         pass
@@ -100,13 +102,17 @@ class FakeChild:
     def _tell(self, job: ChildJob, kind: Kind) -> None:
         now = self._floor.clock.monotonic()
         result = ChildResult(job.index, kind, b"1" if kind == "completed" else None, None, self._started, now)
-        self._floor.threads.on_results(self, [result])  # type: ignore[arg-type]
+        self._floor.threads.on_results(self, Results.of(result))  # type: ignore[arg-type]
 
     def die(self, returncode: int = -11) -> None:
         self.ended, self.returncode = True, returncode
         self._floor.threads.on_exit(self)  # type: ignore[arg-type]
         self.board.close()
         self._mine.close()
+
+
+def lot(like: Assignment, *ids: str) -> AssignmentLot:
+    return AssignmentLot(like, list(ids), [b"null"] * len(ids))
 
 
 class Floor:
@@ -141,7 +147,10 @@ class Floor:
 
     def take(self, *ids: str, **fields: Any) -> None:
         self._claims.update(ids)
-        self.threads.take([Assignment(id, self._claims[id], "echo", b"null", **fields) for id in ids])
+        lots = []
+        for claim_id, alike in groupby(ids, self._claims.__getitem__):
+            lots.append(lot(Assignment("", claim_id, "echo", b"", **fields), *alike))
+        self.threads.take(lots)
 
     def cancel(self, id: str) -> None:
         self.threads.cancel(id, self._claims[id])
@@ -152,10 +161,10 @@ class Floor:
     def tick(self, seconds: float = TICK) -> list[str]:
         """Time passes and the supervisor looks; the jobs whose start is worth telling."""
         self.clock.advance(seconds)
-        return [work.assignment.id for work, _ in self.threads.tick()]
+        return [work.id for work, _ in self.threads.tick()]
 
     def ends(self) -> list[tuple[str, Kind]]:
-        return [(ended.work.assignment.id, ended.kind) for ended in self.ended]
+        return [(ended.id, ended.kind) for ended in self.ended]
 
     def run_all(self) -> None:
         """Every child works off what it has, and the supervisor looks, until nothing is left to do."""
@@ -231,7 +240,7 @@ def test_a_child_is_given_no_more_than_its_depth_and_more_when_it_runs_low() -> 
         child.finish()
     floor.run_all()
     assert len(floor.ended) == DEPTH + 10
-    assert [ended.work.assignment.id for ended in floor.ended] == [f"j{n}" for n in range(DEPTH + 10)]
+    assert [ended.id for ended in floor.ended] == [f"j{n}" for n in range(DEPTH + 10)]
 
 
 def test_nothing_is_queued_behind_a_job_that_turned_out_long() -> None:
@@ -279,7 +288,126 @@ def test_an_assignment_under_a_later_claim_voids_the_earlier_one() -> None:
     assert child.signals == ["TERM"]
     child.die()
     floor.run_all()
-    assert [(e.work.assignment.claim_id, e.kind) for e in floor.ended] == [(2, "completed")]
+    assert [(e.claim_id, e.kind) for e in floor.ended] == [(2, "completed")]
+
+
+def test_each_job_goes_to_the_child_that_has_the_least() -> None:
+    floor = Floor(3)
+    floor.take(*"abcdefg")
+    assert [[job.id for job in child.inbox] for child in floor.children] == [
+        ["a", "d", "g"],
+        ["b", "e"],
+        ["c", "f"],
+    ]
+    floor.children[2].start()
+    floor.children[2].finish()
+    floor.take(*"hijk")
+    assert [[job.id for job in child.inbox] for child in floor.children] == [
+        ["a", "d", "g", "k"],
+        ["b", "e", "i"],
+        ["f", "h", "j"],
+    ]
+
+
+def test_when_the_child_that_has_the_least_is_at_a_long_job_nobody_gets_more() -> None:
+    """What comes first must not be overtaken, and that one is about to give back what it has."""
+    floor = Floor(2)
+    floor.take("long", "b", "c", "d")
+    first, second = floor.children
+    first.start()
+    floor.clock.advance(STUCK_SECONDS * 2)
+    floor.take("e")
+    assert [len(child.inbox) for child in (first, second)] == [1, 2]
+
+
+def test_a_lot_is_sent_as_one_with_its_own_ids_and_payloads() -> None:
+    floor = Floor(1)
+    sent: list[ChildLot] = []
+    floor.children[0].send = sent.extend  # type: ignore[method-assign,assignment]
+    like = Assignment("", 1, "echo", b"", timeout_sec=3.0)
+    floor.threads.take(
+        [
+            AssignmentLot(like, ["a", "b"], [b"1", b"2"]),
+            lot(like, "c"),
+            lot(Assignment("", 2, "echo", b""), "d"),
+        ]
+    )
+    assert [(lot.first, lot.ids, lot.payloads, lot.like.claim_id) for lot in sent] == [
+        (0, ["a", "b", "c"], [b"1", b"2", b"null"], 1),
+        (3, ["d"], [b"null"], 2),
+    ]
+
+
+def test_large_payloads_are_not_sent_in_one_piece() -> None:
+    """A message to a child has a largest size, and a child that is told more ends, with all that it had."""
+    floor = Floor(1)
+    sent: list[ChildLot] = []
+    floor.children[0].send = sent.extend  # type: ignore[method-assign,assignment]
+    sizes = [LOT_BYTES // 2, LOT_BYTES // 2, 1, 3 * LOT_BYTES, 1, 1]
+    like = Assignment("", 1, "echo", b"")
+    floor.threads.take([AssignmentLot(like, list("abcdef"), [b"x" * size for size in sizes])])
+    assert [(lot.first, "".join(lot.ids)) for lot in sent] == [(0, "ab"), (2, "c"), (3, "d"), (4, "ef")]
+    assert [len(payload) for lot in sent for payload in lot.payloads] == sizes
+
+
+def test_a_job_for_several_threads_in_the_middle_is_not_overtaken() -> None:
+    floor = Floor(2)
+    like = Assignment("", 1, "echo", b"")
+    floor.threads.take(
+        [lot(like, "a"), lot(msgspec.structs.replace(like, threads=2), "large"), lot(like, "b", "c")]
+    )
+    assert [[job.id for job in child.inbox] for child in floor.children] == [["a"], []]
+    floor.run_all()
+    assert floor.ends() == [
+        ("a", "completed"),
+        ("large", "completed"),
+        ("b", "completed"),
+        ("c", "completed"),
+    ]
+
+
+def test_a_job_that_is_named_twice_in_a_lot_runs_once() -> None:
+    floor = Floor(1)
+    floor.take("a", "b")
+    floor.threads.kill_all()
+    floor.threads.take([lot(Assignment("", 5, "echo", b""), "x", "y", "x")])
+    for child in floor.alive:
+        child.die(-9)
+    floor.run_all()
+    assert sorted(floor.ends()) == [("x", "completed"), ("y", "completed")]
+
+
+def test_results_in_columns_count_only_for_what_is_still_held() -> None:
+    floor = Floor(1)
+    floor.take(*"abcd")
+    child = floor.children[0]
+    child.start()
+    floor.drop("c")
+    jobs = [job for job in (child.current, *child.inbox) if job is not None]
+    results = [
+        ChildResult(job.index, "completed", job.id.encode(), None, 1.0, 2.0, n) for n, job in enumerate(jobs)
+    ]
+    floor.threads.on_results(child, Results.of(*results))  # type: ignore[arg-type]
+    assert [(e.id, e.result, e.cpu_us) for e in floor.ended] == [
+        ("a", b"a", 0),
+        ("b", b"b", 1),
+        ("d", b"d", 3),
+    ]
+    assert floor.threads.works == {}
+
+
+def test_what_a_child_declines_keeps_its_order() -> None:
+    floor = Floor(1)
+    floor.take(*"abcd")
+    child = floor.children[0]
+    child.start()
+    floor.tick(STUCK_SECONDS * 2)
+    results = [ChildResult(job.index, "handed_back", None, None, 1.0, 1.0) for job in child.inbox]
+    child.inbox.clear()
+    child.finish()
+    floor.threads.on_results(child, Results.of(*results))  # type: ignore[arg-type]
+    floor.tick(0.001)
+    assert [job.id for job in child.inbox] == ["b", "c", "d"]
 
 
 # ── starts and timeouts ────────────────────────────────────────────────────────────────────────────────────────────
@@ -578,7 +706,7 @@ def test_a_crash_is_charged_to_the_job_that_ran_and_to_nobody_else() -> None:
     child.start()
     child.die(-11)
     (ended,) = floor.ended
-    assert (ended.work.assignment.id, ended.kind) == ("a", "crash")
+    assert (ended.id, ended.kind) == ("a", "crash")
     assert msgspec.json.decode(ended.error or b"")["signal"] == 11
     floor.run_all()
     assert floor.ends() == [("a", "crash"), ("b", "completed"), ("c", "completed")]

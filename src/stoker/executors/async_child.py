@@ -27,7 +27,7 @@ from stoker.executors.child import (
     encode_result,
     failure,
 )
-from stoker.executors.pipe import TO_CHILD, CancelJob, ChildJob, ChildResult, Jobs, Unpacker
+from stoker.executors.pipe import TO_CHILD, CancelJob, ChildJob, ChildLot, ChildResult, Unpacker
 
 
 class AsyncChild:
@@ -63,8 +63,8 @@ class AsyncChild:
         while chunk := await reader.read(1 << 18):
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
-                if isinstance(order, Jobs):
-                    for job in order.jobs:
+                if isinstance(order, ChildLot):
+                    for job in order.jobs():
                         self._start(job)
                 elif isinstance(order, CancelJob):
                     self._cancel(order.index)

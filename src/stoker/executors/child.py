@@ -34,8 +34,8 @@ from stoker.executors.builtin import BUILTINS
 from stoker.executors.pipe import (
     TO_CHILD,
     ChildJob,
+    ChildLot,
     ChildResult,
-    Jobs,
     Printed,
     Progressed,
     Ready,
@@ -191,7 +191,10 @@ class SupervisorLine:
         self.saw_cancel = False
         self._lock = threading.RLock()
         self._dirty = threading.Event()
-        self._results: list[ChildResult] = []
+        self._results = Results.of()
+        self._oldest = 0.0
+        """When the first of them ended."""
+        self.has_results = False
         self._output: list[Printed] = []
         self._output_bytes = 0
         self._written: dict[int, int] = {}
@@ -209,17 +212,15 @@ class SupervisorLine:
     def result(self, result: ChildResult) -> None:
         """Send a result soon: with the next ones if they come at once, else in a moment."""
         with self._lock:
-            self._results.append(result)
+            self._results.add(result)
             self._written.pop(result.index, None)
-            due = result.finished - self._results[0].finished > SHORT_SECONDS
+            if not self.has_results:
+                self.has_results, self._oldest = True, result.finished
+            due = result.finished - self._oldest > SHORT_SECONDS
         if due:
             self.flush()
         elif not self._dirty.is_set():
             self._dirty.set()
-
-    @property
-    def has_results(self) -> bool:
-        return bool(self._results)
 
     def printed(self, index: int, stream: Stream, data: bytes) -> None:
         with self._lock:
@@ -256,11 +257,11 @@ class SupervisorLine:
         with self._lock:
             output, self._output, self._output_bytes = self._output, [], 0
             progress, self._progress = self._progress, {}
-            results, self._results = self._results, []
             self._dirty.clear()
             data = b"".join(map(pack, output)) + b"".join(map(pack, progress.values()))
-            if results:
-                data += pack(Results(results))
+            if self.has_results:
+                data += pack(self._results)
+                self._results, self.has_results = Results.of(), False
             if data:
                 self.send(data)
 
@@ -289,8 +290,8 @@ class SyncChild:
         while chunk := os.read(self._line.fd, 1 << 18):
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
-                if isinstance(order, Jobs):
-                    for job in order.jobs:
+                if isinstance(order, ChildLot):
+                    for job in order.jobs():
                         self._one(job)
             self._line.flush()
 

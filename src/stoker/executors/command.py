@@ -17,7 +17,7 @@ import msgspec
 
 from stoker.domain.json_text import fault, is_json
 from stoker.domain.retry import Kind, problem
-from stoker.executors.pipe import ChildJob, ChildResult, Printed
+from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Printed, Results
 from stoker.executors.process import Callbacks, Child
 
 ARGUMENT_MAX: Final = 64 * 1024
@@ -65,8 +65,8 @@ class OneShot(Child):
         self._index = -1
         self.ready = True
 
-    def send(self, jobs: list[ChildJob]) -> None:
-        (job,) = jobs
+    def send(self, lots: list[ChildLot]) -> None:
+        (job,) = (job for lot in lots for job in lot.jobs())
         self.jobs_taken = 1
         self._index = job.index
         words, given = self._argv(job)
@@ -168,9 +168,8 @@ class OneShot(Child):
         peak = None if usage is None else int(usage.ru_maxrss)
         finished = time.monotonic()
         self.board.stop()
-        self._callbacks.results(
-            self, [ChildResult(self._index, kind, result, error, self._started, finished, cpu_us, peak)]
-        )
+        ended = ChildResult(self._index, kind, result, error, self._started, finished, cpu_us, peak)
+        self._callbacks.results(self, Results.of(ended))
 
     def _close(self) -> None:
         if self._stdin is not None:

@@ -3,18 +3,30 @@
 
 import os
 import struct
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from stoker.domain.retry import Kind
-from stoker.executors.pipe import ChildJob, ChildResult, Printed, Ready, Unpacker
+from stoker.executors.pipe import (
+    ChildJob,
+    ChildLot,
+    ChildResult,
+    Completed,
+    Printed,
+    Ready,
+    Results,
+    Unpacker,
+)
 from stoker.executors.process import Callbacks, Child
+from stoker.wire.frames import Assignment
 
-_REQUEST: Final = struct.Struct(
-    "<QIIHHH"
-)  # index, claim_id, attempt, threads, length of the type, length of the id
+_OWN: Final = struct.Struct("<IQ")  # length of what follows, index
+_SHARED: Final = struct.Struct("<IIHHH")  # claim_id, attempt, threads, length of the type, length of the id
+_INDEX_BYTES: Final = 8
 _RESPONSE: Final = struct.Struct("<QBddQ")  # index, kind, started, finished, CPU microseconds
 _KINDS: Final[tuple[Kind, ...]] = ("completed", "error", "invalid", "handed_back")
+COMPLETED: Final = 0
 
 
 class NativeChild(Child):
@@ -36,9 +48,10 @@ class NativeChild(Child):
             for fd in (stdin, out, err, self._board_fd):
                 os.close(fd)
 
-    def send(self, jobs: list[ChildJob]) -> None:
-        self.jobs_taken += len(jobs)
-        self._write(self._stdin, b"".join(map(request, jobs)))
+    def send(self, lots: list[ChildLot]) -> None:
+        self.jobs_taken += sum(len(lot.ids) for lot in lots)
+        data = b"".join([requests(lot.like, lot.first, lot.ids, lot.payloads) for lot in lots])
+        self._write(self._stdin, data)
 
     def cancel(self, index: int) -> None:
         """It has no hooks to notice a wish: a signal is all it knows."""
@@ -51,35 +64,64 @@ class NativeChild(Child):
         os.close(self._stdin)
 
     def _said(self, data: bytes) -> None:
-        results: list[ChildResult] = []
-        for message in self._unpacker.feed(data):
-            if self.ready:
-                results.append(self._result(message))
-            else:
+        messages = self._unpacker.feed(data)
+        if not self.ready:
+            for message in messages:
                 self.ready = True
                 self._callbacks.ready(self, Ready(message.decode().split("\n")))
-        if results:
+                break
+        results = answers(messages)
+        if results.completed.indexes or results.others:
             self._callbacks.results(self, results)
-
-    def _result(self, message: bytes) -> ChildResult:
-        if len(message) < _RESPONSE.size:
-            raise ValueError("a response that is too short")
-        index, kind, started, finished, cpu_us = _RESPONSE.unpack_from(message)
-        body = message[_RESPONSE.size :]
-        if kind == 0:
-            return ChildResult(index, "completed", body, None, started, finished, cpu_us)
-        if kind >= len(_KINDS):
-            raise ValueError(f"a response of unknown kind {kind}")
-        return ChildResult(index, _KINDS[kind], None, body or None, started, finished, cpu_us)
 
     def _logged(self, data: bytes) -> None:
         self._callbacks.printed(self, Printed(self.board.running()[0], "stderr", data))
 
 
+def answers(messages: Iterable[bytes]) -> Results:
+    rows: list[tuple[Any, ...]] = []
+    bodies: list[bytes] = []
+    others: list[ChildResult] = []
+    for message in messages:
+        if len(message) < _RESPONSE.size:
+            raise ValueError("a response that is too short")
+        row = _RESPONSE.unpack_from(message)
+        body = message[_RESPONSE.size :]
+        if row[1] == COMPLETED:
+            rows.append(row)
+            bodies.append(body)
+        else:
+            others.append(_other(row, body))
+    if not rows:
+        return Results(Completed(), others)
+    indexes, _, started, finished, cpu_us = map(list, zip(*rows, strict=True))
+    return Results(Completed(indexes, bodies, started, finished, cpu_us, [None] * len(rows)), others)
+
+
+def _other(row: tuple[Any, ...], body: bytes) -> ChildResult:
+    index, kind, started, finished, cpu_us = row
+    if kind >= len(_KINDS):
+        raise ValueError(f"a response of unknown kind {kind}")
+    return ChildResult(index, _KINDS[kind], None, body or None, started, finished, cpu_us)
+
+
 def request(job: ChildJob) -> bytes:
-    type_, id_ = job.type.encode(), job.id.encode()
-    head = _REQUEST.pack(
-        job.index, job.claim_id & 0xFFFFFFFF, job.attempt, min(job.threads, 0xFFFF), len(type_), len(id_)
-    )
-    size = len(head) + len(type_) + len(id_) + len(job.payload)
-    return size.to_bytes(4, "little") + head + type_ + id_ + job.payload
+    return requests(job, job.index, [job.id], [job.payload])
+
+
+def requests(like: Assignment | ChildJob, first: int, ids: Sequence[str], payloads: Sequence[bytes]) -> bytes:
+    """Jobs of one kind, with indexes from `first` on."""
+    type_ = like.type.encode()
+    found: list[bytes] = []
+    shared, id_size, fixed = b"", -1, 0
+    for index, id, payload in zip(range(first, first + len(ids)), ids, payloads, strict=True):
+        id_ = id.encode()
+        if len(id_) != id_size:
+            id_size = len(id_)
+            threads = min(like.threads, 0xFFFF)
+            shared = (
+                _SHARED.pack(like.claim_id & 0xFFFFFFFF, like.attempt, threads, len(type_), id_size) + type_
+            )
+            fixed = _INDEX_BYTES + len(shared) + id_size
+        found += (_OWN.pack(fixed + len(payload), index), shared, id_, payload)
+    return b"".join(found)

@@ -4,21 +4,27 @@ Times are readings of CLOCK_MONOTONIC, which all processes of one machine share.
 that only grows; results and output name it.
 """
 
+import struct
 from collections.abc import Iterator
+from itertools import count
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from stoker.domain.retry import Kind
-from stoker.wire.frames import Stream
+from stoker.wire.frames import Assignment, Stream
 
-HEADER_BYTES: Final = 4
+_HEADER: Final = struct.Struct("<I")
+HEADER_BYTES: Final = _HEADER.size
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 
 # ── supervisor → child ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ChildJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class ChildJob(msgspec.Struct, frozen=True, gc=False):
+    """One job, as it is run."""
+
     index: int
     id: str
     claim_id: int
@@ -34,8 +40,33 @@ class ChildJob(msgspec.Struct, array_like=True, frozen=True, gc=False):
     cpus: list[int] | None = None
 
 
-class Jobs(msgspec.Struct, array_like=True, frozen=True, tag="j"):
-    jobs: list[ChildJob]
+class ChildLot(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"):
+    """Jobs that differ in id and payload alone, with indexes that follow each other. `like` has neither id nor payload."""
+
+    first: int
+    like: Assignment
+    ids: list[str]
+    payloads: list[bytes]
+    cpus: list[int] | None = None
+
+    def jobs(self) -> Iterator[ChildJob]:
+        a = self.like
+        for index, id, payload in zip(count(self.first), self.ids, self.payloads, strict=False):
+            yield ChildJob(
+                index,
+                id,
+                a.claim_id,
+                a.type,
+                payload,
+                a.attempt,
+                a.max_attempts,
+                a.threads,
+                a.queue,
+                a.name,
+                a.metadata,
+                a.memory_mb,
+                self.cpus,
+            )
 
 
 class CancelJob(msgspec.Struct, array_like=True, frozen=True, tag="c"):
@@ -44,7 +75,7 @@ class CancelJob(msgspec.Struct, array_like=True, frozen=True, tag="c"):
     index: int
 
 
-ToChild = Jobs | CancelJob
+ToChild = ChildLot | CancelJob
 
 # ── child → supervisor ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -70,8 +101,55 @@ class ChildResult(msgspec.Struct, array_like=True, frozen=True, gc=False):
     peak_memory_kb: int | None = None
 
 
+class Completed(msgspec.Struct, array_like=True, frozen=True):
+    """Jobs that completed, one column for each field of a `ChildResult`."""
+
+    indexes: list[int] = []
+    results: list[bytes] = []
+    started: list[float] = []
+    finished: list[float] = []
+    cpu_us: list[int | None] = []
+    peak_memory_kb: list[int | None] = []
+
+    def __post_init__(self) -> None:
+        if len(set(map(len, astuple(self)))) > 1:
+            raise ValueError("the columns of completed jobs are not of one length")
+
+    def add(
+        self,
+        index: int,
+        result: bytes,
+        started: float,
+        finished: float,
+        cpu_us: int | None = None,
+        peak_memory_kb: int | None = None,
+    ) -> None:
+        self.indexes.append(index)
+        self.results.append(result)
+        self.started.append(started)
+        self.finished.append(finished)
+        self.cpu_us.append(cpu_us)
+        self.peak_memory_kb.append(peak_memory_kb)
+
+
 class Results(msgspec.Struct, array_like=True, frozen=True, tag="r"):
-    results: list[ChildResult]
+    completed: Completed
+    others: list[ChildResult] = []
+
+    def add(self, ended: ChildResult) -> None:
+        if ended.kind == "completed" and ended.result is not None:
+            self.completed.add(
+                ended.index, ended.result, ended.started, ended.finished, ended.cpu_us, ended.peak_memory_kb
+            )
+        else:
+            self.others.append(ended)
+
+    @classmethod
+    def of(cls, *ended: ChildResult) -> "Results":
+        results = cls(Completed())
+        for one in ended:
+            results.add(one)
+        return results
 
 
 class Printed(msgspec.Struct, array_like=True, frozen=True, tag="o"):
@@ -98,26 +176,32 @@ FROM_CHILD: Final[msgspec.msgpack.Decoder[FromChild]] = msgspec.msgpack.Decoder(
 
 def pack(message: ToChild | FromChild) -> bytes:
     body = _ENCODER.encode(message)
-    return len(body).to_bytes(HEADER_BYTES, "little") + body
+    return _HEADER.pack(len(body)) + body
 
 
 class Unpacker:
     """Cuts a stream of bytes back into messages."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._rest = bytearray()
+        self._wanted = HEADER_BYTES
+        """So many bytes are the least with which there is something to do."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        self._buffer += data
-        start = 0
-        while len(self._buffer) - start >= HEADER_BYTES:
-            size = int.from_bytes(self._buffer[start : start + HEADER_BYTES], "little")
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._wanted:
+                return
+            data = bytes(self._rest)
+        start, end, self._wanted = 0, len(data), HEADER_BYTES
+        while end - start >= HEADER_BYTES:
+            (size,) = _HEADER.unpack_from(data, start)
             if size > MAX_FRAME_BYTES:
                 raise ValueError(f"a message of {size} bytes")
-            end = start + HEADER_BYTES + size
-            if len(self._buffer) < end:
+            body, after = start + HEADER_BYTES, start + HEADER_BYTES + size
+            if after > end:
+                self._wanted = HEADER_BYTES + size
                 break
-            body = bytes(self._buffer[start + HEADER_BYTES : end])
-            start = end
-            yield body
-        del self._buffer[:start]
+            start = after
+            yield data[body:after]
+        self._rest = bytearray(data[start:])

@@ -27,10 +27,8 @@ from stoker.executors.orphans import end_orphans
 from stoker.executors.pipe import (
     FROM_CHILD,
     CancelJob,
-    ChildJob,
-    ChildResult,
+    ChildLot,
     FromChild,
-    Jobs,
     Printed,
     Progressed,
     Ready,
@@ -95,7 +93,7 @@ class Callbacks:
         self,
         *,
         ready: Callable[["Child", Ready], None],
-        results: Callable[["Child", list[ChildResult]], None],
+        results: Callable[["Child", Results], None],
         printed: Callable[["Child", Printed], None],
         progressed: Callable[["Child", Progressed], None],
         exited: Callable[["Child"], None],
@@ -143,7 +141,7 @@ class Child(ABC):
         return 0 if self._process is None else self._process.pid
 
     @abstractmethod
-    def send(self, jobs: list[ChildJob]) -> None: ...
+    def send(self, lots: list[ChildLot]) -> None: ...
 
     def cancel(self, index: int) -> None:
         """Ask the job to end by itself."""
@@ -376,10 +374,11 @@ class PythonChild(Child):
                 os.close(fd)
         self._watch(self._fd, self._said)
 
-    def send(self, jobs: list[ChildJob]) -> None:
-        self.jobs_taken += len(jobs)
-        self._unreported.update([job.index for job in jobs])
-        self._write(self._fd, pack(Jobs(jobs)))
+    def send(self, lots: list[ChildLot]) -> None:
+        for lot in lots:
+            self.jobs_taken += len(lot.ids)
+            self._unreported.update(range(lot.first, lot.first + len(lot.ids)))
+        self._write(self._fd, b"".join(map(pack, lots)))
 
     def cancel(self, index: int) -> None:
         if self._concurrent:
@@ -402,11 +401,11 @@ class PythonChild(Child):
 
     def _handle(self, message: FromChild) -> None:
         match message:
-            case Results(results):
+            case Results(completed, others):
                 for fd in self._stray_fds:  # what these jobs wrote there is still theirs
                     self._drain(fd)
-                self._unreported.difference_update([result.index for result in results])
-                self._callbacks.results(self, results)
+                self._unreported.difference_update(completed.indexes, [result.index for result in others])
+                self._callbacks.results(self, message)
             case Printed():
                 self._callbacks.printed(self, message)
             case Progressed():

@@ -32,9 +32,11 @@ class OutputBuffer:
     def progress(self, id: str, claim_id: int, done: float, total: float | None, message: str | None) -> None:
         self._progress[id] = ProgressNote(id, claim_id, done, total, message)
 
-    def end(self, id: str) -> None:
-        """The job ended: nothing more will come under this claim."""
-        self._written.pop(id, None)
+    def end(self, ids: list[str]) -> None:
+        """These jobs ended: nothing more will come under their claims."""
+        if self._written:
+            for id in ids:
+                self._written.pop(id, None)
 
     def take(self) -> list[Frame]:
         """Everything that waits, as frames of a sensible size."""

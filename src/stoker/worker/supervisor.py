@@ -17,35 +17,32 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from stoker.clock import SECOND
 from stoker.executors.builtin import BUILTINS
-from stoker.executors.pipe import ChildResult, Printed, Progressed, Ready
+from stoker.executors.pipe import Printed, Progressed, Ready, Results
 from stoker.executors.process import Callbacks, Child
 from stoker.settings import Settings
 from stoker.wire import frames
 from stoker.wire.frames import (
     Assignment,
+    AssignmentLot,
     ClaimRef,
     Frame,
     Heartbeat,
     Hello,
-    Report,
-    Reports,
     Started,
     StartNote,
     Welcome,
 )
 from stoker.worker.connection import Dialer, Link, SessionLost
+from stoker.worker.ends import Ends, us_between
 from stoker.worker.machine import Machine
 from stoker.worker.output import OutputBuffer
 from stoker.worker.routes import Executor, Routes, notes, routes
-from stoker.worker.threads import Ended, Threads
+from stoker.worker.threads import Threads
 
 TICK_SECONDS: Final = 0.05
 LEASE_MARGIN: Final = 0.1
 """The part of the lease that is kept for killing."""
-REPORT_FRAME_BYTES: Final = 1024 * 1024
-REPORT_FRAME_JOBS: Final = 1_000
 FAREWELL_SECONDS: Final = 5.0
 REPORT_EVERY_SECONDS: Final = 0.005
 REAP_EVERY_SECONDS: Final = 1.0
@@ -88,14 +85,15 @@ class Supervisor:
         self._threads = self._new_threads()
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._link: Link | None = None
+        self._lots = False
         self._lease_seconds = settings.worker_heartbeat_timeout_sec
         self._lease_ends = float("inf")
         self._heard = self._hello_at = 0.0
         self._assigned = 0
         self._beats: dict[int, float] = {}
         self._beat_number = 0
-        self._unsent: list[Ended] = []
-        self._unacknowledged: dict[int, list[Ended]] = {}
+        self._unsent = Ends()
+        self._unacknowledged: dict[int, Ends] = {}
         self._report_number = 0
         self._flush_soon = False
         self._flushed_at = 0.0
@@ -194,7 +192,7 @@ class Supervisor:
             self._ready.set_result(ready)
         self._threads.on_ready(child, ready)
 
-    def _on_results(self, child: Child, results: list[ChildResult]) -> None:
+    def _on_results(self, child: Child, results: Results) -> None:
         self._threads.on_results(child, results)
 
     def _on_exit(self, child: Child) -> None:
@@ -208,14 +206,13 @@ class Supervisor:
     def _on_printed(self, child: Child, printed: Printed) -> None:
         work = self._threads.work_at(child, printed.index)
         if work is not None:
-            a = work.assignment
-            self._output.add(a.id, a.claim_id, printed.stream, printed.data)
+            self._output.add(work.id, work.claim_id, printed.stream, printed.data)
 
     def _on_progressed(self, child: Child, progressed: Progressed) -> None:
         work = self._threads.work_at(child, progressed.index)
         if work is not None:
-            a = work.assignment
-            self._output.progress(a.id, a.claim_id, progressed.done, progressed.total, progressed.message)
+            p = progressed
+            self._output.progress(work.id, work.claim_id, p.done, p.total, p.message)
 
     # ── the clock ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -233,8 +230,7 @@ class Supervisor:
                 self._machine.reap_orphans(self._known_pids())
             if starts and self._link is not None:
                 notes = [
-                    StartNote(work.assignment.id, work.assignment.claim_id, _us(now - started))
-                    for work, started in starts
+                    StartNote(work.id, work.claim_id, us_between(started, now)) for work, started in starts
                 ]
                 self._outbox.put_nowait(Started(notes))
             self._send_output()
@@ -268,9 +264,7 @@ class Supervisor:
         self._flush()
         self._beat_number += 1
         self._beats[self._beat_number] = self._loop.time()
-        held = [
-            ClaimRef(work.assignment.id, work.assignment.claim_id) for work in self._threads.works.values()
-        ]
+        held = [ClaimRef(work.id, work.claim_id) for work in self._threads.works.values()]
         self._outbox.put_nowait(
             Heartbeat(self._beat_number, self._threads.used, held, self._draining.is_set(), self._assigned)
         )
@@ -324,13 +318,14 @@ class Supervisor:
         """The session is dead: nothing that it held is ours any more."""
         log.warning("session_lost", detail=why)
         self._threads.kill_all()
-        self._unsent.clear()
+        self._unsent = Ends()
         self._unacknowledged.clear()
         self._lease_ends = float("inf")
         self.session_id = self._new_id()
 
     async def _serve(self, link: Link, welcome: Welcome) -> None:
         log.info("connected", url=link.url, session=self.session_id)
+        self._lots = welcome.lots
         self._lease_seconds = welcome.lease_seconds
         self._extend_lease(self._hello_at)  # a welcome confirms the hello as a renewal confirms a heartbeat
         self._outbox = asyncio.Queue()
@@ -368,7 +363,7 @@ class Supervisor:
         match frame:
             case frames.Assign(jobs, number, lots):
                 self._assigned = number
-                self._take(jobs + [job for lot in lots for job in assignments_of(lot)])
+                self._take([*map(lot_of, jobs), *lots])
             case frames.Renewed(number):
                 self._renewed(number)
             case frames.Ack(number):
@@ -382,21 +377,21 @@ class Supervisor:
             case frames.Drain():
                 self.drain()
 
-    def _take(self, jobs: list[Assignment]) -> None:
+    def _take(self, lots: list[AssignmentLot]) -> None:
         if self._draining.is_set():
-            self._threads.decline(jobs, "the worker is leaving")
+            self._threads.decline(lots, "the worker is leaving")
         elif self._loop.time() > self._lease_ends:
             # It may have waited in the line while this process stood still, and be somebody else's by now.
-            self._threads.decline(jobs, "the lease of its worker was over when it came")
+            self._threads.decline(lots, "the lease of its worker was over when it came")
         else:
-            self._threads.take(jobs)
+            self._threads.take(lots)
 
     # ── reports ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_ended(self, ended: list[Ended]) -> None:
-        self._unsent += ended
-        for item in ended:
-            self._output.end(item.work.assignment.id)
+    def _on_ended(self, ends: Ends) -> None:
+        self._unsent.add(ends)
+        self._output.end(ends.completed.ids)
+        self._output.end([ended.id for ended in ends.others])
         if not self._flush_soon:
             self._flush_soon = True
             # At once when little happens; together with what ends in the next moment when much does.
@@ -408,21 +403,20 @@ class Supervisor:
         if self._link is None:
             return
         self._send_output()
-        unsent, self._unsent = self._unsent, []
-        for batch in batches(unsent):
+        unsent, self._unsent = self._unsent, Ends()
+        for batch in unsent.batches():
             self._report_number += 1
             self._unacknowledged[self._report_number] = batch
-            self._outbox.put_nowait(self._reports(self._report_number, batch))
+            self._report(self._report_number, batch)
 
     def _send_again(self) -> None:
         """On a new connection: first what the last one may have swallowed, then what ended meanwhile."""
         for number, batch in self._unacknowledged.items():
-            self._outbox.put_nowait(self._reports(number, batch))
+            self._report(number, batch)
         self._flush()
 
-    def _reports(self, number: int, batch: list[Ended]) -> Reports:
-        now = self._loop.time()
-        return Reports(number, [report(ended, now) for ended in batch])
+    def _report(self, number: int, batch: Ends) -> None:
+        self._outbox.put_nowait(batch.frame(number, self._loop.time(), lots=self._lots))
 
     # ── leaving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -453,40 +447,5 @@ class Supervisor:
         return True
 
 
-def assignments_of(lot: frames.AssignmentLot) -> list[Assignment]:
-    return [
-        replace(lot.like, id=id, payload=payload) for id, payload in zip(lot.ids, lot.payloads, strict=True)
-    ]
-
-
-def report(ended: Ended, now: float) -> Report:
-    assignment = ended.work.assignment
-    return Report(
-        assignment.id,
-        assignment.claim_id,
-        ended.kind,
-        ended.result,
-        ended.error,
-        None if ended.started is None else _us(now - ended.started),
-        _us(now - ended.finished),
-        ended.cpu_us,
-        ended.peak_memory_kb,
-    )
-
-
-def batches(ended: list[Ended]) -> list[list[Ended]]:
-    """Split so that no frame grows too large; one large result travels alone."""
-    found: list[list[Ended]] = []
-    size = 0
-    for item in ended:
-        weight = len(item.result or b"") + len(item.error or b"") + 200
-        if not found or size + weight > REPORT_FRAME_BYTES or len(found[-1]) >= REPORT_FRAME_JOBS:
-            found.append([])
-            size = 0
-        found[-1].append(item)
-        size += weight
-    return found
-
-
-def _us(seconds: float) -> int:
-    return max(0, int(seconds * SECOND))
+def lot_of(job: Assignment) -> AssignmentLot:
+    return AssignmentLot(replace(job, id="", payload=b""), [job.id], [job.payload])

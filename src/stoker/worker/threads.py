@@ -9,20 +9,27 @@ Async tasks share one child, which holds one thread for as long as it runs any o
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import compress, groupby
+from operator import attrgetter
 from typing import Final, Protocol
 
+import msgspec
 import structlog
+from msgspec.structs import astuple
 
 from stoker.domain.retry import Kind, problem
-from stoker.executors.pipe import ChildJob, ChildResult, Ready
+from stoker.executors.pipe import ChildLot, ChildResult, Completed, Ready, Results
 from stoker.executors.process import Child
 from stoker.executors.resources import group_rss_kb
-from stoker.wire.frames import Assignment
+from stoker.wire.frames import Assignment, AssignmentLot
+from stoker.worker.ends import Completions, Ended, Ends, cuts
 from stoker.worker.routes import Executor
 
-DEPTH: Final = 64
-REFILL_BELOW: Final = 24
+DEPTH: Final = 128
+"""A trip through a child's pipe costs as much as many short jobs; but what one child has, an idle one cannot take."""
+REFILL_BELOW: Final = 64
+LOT_BYTES: Final = 1024 * 1024
 STUCK_SECONDS: Final = 0.03
 PATIENCE_SECONDS: Final = 0.25
 START_PATIENCE_SECONDS: Final = 15.0
@@ -51,54 +58,32 @@ class Limits(Protocol):
     def child_max_memory_mb(self) -> int: ...
 
 
-class Work:
-    """One assignment on its way through this worker."""
+class Work(msgspec.Struct, eq=False, gc=False):
+    """One assignment on its way through this worker. `like` is what it shares with the others of its lot."""
 
-    __slots__ = ("assignment", "cancelled", "index", "received", "started", "told_start")
+    id: str
+    payload: bytes
+    like: Assignment
+    received: float
+    index: int = -1
+    started: float | None = None
+    told_start: bool = False
+    cancelled: bool = False
 
-    def __init__(self, assignment: Assignment, received: float) -> None:
-        self.assignment = assignment
-        self.received = received
-        self.index = -1
-        self.started: float | None = None
-        self.told_start = False
-        self.cancelled = False
-
-
-class Ended:
-    """How a piece of work ended; times are readings of the monotonic clock."""
-
-    __slots__ = ("cpu_us", "error", "finished", "kind", "peak_memory_kb", "result", "started", "work")
-
-    def __init__(
-        self,
-        work: Work,
-        kind: Kind,
-        *,
-        finished: float,
-        started: float | None = None,
-        result: bytes | None = None,
-        error: bytes | None = None,
-        cpu_us: int | None = None,
-        peak_memory_kb: int | None = None,
-    ) -> None:
-        self.work = work
-        self.kind = kind
-        self.result = result
-        self.error = error
-        self.started = started
-        self.finished = finished
-        self.cpu_us = cpu_us
-        self.peak_memory_kb = peak_memory_kb
+    @property
+    def claim_id(self) -> int:
+        return self.like.claim_id
 
 
 class Slot:
-    """A child and the work that was sent to it, in order. `doom` says why it is being ended."""
+    """A child and the work that was sent to it, in order; the last of it, `parcel`, in a moment. `doom` says why the child
+    is being ended."""
 
     def __init__(self, child: Child, executor: Executor) -> None:
         self.child = child
         self.executor = executor
         self.sent: dict[int, Work] = {}
+        self.parcel: list[Work] = []
         self.threads = 0
         self.next_index = 0
         self.doom: Kind | None = None
@@ -132,7 +117,7 @@ class Threads:
         spawn: Callable[[Executor, str], Child],
         *,
         executor_of: Callable[[str], Executor],
-        ended: Callable[[list[Ended]], None],
+        ended: Callable[[Ends], None],
         now: Callable[[], float],
         memory_kb: Callable[[int], int] = group_rss_kb,
         cpus: list[int] | None = None,
@@ -197,22 +182,23 @@ class Threads:
         self._failed_starts += 1
         self._open_after = self._now() + min(5.0, 0.1 * 2 ** min(self._failed_starts, 10))
 
-    def take(self, assignments: list[Assignment]) -> None:
+    def take(self, lots: list[AssignmentLot]) -> None:
         now = self._now()
-        for assignment in assignments:
-            held = self.works.get(assignment.id)
-            if held is not None:
-                # Assigned again while the old claim is still here: the old one is void, whatever it does.
-                self.drop(assignment.id, held.assignment.claim_id)
-            work = Work(assignment, now)
-            self.works[assignment.id] = work
-            self._waiting.append(work)
+        for lot in lots:
+            for id in lot.ids:
+                if id in self.works:
+                    # Assigned again while the old claim is still here: the old one is void, whatever it does.
+                    self.drop(id, self.works[id].claim_id)
+            works = {work.id: work for work in works_of(lot, now)}
+            self.works.update(works)
+            self._waiting.extend(works.values())
         self.pump()
 
-    def decline(self, assignments: list[Assignment], why: str) -> None:
+    def decline(self, lots: list[AssignmentLot], why: str) -> None:
         """Hand work back without ever having held it."""
         now = self._now()
-        self._ended([self._given_up(Work(assignment, now), "handed_back", why) for assignment in assignments])
+        works = [work for lot in lots for work in works_of(lot, now)]
+        self._end_all([self._given_up(work, "handed_back", why) for work in works])
 
     def pump(self) -> None:
         """Give waiting work to children, in the order it came: first to idle ones, then behind short jobs.
@@ -220,22 +206,23 @@ class Threads:
         Work that waits for a thread holds up what came after it, whoever would run that, because the order is that of the
         priorities; work whose child is still starting holds up nobody.
         """
-        batches: dict[Slot, list[ChildJob]] = {}
+        waiting = self._waiting
         starting: list[Work] = []
-        while self._waiting:
-            work = self._waiting[0]
-            executor = self._executor_of(work.assignment.type)
-            slot = self._place(executor, work)
-            if slot is None and self._is_up(executor):
-                break
-            self._waiting.popleft()
-            if slot is None:
-                starting.append(work)
+        while waiting:
+            like = waiting[0].like
+            executor = self._executor_of(like.type)
+            for slot in self._places(executor, like):
+                self._hand_over(slot, waiting.popleft())
+                if not waiting or not are_alike(waiting[0].like, like):
+                    break
             else:
-                batches.setdefault(slot, []).append(self._hand_over(slot, work))
-        self._waiting.extendleft(reversed(starting))
-        for slot, jobs in batches.items():
-            slot.child.send(jobs)
+                if self._is_up(executor):
+                    break
+                starting.append(waiting.popleft())
+        waiting.extendleft(reversed(starting))
+        for slot in [slot for slot in self._slots.values() if slot.parcel]:
+            parcel, slot.parcel = slot.parcel, []
+            slot.child.send(child_lots(parcel, slot.cpus))
 
     def _is_up(self, executor: Executor) -> bool:
         """Whether somebody who runs such work is ready; processes of a job's own always are."""
@@ -248,64 +235,70 @@ class Threads:
         if self._may_open(executor):
             self._open(executor, "")
 
-    def _place(self, executor: Executor, work: Work) -> Slot | None:
-        threads = work.assignment.threads
-        best: Slot | None = None
-        used = 0
-        for slot in self._slots.values():
-            used += slot.threads
-            if (
-                slot.executor == executor
-                and slot.usable
-                and (best is None or len(slot.sent) < len(best.sent))
-            ):
-                best = slot
-        fits = used + threads <= self._threads
+    def _places(self, executor: Executor, like: Assignment) -> Iterator[Slot]:
+        """Where the next work of this kind goes, and the one after it, as long as there is room. Whoever asks for another
+        place has used the last one."""
         if executor in ("runner", "command"):
-            return self._open(executor, work.assignment.type) if fits and not self.closing else None
-        if best is None or (best.sent and fits):
-            # Nobody is idle, but threads are free: one more child, which takes the job when it is ready.
-            if self._may_open(executor):
-                self._open(executor, work.assignment.type)
-            if best is None:
-                return None
-        if executor == "async":
-            return best if len(best.sent) < self._limits.async_concurrency and (best.sent or fits) else None
-        if not best.sent:
-            return best if fits else None
-        if threads > 1 or best.threads > 1 or len(best.sent) >= DEPTH or self._is_long(best):
-            return None
-        return best
+            return self._new_processes(executor, like)
+        slots = [slot for slot in self._slots.values() if slot.executor == executor and slot.usable]
+        if slots:
+            return self._places_among(slots, executor, like)
+        self._open_another(executor, like)
+        return iter(())
+
+    def _new_processes(self, executor: Executor, like: Assignment) -> Iterator[Slot]:
+        while self._fits(like) and not self.closing:
+            slot = self._open(executor, like.type)
+            if slot is None:
+                return
+            yield slot
+
+    def _places_among(self, slots: list[Slot], executor: Executor, like: Assignment) -> Iterator[Slot]:
+        """The child that has the least is next. When that one can take no more, nobody can."""
+        together = executor == "async"
+        closed = [] if together else [slot for slot in slots if slot.threads > 1 or self._is_long(slot)]
+        depth = self._limits.async_concurrency if together else DEPTH
+        fits = self._fits(like)
+        for level in range(min(len(slot.sent) for slot in slots), depth):
+            for slot in slots:
+                if len(slot.sent) > level:
+                    continue
+                if level == 0:
+                    if not fits:
+                        return
+                    yield slot
+                    fits = self._fits(like)
+                    continue
+                if fits:
+                    # Nobody is idle, but threads are free: one more child, which takes the next job when it is ready.
+                    self._open_another(executor, like)
+                if slot in closed or (like.threads > 1 and not together):
+                    return
+                yield slot
+        if fits:
+            self._open_another(executor, like)  # everybody is full, which is no reason to leave a thread idle
+
+    def _fits(self, like: Assignment) -> bool:
+        return self.used + like.threads <= self._threads
+
+    def _open_another(self, executor: Executor, like: Assignment) -> None:
+        if self._may_open(executor):
+            self._open(executor, like.type)
 
     def _is_long(self, slot: Slot) -> bool:
         return any(self._now() - started > STUCK_SECONDS for _, started in slot.running())
 
-    def _hand_over(self, slot: Slot, work: Work) -> ChildJob:
+    def _hand_over(self, slot: Slot, work: Work) -> None:
         work.index = slot.next_index
         slot.next_index += 1
         slot.sent[work.index] = work
-        a = work.assignment
+        slot.parcel.append(work)
         if slot.executor == "async":
             slot.threads = 1
             work.started = self._now()
-        else:
-            slot.threads = max(slot.threads, a.threads)
-            self._pin(slot, a.threads)
-        return ChildJob(
-            work.index,
-            a.id,
-            a.claim_id,
-            a.type,
-            a.payload,
-            a.attempt,
-            a.max_attempts,
-            a.threads,
-            a.queue,
-            a.name,
-            a.metadata,
-            a.memory_mb,
-            slot.cpus,
-        )
+        elif work.like.threads > slot.threads:
+            slot.threads = work.like.threads
+            self._pin(slot, slot.threads)
 
     def _pin(self, slot: Slot, threads: int) -> None:
         """Give a job that asked for several threads CPUs of its own."""
@@ -325,26 +318,41 @@ class Threads:
         self._failed_starts = 0
         self.pump()
 
-    def on_results(self, child: Child, results: list[ChildResult]) -> None:
+    def on_results(self, child: Child, results: Results) -> None:
         slot = self._slots[child]
-        ended: list[Ended] = []
-        for result in results:
+        ends = Ends(self._complete(slot, results.completed))
+        back: list[Work] = []
+        for result in results.others:
             work = slot.sent.pop(result.index, None)
             if work is None or not self._is_current(work):
                 continue  # taken back or dropped meanwhile
             if result.kind == "handed_back":
-                self._put_back([work])
+                back.append(work)
                 continue
-            del self.works[work.assignment.id]
-            ended.append(self._ended_by(slot, work, result))
+            del self.works[work.id]
+            ends.others.append(self._ended_by(slot, work, result))
+        self._put_back(back)
         if slot.doom is not None and slot.doomed is not None and slot.doomed.index not in slot.sent:
             self._spare(slot)
         if not slot.sent:
             self._idle(slot)
         if len(slot.sent) < REFILL_BELOW:
             self.pump()
-        if ended:
-            self._ended(ended)
+        if ends:
+            self._ended(ends)
+
+    def _complete(self, slot: Slot, completed: Completed) -> Completions:
+        """What completed and is still ours; the rest was taken back or dropped meanwhile."""
+        sent, held = slot.sent, self.works
+        works = [sent.pop(index, None) for index in completed.indexes]
+        ours = [work for work in works if work is not None and held.get(work.id) is work]
+        columns = astuple(completed)[1:]
+        if len(ours) < len(works):
+            mask = [work is not None and held.get(work.id) is work for work in works]
+            columns = tuple(list(compress(column, mask)) for column in columns)
+        for work in ours:
+            del held[work.id]
+        return Completions([work.id for work in ours], [work.like.claim_id for work in ours], *columns)
 
     def _ended_by(self, slot: Slot, work: Work, result: ChildResult) -> Ended:
         """A result as an end. One that was asked to end ends for the reason it was asked, unless it was done before."""
@@ -356,7 +364,8 @@ class Threads:
         if kind != "completed" and error is None:
             error = problem(kind, f"the job ended as {kind}")
         return Ended(
-            work,
+            work.id,
+            work.claim_id,
             kind,
             result=result.result if kind == "completed" else None,
             error=error,
@@ -408,9 +417,9 @@ class Threads:
         return [work for index, work in slot.sent.items() if index <= last and not first <= index < end]
 
     def _lose_result(self, work: Work) -> None:
-        del self.works[work.assignment.id]
-        error = problem("lost", "the job had run, but its process crashed before the result was sent")
-        self._ended([Ended(work, "lost", error=error, finished=self._now())])
+        del self.works[work.id]
+        why = "the job had run, but its process crashed before the result was sent"
+        self._end_all([self._given_up(work, "lost", why)])
 
     def _hand_back_started(self, works: list[Work]) -> None:
         """Tasks that ran beside one whose process had to be killed. They had started, so another start needs another
@@ -420,20 +429,20 @@ class Threads:
             return
         ended: list[Ended] = []
         for work in neighbours:
-            del self.works[work.assignment.id]
+            del self.works[work.id]
             kind: Kind = "cancelled" if work.cancelled else "handed_back"
             error = problem(kind, "the process that it shared with another job was killed")
-            ended.append(Ended(work, kind, error=error, started=work.started, finished=self._now()))
-        self._ended(ended)
+            ended.append(self._ended_now(work, kind, error, work.started))
+        self._end_all(ended)
 
     def _end_victim(self, slot: Slot, work: Work, started: float | None) -> None:
-        del self.works[work.assignment.id]
+        del self.works[work.id]
         kind: Kind = slot.doom or "crash"
         error = slot.doom_error or crash_error(slot.child.returncode)
-        self._ended([Ended(work, kind, error=error, started=started, finished=self._now())])
+        self._end_all([self._ended_now(work, kind, error, started)])
 
     def _is_current(self, work: Work) -> bool:
-        return self.works.get(work.assignment.id) is work
+        return self.works.get(work.id) is work
 
     def _put_back(self, works: list[Work]) -> None:
         """Work that was sent to a child and not started waits again, ahead of what came later."""
@@ -479,7 +488,7 @@ class Threads:
 
     def _watch(self, slot: Slot, work: Work, started: float, now: float) -> list[tuple[Work, float]]:
         ran = now - started
-        timeout = work.assignment.timeout_sec
+        timeout = work.like.timeout_sec
         if not self._is_current(work):
             self._end(slot, work, "lost", None)
         elif work.cancelled:
@@ -489,8 +498,8 @@ class Threads:
             self._end(
                 slot, work, "timeout", problem("timeout", message, timeout_sec=timeout), TIMEOUT_GRACE_SECONDS
             )
-        elif work.assignment.memory_mb is not None and slot.executor != "async":
-            self._watch_memory(slot, work, work.assignment.memory_mb)
+        elif work.like.memory_mb is not None and slot.executor != "async":
+            self._watch_memory(slot, work, work.like.memory_mb)
         if ran > STUCK_SECONDS and len(slot.sent) > 1 and slot.executor != "async":
             self._begin_to_take_back(slot, work.index)
         if ran > TELL_START_SECONDS and not work.told_start:
@@ -524,12 +533,13 @@ class Threads:
         self.pump()
 
     def _hand_back_late(self, now: float) -> None:
-        late = [work for work in self._waiting if now - work.received > self._patience(work)]
+        late = [work for work in self._waiting if now - work.received > PATIENCE_SECONDS]
+        late = [work for work in late if now - work.received > self._patience(work)]
         if late:
             self._end_waiting(late, "handed_back", "no thread became free in time")
 
     def _patience(self, work: Work) -> float:
-        up = self._is_up(self._executor_of(work.assignment.type))
+        up = self._is_up(self._executor_of(work.like.type))
         return PATIENCE_SECONDS if up else START_PATIENCE_SECONDS
 
     def _recycle(self) -> None:
@@ -551,8 +561,8 @@ class Threads:
         self._waiting = deque(work for work in self._waiting if id(work) not in gone)
         error = problem(kind, why)
         for work in works:
-            del self.works[work.assignment.id]
-        self._ended([Ended(work, kind, error=error, finished=self._now()) for work in works])
+            del self.works[work.id]
+        self._end_all([self._ended_now(work, kind, error) for work in works])
 
     def hand_back_waiting(self, why: str) -> None:
         """Give back everything that has not started: at once what waits here, a tick later what waits in a child."""
@@ -611,7 +621,7 @@ class Threads:
         works = list(self.works.values())
         self.kill_all()
         why = "no heartbeat was confirmed before the lease of its worker ended"
-        self._ended(
+        self._end_all(
             [self._given_up(work, "lost" if id(work) in started else "handed_back", why) for work in works]
         )
 
@@ -619,7 +629,13 @@ class Threads:
         return list(slot.sent.values()) if slot.executor == "async" else self._begun(slot)
 
     def _given_up(self, work: Work, kind: Kind, why: str) -> Ended:
-        return Ended(work, kind, error=problem(kind, why), finished=self._now())
+        return self._ended_now(work, kind, problem(kind, why))
+
+    def _ended_now(self, work: Work, kind: Kind, error: bytes, started: float | None = None) -> Ended:
+        return Ended(work.id, work.claim_id, kind, finished=self._now(), started=started, error=error)
+
+    def _end_all(self, ended: list[Ended]) -> None:
+        self._ended(Ends(others=ended))
 
     def end_running(self, why: str) -> None:
         """Hand back what still runs: the grace period is over."""
@@ -665,7 +681,7 @@ class Threads:
 
     def _find(self, job_id: str, claim_id: int) -> Work | None:
         work = self.works.get(job_id)
-        return work if work is not None and work.assignment.claim_id == claim_id else None
+        return work if work is not None and work.claim_id == claim_id else None
 
     def _slot_of(self, work: Work) -> Slot | None:
         if work.index < 0:
@@ -678,6 +694,27 @@ class Threads:
         for slot in list(self._slots.values()):
             slot.doom = slot.doom or "handed_back"
             slot.child.end()
+
+
+def works_of(lot: AssignmentLot, now: float) -> list[Work]:
+    like = lot.like
+    return [Work(id, payload, like, now) for id, payload in zip(lot.ids, lot.payloads, strict=True)]
+
+
+def are_alike(one: Assignment, other: Assignment) -> bool:
+    """Whether the same places will do."""
+    return one is other or (one.type == other.type and one.threads == other.threads)
+
+
+def child_lots(works: list[Work], cpus: list[int] | None) -> list[ChildLot]:
+    """Work with indexes that follow each other, as it is sent."""
+    lots: list[ChildLot] = []
+    for like, group in groupby(works, attrgetter("like")):
+        alike = list(group)
+        ids, payloads = [work.id for work in alike], [work.payload for work in alike]
+        for first, end in cuts([len(payload) for payload in payloads], LOT_BYTES, DEPTH):
+            lots.append(ChildLot(alike[first].index, like, ids[first:end], payloads[first:end], cpus))
+    return lots
 
 
 def crash_error(returncode: int | None) -> bytes:
