@@ -8,8 +8,10 @@ awaits its commit before the next begins.
 """
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Final, Protocol, TypeVar
 
 import apsw
@@ -29,16 +31,58 @@ class Writer(Protocol):
     def close(self) -> None: ...
 
 
+class StatementThread:
+    """A thread that runs one statement after the other for an event loop. An executor would do, at the price of several
+    locks for each of them, and a busy store commits hundreds of times a second."""
+
+    def __init__(self, db: apsw.Connection, name: str) -> None:
+        self._db = db
+        self._orders: SimpleQueue[tuple[asyncio.Future[None], str] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def execute(self, statement: str) -> asyncio.Future[None]:
+        """Run it there; what this returns is done when it is, or has its error."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._orders.put((future, statement))
+        return future
+
+    def close(self) -> None:
+        """Run what was ordered, and end."""
+        self._orders.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (order := self._orders.get()) is not None:
+            future, statement = order
+            error: Exception | None = None
+            try:
+                self._db.execute(statement)
+            except Exception as raised:  # noqa: BLE001 - whoever awaits it decides
+                error = raised
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody awaits it
+                future.get_loop().call_soon_threadsafe(_settle, future, error)
+
+
+def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+    if future.done():  # cancelled meanwhile
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
 class ThreadWriter:
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
-        self._thread: Executor = ThreadPoolExecutor(1, thread_name_prefix="stoker-commit")
+        self._thread = StatementThread(db, "stoker-commit")
         self._usual_seconds = 1.0
 
     async def transact(self, work: Callable[[], T], *, alone: bool) -> T:
         loop = asyncio.get_running_loop()
         try:
-            await self._begin(loop)
+            await self._begin()
             try:
                 result = work()
                 await self._commit(loop, alone=alone)
@@ -58,11 +102,11 @@ class ThreadWriter:
         if alone and self._usual_seconds < QUICK_COMMIT_SECONDS:
             self._db.execute("COMMIT")
         else:
-            await loop.run_in_executor(self._thread, self._db.execute, "COMMIT")
+            await self._thread.execute("COMMIT")
         seconds = loop.time() - started
         self._usual_seconds = max(seconds, self._usual_seconds + (seconds - self._usual_seconds) * 0.1)
 
-    async def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _begin(self) -> None:
         # Nobody else writes to this file in normal life, so the lock is free; when somebody does (a shell, a backup),
         # the wait for it must not stop the event loop.
         self._db.set_busy_timeout(0)
@@ -70,14 +114,14 @@ class ThreadWriter:
             self._db.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
             self._db.set_busy_timeout(5_000)
-            await loop.run_in_executor(self._thread, self._db.execute, "BEGIN IMMEDIATE")
+            await self._thread.execute("BEGIN IMMEDIATE")
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
     def close(self) -> None:
-        self._thread.shutdown(wait=True)
+        self._thread.close()
 
 
 class InlineWriter:
