@@ -87,11 +87,7 @@ class App:
         request_id = self._request_id(headers)
         tracing.caller.set(headers.get(b"traceparent"))
         try:
-            response = await self._handle(scope, headers, receive)
-        except Problem as problem:
-            response = problem_response(problem, request_id)
-        except StokerDomainError as error:
-            response = problem_response(from_domain(error), request_id)
+            response = await self._answer(scope, headers, receive, request_id)
         except ClientGone:
             return
         except Exception:  # noqa: BLE001 - a client learns that it happened and its number, the log learns the rest
@@ -105,6 +101,17 @@ class App:
         await send({"type": "http.response.body", "body": body})
         if isinstance(response, Delivery) and streaming.GONE in scope:
             response.lost()
+
+    async def _answer(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, request_id: str
+    ) -> Response:
+        """The response, also to what is refused."""
+        try:
+            return await self._handle(scope, headers, receive)
+        except Problem as problem:
+            return problem_response(problem, request_id)
+        except StokerDomainError as error:
+            return problem_response(from_domain(error), request_id)
 
     async def _handle(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Response:
         self._check_caller(scope, headers)
