@@ -68,6 +68,11 @@ class Screen:
                 self._painted += os.read(self._master, 65536)
 
 
+def _hear_interrupts() -> None:
+    """Whoever runs in the background of a script ignores SIGINT, and its children begin like that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def on_a_terminal(system: System, server: Server) -> Iterator[Screen]:
     master, slave = pty.openpty()
@@ -78,6 +83,7 @@ def on_a_terminal(system: System, server: Server) -> Iterator[Screen]:
         stdout=slave,
         stderr=slave,
         start_new_session=True,
+        preexec_fn=_hear_interrupts,
     )
     os.close(slave)
     try:
