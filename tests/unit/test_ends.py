@@ -6,14 +6,14 @@ import pytest
 from stoker.wire import codec
 from stoker.wire.frames import Done, Report, Reports
 from stoker.worker import ends
-from stoker.worker.ends import REPORT_FRAME_BYTES, REPORT_FRAME_JOBS, Completions, Ended, Ends
+from stoker.worker.ends import REPORT_FRAME_BYTES, REPORT_FRAME_JOBS, CompletedWork, Ended, Ends
 
 ERROR = b'{"type":"error","message":"no"}'
 
 
-def completions(*ids: str, result: bytes = b"1") -> Completions:
+def completions(*ids: str, result: bytes = b"1") -> CompletedWork:
     n = len(ids)
-    return Completions(list(ids), [1] * n, [result] * n, [10.0] * n, [10.5] * n, [7] * n, [None] * n)
+    return CompletedWork(list(ids), [1] * n, [result] * n, [10.0] * n, [10.5] * n, [7] * n, [None] * n)
 
 
 def failed(id: str) -> Ended:

@@ -10,13 +10,14 @@ from itertools import groupby
 from operator import le, sub
 from typing import Final
 
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple
 
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Holding, WorkerSession
 from stoker.domain.job import NULL
 from stoker.domain.json_text import are_plain, fault, is_json
 from stoker.domain.lifecycle import Status
+from stoker.domain.lot import claim_like
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, problem
 from stoker.store.base import Completions, Finish, Start, Store
 from stoker.wire.frames import ClaimRef, Done, Report, StartNote
@@ -271,11 +272,9 @@ def _one_by_one(done: Done) -> Iterator[Report]:
 def each(completed: Iterable[Completions]) -> Iterator[tuple[Claim, Outcome]]:
     """The completions one by one."""
     for lot in completed:
-        like = lot.claim
         for id, created_at, row in zip(lot.ids, lot.created, lot.rows(), strict=True):
             seq, _, *times, result = row
-            run_at = created_at if like.run_at == like.created_at else like.run_at
-            claim = replace(like, id=id, seq=seq, created_at=created_at, run_at=run_at)
+            claim = claim_like(lot.claim, id, seq, created_at)
             yield claim, Outcome("completed", "completed", result, None, 0, *times)
 
 

@@ -21,8 +21,8 @@ from itertools import repeat
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
+from stoker.domain.lot import claim_like
 from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView
 from stoker.domain.retry import Claim
 from stoker.store.base import Session
@@ -53,13 +53,10 @@ class Holding(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def claim(self, id: str) -> Claim:
         """The claim of one of these jobs."""
-        like = self.like
-        if like.id == id:
-            return like
+        if self.like.id == id:
+            return self.like
         place = self.places[id]
-        created_at = self.created[place]
-        run_at = created_at if like.run_at == like.created_at else like.run_at
-        return replace(like, id=id, seq=self.seqs[place], created_at=created_at, run_at=run_at)
+        return claim_like(self.like, id, self.seqs[place], self.created[place])
 
 
 class WorkerSession:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stoker.domain.job import Job
+from stoker.domain.retry import Claim
 
 OWN_FIELDS: Final = ("seq", "id", "payload", "created_at", "run_at")
 """What may differ between jobs that are alike; `run_at` only where each is due from the moment it was created."""
@@ -44,7 +45,7 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
             id=self.ids[place],
             payload=self.payloads[place],
             created_at=created_at,
-            run_at=created_at if like.run_at == like.created_at else like.run_at,
+            run_at=run_at_like(like, created_at),
         )
 
     def part(self, which: slice) -> "Lot":
@@ -60,6 +61,17 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
         """The lot as a store takes it in."""
         like = replace(self.like, seq=seqs[0], lane_id=lane_id)
         return Lot(like, seqs, self.ids, self.payloads, self.created)
+
+
+def run_at_like(like: Job | Claim, created_at: int) -> int:
+    """When a job is due that is like this one and was created then."""
+    return created_at if like.run_at == like.created_at else like.run_at
+
+
+def claim_like(like: Claim, id: str, seq: int, created_at: int) -> Claim:
+    """The claim of another job of the same lot."""
+    run_at = run_at_like(like, created_at)
+    return replace(like, id=id, seq=seq, created_at=created_at, run_at=run_at)
 
 
 def lot_of(job: Job) -> Lot:

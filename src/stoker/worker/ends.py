@@ -34,7 +34,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     peak_memory_kb: int | None = None
 
 
-class Completions(msgspec.Struct):
+class CompletedWork(msgspec.Struct):
     """Work that completed, one column for each field of an `Ended`."""
 
     ids: list[str] = []
@@ -45,12 +45,12 @@ class Completions(msgspec.Struct):
     cpu_us: list[int | None] = []
     peak_memory_kb: list[int | None] = []
 
-    def extend(self, more: "Completions") -> None:
+    def extend(self, more: "CompletedWork") -> None:
         for column, other in zip(astuple(self), astuple(more), strict=True):
             column.extend(other)
 
-    def part(self, first: int, end: int) -> "Completions":
-        return Completions(*[column[first:end] for column in astuple(self)])
+    def part(self, first: int, end: int) -> "CompletedWork":
+        return CompletedWork(*[column[first:end] for column in astuple(self)])
 
     def done(self, now: float) -> Done:
         return Done(
@@ -67,8 +67,8 @@ class Completions(msgspec.Struct):
 class Ends:
     """Some ends, in no order."""
 
-    def __init__(self, completed: Completions | None = None, others: list[Ended] | None = None) -> None:
-        self.completed = Completions() if completed is None else completed
+    def __init__(self, completed: CompletedWork | None = None, others: list[Ended] | None = None) -> None:
+        self.completed = CompletedWork() if completed is None else completed
         self.others = [] if others is None else others
 
     def __len__(self) -> int:

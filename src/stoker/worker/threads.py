@@ -23,7 +23,7 @@ from stoker.executors.pipe import ChildLot, ChildResult, Completed, Ready, Resul
 from stoker.executors.process import Child
 from stoker.executors.resources import group_rss_kb
 from stoker.wire.frames import Assignment, AssignmentLot
-from stoker.worker.ends import Completions, Ended, Ends, cuts
+from stoker.worker.ends import CompletedWork, Ended, Ends, cuts
 from stoker.worker.routes import Executor
 
 DEPTH: Final = 128
@@ -341,7 +341,7 @@ class Threads:
         if ends:
             self._ended(ends)
 
-    def _complete(self, slot: Slot, completed: Completed) -> Completions:
+    def _complete(self, slot: Slot, completed: Completed) -> CompletedWork:
         """What completed and is still ours; the rest was taken back or dropped meanwhile."""
         sent, held = slot.sent, self.works
         works = [sent.pop(index, None) for index in completed.indexes]
@@ -352,7 +352,7 @@ class Threads:
             columns = tuple(list(compress(column, mask)) for column in columns)
         for work in ours:
             del held[work.id]
-        return Completions([work.id for work in ours], [work.like.claim_id for work in ours], *columns)
+        return CompletedWork([work.id for work in ours], [work.like.claim_id for work in ours], *columns)
 
     def _ended_by(self, slot: Slot, work: Work, result: ChildResult) -> Ended:
         """A result as an end. One that was asked to end ends for the reason it was asked, unless it was done before."""
