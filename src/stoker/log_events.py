@@ -192,6 +192,13 @@ _event(
     *("seconds", "clock_jump_seconds"),
 )
 _event(
+    "retries_brought_forward",
+    "warning",
+    "coordinator",
+    "The store's clock was set back: retries that were due later than their own delay from now are due after that delay.",
+    "jobs",
+)
+_event(
     "loop_died", "critical", "coordinator", "A defect ended a loop: restart this process.", "loop", "error"
 )
 _event(

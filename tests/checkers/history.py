@@ -127,8 +127,9 @@ class StoredAttempt(Record, frozen=True):
 
 class Fault(Record, frozen=True):
     """Something that was done to the system. `who` is a host, or `*` for all of them. Kind `pause` is a process or
-    machine that stood still, `clock` a clock that was set, `skew` the time in which clocks do not agree; what other kinds
-    are called is up to the run."""
+    machine that stood still, `clock` a clock that was set, `skew` the time in which clocks do not agree, `set_back`
+    the time after the store's clock was set back in which nothing else was wrong; what other kinds are called is up
+    to the run."""
 
     kind: str
     who: str

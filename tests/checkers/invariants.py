@@ -615,6 +615,26 @@ def what_is_due_is_queued_in_time(book: Book) -> Found:
             )
 
 
+def a_retry_does_not_wait_for_a_clock_that_was_set_back(book: Book) -> Found:
+    """P8: while nothing else is wrong, a retry is queued after its delay, whatever time a clock that was ahead gave it."""
+    slack = book.history.rules.rescue_slack
+    for fault in book.history.faults:
+        if fault.kind != "set_back":
+            continue
+        for attempt in book.history.attempts:
+            changes = [c for c in book.changes[attempt.job] if c.claim == attempt.claim]
+            put_off = next((c.at for c in changes if c.new == "scheduled"), None)
+            if attempt.retry_delay is None or put_off is None:
+                continue
+            queued = next((c.at for c in changes if c.old == "scheduled"), book.history.ended)
+            limit = max(put_off, fault.begins) + attempt.retry_delay + slack
+            if limit < min(queued, fault.ends):
+                yield (
+                    attempt.job,
+                    f"claim {attempt.claim} was to be retried {attempt.retry_delay:.3f} s after the clock was set back",
+                )
+
+
 def timeouts_are_kept(book: Book) -> Found:
     """A job is ended soon after its timeout, not counting the time in which its machine stood still, and none is ended by it
     before."""
@@ -747,6 +767,7 @@ INVARIANTS: Final[dict[str, Invariant]] = {
         the_lost_are_rescued_in_time,
         retry_delays_are_within_bounds,
         what_is_due_is_queued_in_time,
+        a_retry_does_not_wait_for_a_clock_that_was_set_back,
         timeouts_are_kept,
         nothing_starts_after_a_cancel,
         a_cancel_ends_what_runs,

@@ -190,3 +190,15 @@ async def test_whoever_left_jobs_in_the_queue_says_so(pair: Pair) -> None:
     assert told == ["a"], "a claim leaves nothing behind"
     await end(pair.a, job, "handed_back")
     assert told == ["a", "a"]
+
+
+async def test_coordinators_that_both_notice_a_clock_set_back_bring_each_retry_forward_once(
+    pair: Pair, clock: FakeClock
+) -> None:
+    clock.jump(3_600)
+    for _ in range(20):
+        assert await end(pair.a, await claimed(pair.a), "error") == "scheduled"
+    clock.jump(-3_600)
+    corrected = await asyncio.gather(*(store.correct_times(7) for store in (*pair, *pair, *pair, *pair)))
+    assert sum(corrected) == 20
+    assert {job.run_at - clock.now_us() for job in await every_job(pair.b)} == {2_000_000}

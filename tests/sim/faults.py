@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 HOUR: Final = 3_600.0
 FOR_EVER: Final = 1e6
 NOTICED_SECONDS: Final = 3.5
+SET_BACK_SECONDS: Final = 12.0
+"""Longer than the longest backoff of a simulation and what the checkers allow beyond it."""
 REMOTE_ONLY: Final = frozenset({"database_crash", "commit_unknown", "database_unreachable", "bus_cut"})
 
 
@@ -94,17 +96,30 @@ class Fate:
             node.crash_at_commit = None
         await self._repair_store()
         await self._start_all()
+        if self._random.random() < 0.5:
+            await self._set_clock_back()
+        self._set_clock_forward()
 
-    async def _repair_store(self) -> None:
-        world = self._world
-        disk, clock = world.disk, world.clock
-        disk.full, disk.failing, disk.slow = 0, 0, 0.0
-        world.bus.loss = 0.0
-        # What was set forward and back, or told by a clock that was ahead, would keep people waiting for an hour.
+    async def _set_clock_back(self) -> None:
+        """It was an hour ahead until now. Nothing else is wrong: retries must not wait for that hour."""
+        self._note("clock", "*", SET_BACK_SECONDS)
+        self._note("set_back", "*", SET_BACK_SECONDS)
+        self._world.clock.jump(-HOUR)
+        await asyncio.sleep(SET_BACK_SECONDS)
+
+    def _set_clock_forward(self) -> None:
+        """Times that a person gave to a clock that was ahead would keep everybody waiting for an hour."""
+        world, clock = self._world, self._world.clock
         furthest = max([clock.furthest, *(node.clock.furthest for node in world.coordinators)])
         if clock.offset != furthest:
             self._note("clock", "*")
             clock.jump(furthest - clock.offset)
+
+    async def _repair_store(self) -> None:
+        world = self._world
+        disk = world.disk
+        disk.full, disk.failing, disk.slow = 0, 0, 0.0
+        world.bus.loss = 0.0
         if world.database is not None:
             world.database.lose_before.clear()
             world.database.lose_after.clear()

@@ -620,6 +620,12 @@ def delayed_jobs_run_at_once(patch: Patch) -> None:
 
 
 @bug
+def retries_wait_for_a_clock_that_was_set_back(patch: Patch) -> None:
+    """What a clock that was ahead wrote down is never corrected."""
+    patch.set(Round, "_correct_times", lambda self, limit: 0)
+
+
+@bug
 def a_claim_is_not_written(patch: Patch) -> None:
     """A job that is inserted as already claimed is stored as queued, so somebody else gets it too."""
 

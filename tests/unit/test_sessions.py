@@ -204,6 +204,16 @@ def test_a_claim_that_never_arrived_is_missing_only_after_the_grace() -> None:
     assert compare(session, [], START_US + GRACE_US + 1) == ([claim], [])
 
 
+def test_a_claim_that_was_made_before_the_clock_was_set_back_does_not_look_new_until_it_has_caught_up() -> (
+    None
+):
+    session = a_session()
+    claim = a_claim(claimed_at=START_US + 3_600_000_000)
+    assert forgotten(session, [claim], [], START_US) == [claim]
+    session.hold(claim)
+    assert compare(session, [], START_US) == ([claim], [])
+
+
 def test_a_claim_that_is_still_on_its_way_is_not_missing() -> None:
     session = a_session()
     sent_before, sent_first, sent_second = (a_claim(claimed_at=START_US) for _ in range(3))

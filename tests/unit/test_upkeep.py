@@ -7,7 +7,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from stoker.clock import SECOND
-from stoker.coordinator.upkeep import PROMOTE_BATCH, PURGE_BATCH, PURGE_EVERY_SECONDS, TICK_SECONDS, Upkeep
+from stoker.coordinator.upkeep import (
+    CORRECT_BATCH,
+    PROMOTE_BATCH,
+    PURGE_BATCH,
+    PURGE_EVERY_SECONDS,
+    TICK_SECONDS,
+    Upkeep,
+)
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.retry import RetryPolicy
 from stoker.store.base import Expired, Renewal, Retention
@@ -28,6 +35,8 @@ class FakeStore:
         self.due: list[int] = []
         self.old = 0
         self.silent: list[str] = []
+        self.far_retries = 0
+        self.corrected_at: list[float] = []
         self.expired_at: list[float] = []
         self.purged_at: list[float] = []
         self.asked = 0
@@ -52,6 +61,13 @@ class FakeStore:
         for at in ready:
             self.due.remove(at)
         return len(ready)
+
+    async def correct_times(self, limit: int) -> int:
+        self._check()
+        self.corrected_at.append(self._clock.monotonic())
+        corrected = min(self.far_retries, limit)
+        self.far_retries -= corrected
+        return corrected
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[str | None]:
         self.asked += 1
@@ -273,6 +289,58 @@ async def test_with_nothing_due_nobody_is_woken(clock: FakeClock) -> None:
     house.store.due = [clock.now_us() + 60 * SECOND]
     await house.live(5)
     assert house.wakes == 0
+
+
+# ── times that a wrong clock wrote ─────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_times_are_corrected_after_the_start_for_the_clock_may_have_been_set_before_it(
+    clock: FakeClock,
+) -> None:
+    house = House(clock)
+    await house.live(30)
+    assert house.store.corrected_at == [1_000.0 + TICK_SECONDS]
+
+
+@pytest.mark.parametrize("seconds", [-3600, -4])
+async def test_times_are_corrected_when_the_clock_that_judges_was_set_back(
+    clock: FakeClock, seconds: int
+) -> None:
+    house = House(clock)
+    await house.live(5)
+    house.store.ahead_us = seconds * SECOND
+    await house.live(5)
+    assert house.store.corrected_at[1:] == [1_005.0 + TICK_SECONDS]
+
+
+async def test_times_are_corrected_after_this_process_stood_still(clock: FakeClock) -> None:
+    """The clock may have been ahead and set right in that time."""
+    house = House(clock)
+    await house.live(5)
+    clock.advance(60)
+    await house.live(5)
+    assert len(house.store.corrected_at) == 2
+
+
+async def test_all_retries_are_corrected_however_many_there_are(clock: FakeClock) -> None:
+    house = House(clock)
+    house.store.far_retries = 2 * CORRECT_BATCH + 1
+    await house.live(TICK_SECONDS)
+    assert (house.store.far_retries, len(house.store.corrected_at)) == (0, 3)
+
+
+async def test_times_that_could_not_be_corrected_are_corrected_when_the_store_is_back(
+    clock: FakeClock,
+) -> None:
+    house = House(clock)
+    house.store.broken = StoreUnavailable("the disk is full")
+    async with running(house) as task:
+        await until(lambda: house.store.asked >= 1)
+        await turn(house, task)
+        assert house.store.corrected_at == []
+        house.store.broken = None
+        await turn(house, task)
+        assert len(house.store.corrected_at) == 1
 
 
 # ── retention ──────────────────────────────────────────────────────────────────────────────────────────────────────

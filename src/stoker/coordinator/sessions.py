@@ -204,12 +204,18 @@ def compare(
     missing = [
         holding.claim(id)
         for id, holding in session.held.items()
-        if holding.like.claimed_at < now - GRACE_US
+        if _is_old(holding.like, now)
         and (received is None or holding.frame <= received)
         and (id, holding.like.claim_id) not in reported
     ]
     foreign = [ref for ref in held if not _holds(session, ref)]
     return missing, foreign
+
+
+def _is_old(claim: Claim, now: int) -> bool:
+    """Whether its assignment had time enough to arrive. A claim that was made far in the future was made before the
+    clock was set back, and would look new until the clock has caught up."""
+    return abs(now - claim.claimed_at) > GRACE_US
 
 
 def _holds(session: WorkerSession, ref: ClaimRef) -> bool:
@@ -227,9 +233,7 @@ def forgotten(
     return [
         claim
         for claim in stored
-        if claim.claimed_at < now - GRACE_US
-        and (claim.id, claim.claim_id) not in reported
-        and claim.id not in session.held
+        if _is_old(claim, now) and (claim.id, claim.claim_id) not in reported and claim.id not in session.held
     ]
 
 

@@ -5,6 +5,9 @@ Any coordinator may run it and none must: each step is one guarded transaction, 
 After an outage nobody is given up before heartbeats were possible again for one full timeout. A coordinator that just
 started, or that notices it was itself asleep (a paused machine, a blocked loop), or that the store's clock was set, which
 is the one that judges, starts that count anew.
+
+A clock that was ahead and is set right leaves times behind that lie too far ahead: retries would wait for hours, and the
+sessions of dead workers would look alive. After a start, and whenever that count starts anew, these times are corrected.
 """
 
 import asyncio
@@ -21,6 +24,7 @@ from stoker.store.base import Expired, Retention, Store
 TICK_SECONDS: Final = 0.5
 ASLEEP_SECONDS: Final = 3.0
 PROMOTE_BATCH: Final = 1_000
+CORRECT_BATCH: Final = 1_000
 PURGE_BATCH: Final = 500
 PURGE_BATCHES: Final = 20
 PURGE_EVERY_SECONDS: Final = 30.0
@@ -54,6 +58,8 @@ class Upkeep:
         self._last_tick = clock.monotonic()
         self._last_wall = store.now_us()
         self._judging_since = self._last_tick
+        self._times_in_doubt = True
+        """Whether the store's clock may have been set back since its times were last corrected."""
 
     def nudge(self) -> None:
         """Something was scheduled: look again when to wake."""
@@ -69,7 +75,7 @@ class Upkeep:
                 log.error(
                     "upkeep_failed", detail=str(error), exc_info=not isinstance(error, StoreUnavailable)
                 )
-                self._judging_since = self._clock.monotonic()
+                self._doubt(self._clock.monotonic())
                 self._nudge.clear()
                 await self._rest(TICK_SECONDS)  # whatever is due: it cannot be queued now
                 continue
@@ -77,6 +83,8 @@ class Upkeep:
 
     async def tick(self) -> None:
         self._notice_sleep()
+        if self._times_in_doubt:
+            await self._correct_times()
         await self._promote()
         if self._clock.monotonic() - self._judging_since >= self._timeout_sec:
             await self._expire()
@@ -90,7 +98,21 @@ class Upkeep:
         self._last_tick, self._last_wall = mono, wall
         if slept > ASLEEP_SECONDS or jumped > ASLEEP_SECONDS:
             log.warning("upkeep_asleep", seconds=round(slept, 3), clock_jump_seconds=round(jumped, 3))
-            self._judging_since = mono
+            self._doubt(mono)
+
+    def _doubt(self, mono: float) -> None:
+        """Judge no session for one timeout from here, and look for times that a wrong clock wrote."""
+        self._judging_since = mono
+        self._times_in_doubt = True
+
+    async def _correct_times(self) -> None:
+        self._times_in_doubt = False  # a jump that is noticed meanwhile is in doubt again
+        corrected = 0
+        while (count := await self._store.correct_times(CORRECT_BATCH)) == CORRECT_BATCH:
+            corrected += count
+        corrected += count
+        if corrected:
+            log.warning("retries_brought_forward", jobs=corrected)
 
     async def _promote(self) -> None:
         due = await self._store.next_due_at()

@@ -428,6 +428,13 @@ class Store(Protocol):
         """Queue up to `limit` scheduled jobs whose time has come; how many there were."""
         ...
 
+    async def correct_times(self, limit: int) -> int:
+        """Correct what was written by a clock that was ahead and has been set back. Up to `limit` retries that are due later
+        than their own delay from now are due after that delay; a `run_at` that a person gave is kept. Sessions that were
+        heard of in the future were heard of now. Return how many retries were changed: fewer than `limit` when none is
+        left."""
+        ...
+
     async def next_due_at(self) -> int | None:
         """When the earliest scheduled job becomes due."""
         ...

@@ -91,6 +91,9 @@ class WritingVerbs:
     async def promote(self, limit: int) -> int:
         return int(await self._group.call("promote", limit))
 
+    async def correct_times(self, limit: int) -> int:
+        return int(await self._group.call("correct_times", limit))
+
     async def cancel(self, ids: Sequence[str]) -> list[Job | None]:
         result: list[Job | None] = await self._group.call("cancel", ids, weight=len(ids))
         return result

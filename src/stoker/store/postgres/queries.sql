@@ -206,6 +206,22 @@ RETURNING jobs.lane_id
 -- name: next_due
 SELECT run_at FROM stoker.jobs WHERE status = 'scheduled' ORDER BY run_at LIMIT 1
 
+-- name: correct_retries
+-- Retries that are further ahead than their own delay, the furthest first, so that those which are not are looked at once, at
+-- the end.
+WITH now AS (
+    SELECT coalesce($2, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS us
+), far AS (
+    SELECT jobs.seq, (SELECT us FROM now) + attempts.retry_delay_us AS run_at
+    FROM stoker.jobs JOIN stoker.attempts ON attempts.seq = jobs.seq AND attempts.claim_id = jobs.claim_id
+    WHERE jobs.status = 'scheduled' AND jobs.claim_id > 0 AND jobs.run_at > (SELECT us FROM now)
+      AND jobs.run_at > (SELECT us FROM now) + attempts.retry_delay_us
+    ORDER BY jobs.run_at DESC LIMIT $1
+    FOR UPDATE OF jobs SKIP LOCKED
+)
+UPDATE stoker.jobs SET run_at = far.run_at FROM far WHERE jobs.seq = far.seq
+RETURNING jobs.seq
+
 -- name: dead_letters
 SELECT seq FROM stoker.history
 WHERE status = 'failed' AND discarded_at IS NULL {where}
@@ -235,6 +251,11 @@ FROM unnest($1::text[], $2::int[]) AS v (id, threads_used),
      (SELECT coalesce($3, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS us) AS now
 WHERE sessions.id = v.id AND sessions.status IN ('live', 'draining')
 RETURNING sessions.id, sessions.status
+
+-- name: correct_heartbeats
+UPDATE stoker.sessions SET last_heartbeat_at = now.us
+FROM (SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS us) AS now
+WHERE status IN ('live', 'draining') AND last_heartbeat_at > now.us
 
 -- name: set_session_status
 UPDATE stoker.sessions SET status = $2 WHERE id = $1 AND status IN ('live', 'draining') RETURNING id

@@ -481,6 +481,14 @@ class Round:
         self._woken |= {row[0] for row in rows}
         return len(rows)
 
+    async def correct_times(self, calls: list[int]) -> list[int]:
+        return [await self._correct_times(call) for call in calls]
+
+    async def _correct_times(self, limit: int) -> int:
+        corrected = await self._link.fetch(Q["correct_retries"], limit, self._judge)
+        await self._link.execute(Q["correct_heartbeats"], self._judge)
+        return len(corrected)
+
     async def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         found = await self._found([id for call in calls for id in call])
         found |= {job.id: job for job in await self._cancel(found.values())}
@@ -653,6 +661,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] 
     "stop_bulk": Round.stop_bulk,
     "bulk_step": Round.bulk_step,
     "promote": Round.promote,
+    "correct_times": Round.correct_times,
     "purge": Round.purge,
     "insert": Round.insert,
     "claim": Round.claim,

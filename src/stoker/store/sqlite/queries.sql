@@ -109,6 +109,19 @@ UPDATE jobs SET status = 'queued' WHERE seq = ? AND status = 'scheduled'
 -- name: next_due
 SELECT min(run_at) FROM jobs WHERE status = 'scheduled'
 
+-- name: far_retries
+-- Retries that are further ahead than their own delay, with that delay: the furthest first, so that those which are not are
+-- looked at once, at the end.
+SELECT jobs.seq, attempts.retry_delay_us
+FROM jobs INDEXED BY jobs_retries
+CROSS JOIN attempts ON attempts.seq = jobs.seq AND attempts.claim_id = jobs.claim_id
+WHERE jobs.status = 'scheduled' AND jobs.claim_id > 0 AND jobs.run_at > ?1
+  AND jobs.run_at > ?1 + attempts.retry_delay_us
+ORDER BY jobs.run_at DESC LIMIT ?2
+
+-- name: set_run_at
+UPDATE jobs SET run_at = ?2 WHERE seq = ?1 AND status = 'scheduled'
+
 -- name: active_lanes
 -- A skip scan: one probe of the index per lane, however many jobs stand in it.
 WITH RECURSIVE lane (id) AS (
@@ -161,6 +174,9 @@ SELECT status FROM sessions WHERE id = ?
 UPDATE sessions SET last_heartbeat_at = max(last_heartbeat_at, ?2), threads_used = ?3
 WHERE id = ?1 AND status IN ('live', 'draining')
 RETURNING status
+
+-- name: correct_heartbeats
+UPDATE sessions SET last_heartbeat_at = ?1 WHERE status IN ('live', 'draining') AND last_heartbeat_at > ?1
 
 -- name: set_session_status
 UPDATE sessions SET status = ?2 WHERE id = ?1 AND status IN ('live', 'draining')

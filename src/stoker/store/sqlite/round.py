@@ -524,6 +524,15 @@ class Round:
             self._deltas[queue, type, "queued"] += 1
         return len(due)
 
+    def correct_times(self, calls: list[int]) -> list[int]:
+        return [self._correct_times(call) for call in calls]
+
+    def _correct_times(self, limit: int) -> int:
+        far = self._rows(Q["far_retries"], self._now, limit)
+        self._db.executemany(Q["set_run_at"], [(seq, self._now + delay_us) for seq, delay_us in far])
+        self._db.execute(Q["correct_heartbeats"], (self._now,))
+        return len(far)
+
     def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         return [[self._cancel(id) for id in call] for call in calls]
 
@@ -675,6 +684,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "stop_bulk": Round.stop_bulk,
     "bulk_step": Round.bulk_step,
     "promote": Round.promote,
+    "correct_times": Round.correct_times,
     "purge": Round.purge,
     "put_series": Round.put_series,
     "insert": Round.insert,
