@@ -320,6 +320,13 @@ _event(
     "No heartbeat was confirmed in time: what ran was ended before others get it.",
     "detail",
 )
+_event(
+    "assignment_repeated",
+    "warning",
+    "worker",
+    "A frame of assignments, or a claim that this worker has already, came again: nothing is started twice.",
+    *("frame", "jobs"),
+)
 _event("draining", "info", "worker", "It takes nothing new and leaves when what runs has ended.", "running")
 _event("app_import_failed", "error", "worker", "The app of this worker cannot be imported.", "app", "detail")
 _event(

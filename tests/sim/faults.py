@@ -83,7 +83,7 @@ class Fate:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._down.clear()
         world.lost_answers = 0.0
-        world.weather.spike = 0.0
+        world.weather.spike = world.weather.double = 0.0
         for source, target in sorted(world.weather.blocked):
             world.weather.unblock(source, target)
         for process in world.loop.processes:
@@ -401,6 +401,14 @@ class Fate:
         await asyncio.sleep(seconds)
         self._world.weather.spike = 0.0
 
+    async def doubled_frames(self) -> None:
+        """Some of what is said arrives twice, one right behind the other."""
+        seconds = self._lasts(2.0, 10.0)
+        self._note("doubled_frames", "*", seconds)
+        self._world.weather.double = self._random.uniform(0.1, 0.6)
+        await asyncio.sleep(seconds)
+        self._world.weather.double = 0.0
+
     # ── the store and the clocks ───────────────────────────────────────────────────────────────────────────────────
 
     async def disk_full(self) -> None:
@@ -498,6 +506,7 @@ KINDS: Final[dict[str, Callable[[Fate], Awaitable[None]]]] = {
         Fate.late_answers,
         Fate.forget,
         Fate.slow_network,
+        Fate.doubled_frames,
         Fate.disk_full,
         Fate.commit_fails,
         Fate.slow_disk,

@@ -532,6 +532,19 @@ def neighbours_of_a_killed_task_start_again(patch: Patch) -> None:
 
 
 @bug
+def an_assignment_that_comes_twice_is_taken_twice(patch: Patch) -> None:
+    """Neither the number of its frame nor its claim is looked at."""
+    original = Supervisor._take
+
+    def take(self: Supervisor, number: int, lots: list[frames.AssignmentLot]) -> None:
+        original(self, 0, lots)
+        self._assigned = number
+
+    patch.set(Supervisor, "_take", take)
+    patch.set(Supervisor, "_without_known_claims", lambda self, lots: lots)
+
+
+@bug
 def timeout_ignored(patch: Patch) -> None:
     original = Threads.take
 

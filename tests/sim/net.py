@@ -28,6 +28,8 @@ class Weather:
         self.low, self.high = 0.0002, 0.004
         self.spike = 0.0
         """The chance that a message is late by up to a second."""
+        self.double = 0.0
+        """The chance that a message arrives twice."""
         self.blocked: set[tuple[str, str]] = set()
         """Pairs (from, to) of hosts between which nothing arrives for now."""
         self.pipes: list[Pipe] = []
@@ -84,6 +86,8 @@ class Pipe:
         self._last = at
         assert self.receiver is not None
         self.receiver.call_at(at, self._arrive, item)
+        if self._weather.double and item not in (FIN, RESET) and self._random.random() < self._weather.double:
+            self.receiver.call_at(at, self._arrive, item)
 
     def _arrive(self, item: Any) -> None:
         if not self.lost:

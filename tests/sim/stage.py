@@ -82,8 +82,10 @@ class Stage:
         end = (connection or self.ends[-1]).server
         self._server.spawn(end.send(codec.encode(frame)))
 
-    def assign(self, id: str, deed: Deed, type: str = "work", **more: Any) -> None:
-        self.say(Assign([Assignment(id, 1, type, msgspec.json.encode(deed), **more)]))
+    def assign(
+        self, id: str, deed: Deed, type: str = "work", *, claim: int = 1, number: int = 0, **more: Any
+    ) -> None:
+        self.say(Assign([Assignment(id, claim, type, msgspec.json.encode(deed), **more)], number))
 
     async def until(self, true: Callable[[], bool], seconds: float = 60.0) -> None:
         deadline = self.loop.time() + seconds

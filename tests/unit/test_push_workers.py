@@ -26,7 +26,7 @@ from stoker.domain.retry import RetryPolicy
 from stoker.settings import SettingsError, load
 from stoker.store.base import Finish
 from stoker.store.sqlite.store import SqliteStore
-from stoker.wire.frames import Cancel, ClaimRef
+from stoker.wire.frames import Assign, Assignment, Cancel, ClaimRef
 from stoker.wire.http import HttpClaim, HttpHello, HttpOrders, HttpReport
 from stoker.worker_endpoints import find_listed, parse
 from tests.support.clock import FakeClock
@@ -555,6 +555,17 @@ async def test_a_report_may_come_before_the_answer(shop: Shop) -> None:
     assert await shop.report(job) == (1, 0)
     assert (await shop.get(job)).result == b'"later"'
     assert shop.session().flights == {}
+
+
+async def test_a_claim_that_is_under_way_is_not_sent_again(shop: Shop) -> None:
+    gate = shop.service.reply = Gate()
+    await shop.register()
+    job = await shop.send()
+    await shop.arrival()
+    shop.session().send(Assign([Assignment(job.id, 1, "echo", b'"hi"')]))
+    gate.open.set()
+    assert (await shop.end(job)).status == "completed"
+    assert len(shop.service.received) == 1
 
 
 # ── leases and the fence ─────────────────────────────────────────────────────────────────────────────────────────────

@@ -255,6 +255,8 @@ class Line:
             case frames.Assign(jobs):
                 for job in jobs:
                     flight = Flight(ClaimRef(job.id, job.claim_id), _now(), job.timeout_sec)
+                    if job.id in self._flights and self._flights[job.id].ref == flight.ref:
+                        continue  # it is there already, and would run twice under one claim
                     self._launch(flight, partial(self._attempt, job))
             case frames.Cancel(claims):
                 for ref in claims:

@@ -84,6 +84,15 @@ class Ends:
         self.completed.extend(more.completed)
         self.others += more.others
 
+    def claims_among(self, ids: set[str]) -> dict[str, int]:
+        """The claims of those of these jobs that are here."""
+        completed = self.completed
+        if ids.isdisjoint(completed.ids) and ids.isdisjoint([end.id for end in self.others]):
+            return {}
+        pairs = [*zip(completed.ids, completed.claim_ids, strict=True)]
+        pairs += [(end.id, end.claim_id) for end in self.others]
+        return {id: claim_id for id, claim_id in pairs if id in ids}
+
     def batches(self) -> list["Ends"]:
         """Split so that no frame grows too large; one large result travels alone."""
         weights = [len(result) + _REPORT_BYTES for result in self.completed.results]

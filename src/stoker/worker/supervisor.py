@@ -11,7 +11,8 @@ grace period, hand back the rest, wait until all of that is acknowledged, say go
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from itertools import chain, compress
 from typing import Final
 
 import structlog
@@ -362,8 +363,7 @@ class Supervisor:
     def _handle(self, frame: frames.ToWorker) -> None:
         match frame:
             case frames.Assign(jobs, number, lots):
-                self._assigned = number
-                self._take([*map(lot_of, jobs), *lots])
+                self._take(number, [*map(lot_of, jobs), *lots])
             case frames.Renewed(number):
                 self._renewed(number)
             case frames.Ack(number):
@@ -377,7 +377,12 @@ class Supervisor:
             case frames.Drain():
                 self.drain()
 
-    def _take(self, lots: list[AssignmentLot]) -> None:
+    def _take(self, number: int, lots: list[AssignmentLot]) -> None:
+        if 0 < number <= self._assigned:
+            log.warning("assignment_repeated", frame=number, jobs=sum(len(lot.ids) for lot in lots))
+            return
+        self._assigned = number
+        lots = self._without_known_claims(lots)
         if self._draining.is_set():
             self._threads.decline(lots, "the worker is leaving")
         elif self._loop.time() > self._lease_ends:
@@ -385,6 +390,21 @@ class Supervisor:
             self._threads.decline(lots, "the lease of its worker was over when it came")
         else:
             self._threads.take(lots)
+
+    def _without_known_claims(self, lots: list[AssignmentLot]) -> list[AssignmentLot]:
+        """Leave out claims that this session holds, or has ended and not got acknowledged: each is started once."""
+        ids = set(chain.from_iterable([lot.ids for lot in lots]))
+        known: dict[str, int] = {}  # in the order of the claims: the latest of a job counts
+        for ends in (*self._unacknowledged.values(), self._unsent):
+            known.update(ends.claims_among(ids))
+        known.update(self._threads.claims_among(ids))
+        if not known:
+            return lots
+        fresh = [unknown_part(lot, known) for lot in lots]
+        repeated = len(ids) - sum(len(lot.ids) for lot in fresh)
+        if repeated:
+            log.warning("assignment_repeated", frame=self._assigned, jobs=repeated)
+        return [lot for lot in fresh if lot.ids]
 
     # ── reports ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -445,6 +465,13 @@ class Supervisor:
                 return False
             await asyncio.sleep(TICK_SECONDS)
         return True
+
+
+def unknown_part(lot: AssignmentLot, known: Mapping[str, int]) -> AssignmentLot:
+    """The jobs of a lot that are not known under its claim or a later one."""
+    claim_id = lot.like.claim_id
+    fresh = [known.get(id, 0) < claim_id for id in lot.ids]
+    return AssignmentLot(lot.like, list(compress(lot.ids, fresh)), list(compress(lot.payloads, fresh)))
 
 
 def lot_of(job: Assignment) -> AssignmentLot:

@@ -185,14 +185,20 @@ class Threads:
     def take(self, lots: list[AssignmentLot]) -> None:
         now = self._now()
         for lot in lots:
-            for id in lot.ids:
-                if id in self.works:
-                    # Assigned again while the old claim is still here: the old one is void, whatever it does.
+            if not self.works.keys().isdisjoint(lot.ids):
+                # Assigned again while the old claim is still here: the old one is void, whatever it does.
+                for id in [id for id in lot.ids if id in self.works]:
                     self.drop(id, self.works[id].claim_id)
             works = {work.id: work for work in works_of(lot, now)}
             self.works.update(works)
             self._waiting.extend(works.values())
         self.pump()
+
+    def claims_among(self, ids: set[str]) -> dict[str, int]:
+        """The claims under which those of these jobs are here that are."""
+        if self.works.keys().isdisjoint(ids):
+            return {}
+        return {id: self.works[id].claim_id for id in ids if id in self.works}
 
     def decline(self, lots: list[AssignmentLot], why: str) -> None:
         """Hand work back without ever having held it."""
