@@ -51,8 +51,10 @@ class GuardedProtocol(OneWriteProtocol):
         if cycle is None or cycle.response_complete or self._in_head() or not self._complete:
             return False
         cycle.keep_alive = False
-        cycle.scope[HALF_CLOSED] = self.transport.close  # type: ignore[typeddict-unknown-key]
-        return LISTENS not in cycle.scope
+        waiting = self.unanswered()
+        for each in waiting:
+            each.scope[HALF_CLOSED] = self.transport.close  # type: ignore[typeddict-unknown-key]
+        return not any(LISTENS in each.scope for each in waiting)
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
@@ -85,6 +87,11 @@ class GuardedProtocol(OneWriteProtocol):
         super().on_message_complete()
 
     def handle_websocket_upgrade(self) -> None:
+        if self.unanswered():  # its answer would end up between the frames of the WebSocket
+            self._refuse(
+                Problem(Kind.UNREADABLE, "a handshake must wait for the answers to earlier requests")
+            )
+            return
         self._refused = True  # nothing that comes now is for this protocol
         self._stop_looking()
         super().handle_websocket_upgrade()
@@ -159,8 +166,11 @@ class GuardedProtocol(OneWriteProtocol):
         self._refused = True
         self._stop_looking()
         cycle: RequestResponseCycle | None = self.cycle
+        earlier = self.answering if self.answering in self.unanswered() else None
         if cycle is None or (cycle.response_complete and self._complete):
             self._say(problem)
+        elif cycle.more_body and earlier is not None and earlier is not cycle:
+            earlier.keep_alive = False  # it is answered, and then the connection ends: what follows cannot be
         elif cycle.response_started:
             self.transport.close()
         elif cycle.more_body:

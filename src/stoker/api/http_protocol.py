@@ -41,6 +41,10 @@ class OneWriteTransport:
         if head is not None:
             self._transport.write(head)
 
+    def forget(self) -> None:
+        """The connection is lost, and what waits with it."""
+        self._head = None
+
     def write_eof(self) -> None:
         self._flush()
         self._transport.write_eof()
@@ -54,11 +58,31 @@ class OneWriteTransport:
 
 
 class OneWriteProtocol(HttpToolsProtocol):
+    """Also knows which request is being answered. uvicorn knows only the one that was read last: with several in the line,
+    the one before it would never learn that the client has left, would wait on, and would write to a closed connection."""
+
+    answering: RequestResponseCycle | None = None
+    """The request that was handed to the application last."""
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(OneWriteTransport(transport, self.loop))  # type: ignore[arg-type]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and not cycle.response_complete:
+        self.transport.forget()  # type: ignore[attr-defined]
+        self.pipeline.clear()
+        for cycle in self.unanswered():
             cycle.scope[GONE] = True  # type: ignore[typeddict-unknown-key]
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
+
+    def unanswered(self) -> list[RequestResponseCycle]:
+        """The request that is being answered, and the one that was read last, if they are not answered yet."""
+        cycles: list[RequestResponseCycle | None] = [self.answering]
+        if self.cycle is not self.answering:
+            cycles.append(self.cycle)
+        return [cycle for cycle in cycles if cycle is not None and not cycle.response_complete]
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self.answering = cycle
+        super()._start_asgi_task(cycle, app)
