@@ -119,10 +119,60 @@ def test_hosts(settings: Settings, host: str, allowed: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "bare"), [("a", "a"), ("a:1", "a"), ("[::1]", "[::1]"), ("[::1]:8080", "[::1]"), ("", "")]
+    ("host", "bare"), [("a", "a"), ("a:1", "a"), ("[::1]", "[::1]"), ("[::1]:8080", "[::1]"), ("", None)]
 )
-def test_without_port(host: str, bare: str) -> None:
+def test_without_port(host: str, bare: str | None) -> None:
     assert without_port(host) == bare
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost:80@evil.com",
+        "localhost@evil.com",
+        "user:secret@localhost",
+        "localhost:80:80",
+        "localhost:",
+        "localhost:http",
+        "localhost:-1",
+        "localhost:+80",
+        "localhost:65536",
+        "localhost:٨٠",
+        "localhost:80/jobs",
+        "localhost/",
+        "localhost?x",
+        "localhost#x",
+        "localhost\\evil.com",
+        "localhost evil.com",
+        "localhost,evil.com",
+        "localhost.",
+        "localhost..",
+        ".localhost",
+        "127.0.0.1.",
+        "[::1]evil.com",
+        "[::1]:80@evil.com",
+        "[::1",
+        "::1",
+        "[]",
+        "[:]",
+        "[::1%25lo]",
+        "[localhost]",
+        "[[::1]]",
+        "http://localhost",
+        "local%68ost",
+    ],
+)
+@pytest.mark.parametrize("settings", [Settings(), Settings(host="0.0.0.0")], ids=["loopback", "open"])
+def test_what_is_no_host_is_refused(settings: Settings, host: str) -> None:
+    header = (b"Host", host.encode())
+    answer = send(settings, "GET", "/health", [header])  # type: ignore[list-item]
+    assert is_problem(answer, 400)
+    assert "Host" in answer.json()["detail"]
+
+
+def test_a_listed_host_is_taken_as_it_was_listed() -> None:
+    settings = Settings(allowed_hosts=("jobs.example.",))
+    assert send(settings, "GET", "/health", [("Host", "jobs.example.")]).status_code == 200
 
 
 def test_own_origin_is_the_host_with_its_port() -> None:

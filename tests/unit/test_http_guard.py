@@ -255,3 +255,33 @@ def test_a_lease_is_given_up_when_its_client_sends_no_more(early: bool) -> None:
         connection.shutdown(socket.SHUT_WR)
         assert service.given_up.wait(10)
         assert until_closed(connection) == b""
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        (b"http://localhost/health", b"localhost", 200),
+        (b"http://LOCALHOST:80/health", b"localhost:80", 200),
+        (b"http://evil.com/health", b"evil.com", 403),
+        (b"http://evil.com/health", b"localhost", 400),
+        (b"http://localhost@evil.com/health", b"localhost", 400),
+        (b"http://localhost:80/health", b"localhost", 400),
+        (b"https://evil.com?/health", b"localhost", 400),
+    ],
+)
+def test_an_address_as_target_must_be_of_the_host_that_is_judged(
+    port: int, target: bytes, host: bytes, status: int
+) -> None:
+    with dial(port) as connection:
+        connection.sendall(
+            b"GET " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n"
+        )
+        assert parsed(until_closed(connection)).status == status
+
+
+def test_two_hosts_are_refused(port: int) -> None:
+    with dial(port) as connection:
+        connection.sendall(
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\nConnection: close\r\n\r\n"
+        )
+        assert parsed(until_closed(connection)).status == 400

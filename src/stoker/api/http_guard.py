@@ -8,6 +8,7 @@ awaited: it looks at the connection when it rings, and sets itself again if ther
 """
 
 import asyncio
+import re
 from http import HTTPStatus
 from typing import Final
 
@@ -78,6 +79,11 @@ class GuardedProtocol(OneWriteProtocol):
         if len(self.url) > MAX_URL_BYTES or (self._large and self._parsed_bytes() > MAX_HEAD_BYTES):
             self._problem = self._too_large()
             raise self._problem  # the parser makes an error of it, and comes back with `send_400_response`
+        if not self.url.startswith(b"/") and not self._names_its_host():
+            self._problem = Problem(
+                Kind.UNREADABLE, "the address of the request and its Host header are not of one host"
+            )
+            raise self._problem
         super().on_headers_complete()
         self._complete = False
         self._head_bytes = 0
@@ -100,6 +106,14 @@ class GuardedProtocol(OneWriteProtocol):
         """Whether a head has begun that is not there yet: only a whole one gets a cycle."""
         cycle: RequestResponseCycle | None = self.cycle
         return self.scope is not (None if cycle is None else cycle.scope)
+
+    def _names_its_host(self) -> bool:
+        """Whether an address like `http://host/path` has the host of the header, which is the one that is judged."""
+        before, slashes, rest = self.url.partition(b"://")
+        if not slashes or b"/" in before:
+            return True
+        authority = re.split(rb"[/?#]", rest, maxsplit=1)[0].lower()
+        return all(value.strip().lower() == authority for name, value in self.headers if name == b"host")
 
     def _parsed_bytes(self) -> int:
         """As they came, with the colon, the space and the end of the line."""

@@ -10,6 +10,8 @@ Three checks, on every method and on the WebSocket, before a byte of a body is r
 
 import hashlib
 import hmac
+import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -21,6 +23,10 @@ Scope = Literal["public", "submit", "read", "worker", "admin"]
 
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _REMEMBERED_HOSTS: Final = 64
+_HOST: Final = re.compile(
+    r"(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE
+)
+_LAST_PORT: Final = 65_535
 _BEARER: Final = b"bearer "
 _LOCAL: Final = "local"
 
@@ -46,10 +52,16 @@ class Guard:
         """The name under which idempotency keys are kept."""
 
     def check_host(self, host: bytes | None) -> None:
-        if not self._hosts or host in self._good_hosts:
+        if host in self._good_hosts or (not host and not self._hosts):
             return
         name = (host or b"").decode("latin-1").lower()
-        if name not in self._hosts and without_port(name) not in self._hosts:
+        bare = without_port(name)
+        if name and bare is None and name not in self._hosts:
+            raise Problem(
+                Kind.UNREADABLE,
+                f"the Host header {name[:100]!r} is not a name or an address with an optional port",
+            )
+        if self._hosts and name not in self._hosts and bare not in self._hosts:
             raise Problem(
                 Kind.FORBIDDEN,
                 f"the Host header {name[:100]!r} is not a name of this server; address it as localhost, or list the name "
@@ -110,8 +122,18 @@ class Guard:
         ]
 
 
-def without_port(host: str) -> str:
-    """`localhost:8080` → `localhost`; `[::1]:8080` → `[::1]`."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+def without_port(host: str) -> str | None:
+    """`localhost:8080` → `localhost`; `[::1]:8080` → `[::1]`. None for what is no name or address with an optional port."""
+    match = _HOST.fullmatch(host)
+    if match is None or int(match["port"] or 0) > _LAST_PORT:
+        return None
+    name = match["name"]
+    return name if not name.startswith("[") or _is_ipv6(name[1:-1]) else None
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
