@@ -49,6 +49,15 @@ CROSS JOIN LATERAL (
     FOR UPDATE SKIP LOCKED
 ) AS head
 
+-- name: first_in_lanes
+-- The first job of some lanes, not locked: nothing of them can be claimed here now, but it may come before what can.
+SELECT first.* FROM unnest($1::int[]) AS wanted (lane_id)
+CROSS JOIN LATERAL (
+    SELECT {hot} FROM stoker.jobs
+    WHERE lane_id = wanted.lane_id AND status = 'queued'
+    ORDER BY rank, seq LIMIT 1
+) AS first
+
 -- name: line
 -- How many will be claimed before a job of the same lane, and the first of them.
 SELECT count(*), (
