@@ -1,10 +1,10 @@
 """Which job goes to which worker: a pure function from a snapshot to a plan.
 
-Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand, group, concurrency
-key). Candidates come in lots, in order of (rank, seq): the heads of the lanes that somebody serves. For each job the planner
-looks for a worker with enough free threads, by the policy in force; failing that, for room in a worker's window, where jobs
-that are alike are dealt out in turns. A lane whose head found no place is closed for the rest of the plan, because those
-behind it need the same.
+Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand and what becomes of it
+when it is too large, group, concurrency key). Candidates come in lots, in order of (rank, seq): the heads of the lanes
+that somebody serves. For each job the planner looks for a worker with enough free threads, by the policy in force;
+failing that, for room in a worker's window, where jobs that are alike are dealt out in turns. A lane whose head found no
+place is closed for the rest of the plan, because those behind it need the same.
 
 The window: beyond its free threads a worker may hold jobs that, by the run times observed for their type, will start
 within `WINDOW_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt.
@@ -24,7 +24,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from stoker.domain.job import Job, decode_map
+from stoker.domain.job import Job, Oversize, decode_map
 from stoker.domain.lot import Lot
 
 Policy = Literal["round_robin", "least_loaded", "least_recently_used"]
@@ -46,6 +46,16 @@ class Lane(msgspec.Struct, frozen=True):
     thread_demand: int
     group_key: str | None
     concurrency_key: str | None
+    on_oversize: Oversize = "degrade"
+    """Whether a job for more threads than any worker has waits, or runs on one. One that waits may wait for ever, and must
+    not be in the way of the others. For a demand of one thread this is always the default."""
+
+
+def lane_key(job: Job) -> tuple[str, str, str | None, int, str | None, str | None, Oversize]:
+    """The fields of a job that make its lane, in the order of `Lane`."""
+    demand = job.thread_demand
+    oversize: Oversize = job.on_oversize if demand > 1 else "degrade"
+    return (job.queue, job.type, job.labels, demand, job.group_key, job.concurrency_key, oversize)
 
 
 class WorkerView(msgspec.Struct):

@@ -23,7 +23,7 @@ from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.lot import Lot, joined, lot_of, lots_of
-from stoker.domain.placement import Lane, WorkerView
+from stoker.domain.placement import Lane, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.store.base import (
@@ -78,7 +78,6 @@ from stoker.store.postgres.rows import (
     hot_row,
     is_id,
     job_of,
-    lane_key,
 )
 
 KeyName = tuple[str, str]

@@ -23,7 +23,7 @@ from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.lot import OWN_FIELDS, Lot, joined, lot_of, lots_of
-from stoker.domain.placement import Lane, WorkerView
+from stoker.domain.placement import Lane, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
 from stoker.store import queries
@@ -244,8 +244,7 @@ class Round:
         return None if row is None or job is None else (bytes(row[0]), job)
 
     def _place(self, lot: Lot) -> Lot:
-        like = lot.like
-        key = (like.queue, like.type, like.labels, like.thread_demand, like.group_key, like.concurrency_key)
+        key = lane_key(lot.like)
         lane_id = self._lane_ids.get(key)
         if lane_id is None:
             lane_id = self._lane_ids[key] = self._lane_id(Lane(*key))
