@@ -22,7 +22,7 @@ from stoker.domain.explain import (
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES
 from stoker.domain.lot import lot_of
-from stoker.domain.placement import DEGRADE_AFTER_US, Lane, WorkerView, plan, serves
+from stoker.domain.placement import DEGRADE_AFTER_US, Lane, WorkerView, lane_key, plan, serves
 from tests.support.clock import START_US
 from tests.support.jobs import a_job
 
@@ -228,7 +228,7 @@ def test_it_agrees_with_the_planner(
     assert (found.position is not None) == (status == "queued")
     if status != "queued" or ahead:
         return
-    lane = Lane(queue, type, labels, demand, None, None)
+    lane = Lane(*lane_key(job))
     views = [WorkerView(h.id, h.threads, h.free, 0, h.types, h.queues, h.labels) for h in hands if h.taking]
     able = [view for view in views if serves(view, lane)]
     placed = (

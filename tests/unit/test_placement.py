@@ -115,7 +115,7 @@ def test_capacity_is_never_less_than_what_a_plan_places(
     threads: int, free: int, window_us: int, run_us: int
 ) -> None:
     worker = a_worker(threads=threads, free=min(free, threads), window_us=window_us)
-    bound = capacity([worker], run_us)
+    bound = capacity([worker], "echo", run_us)
     made = place([a_job() for _ in range(200)], [worker], run_us={"echo": run_us})
     assert len(made.placed) <= bound
 

@@ -89,6 +89,8 @@ class WorkerSession:
         """`Assign` frames on this connection so far."""
         self._send = send
         self._used = 0
+        self._slow = 0
+        """Threads of `_used` whose jobs are not known to be short."""
         self._backlog_us = 0
         self._async_used = 0
 
@@ -120,6 +122,7 @@ class WorkerSession:
             0 if self.draining else max(0, self.async_concurrency - self._async_used),
             self._async_used,
             not self.draining,
+            free if self.pull else max(free, self.threads - self._slow - (self._async_used > 0)),
         )
 
     def hold(self, claim: Claim, cost_us: int = WINDOW_US, frame: int = 0) -> None:
@@ -150,6 +153,7 @@ class WorkerSession:
             self._async_used += count
         else:
             self._used += like.threads * count
+            self._slow += like.threads * count if cost_us >= WINDOW_US else 0
             self._backlog_us += cost * count
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
@@ -182,7 +186,9 @@ class WorkerSession:
         if holding.like.type in self.async_types:
             self._async_used -= count
         else:
-            self._used -= holding.like.threads * count
+            threads = holding.like.threads
+            self._used -= threads * count
+            self._slow -= threads * count if holding.cost >= WINDOW_US * threads else 0
             self._backlog_us -= holding.cost * count
 
     @property
@@ -192,7 +198,7 @@ class WorkerSession:
 
     def release_all(self) -> None:
         self.held.clear()
-        self._used = self._backlog_us = self._async_used = 0
+        self._used = self._slow = self._backlog_us = self._async_used = 0
 
 
 def compare(
@@ -326,6 +332,6 @@ class Sessions:
 def _ghost(session: WorkerSession) -> WorkerView:
     """A worker that takes nothing, but whose size is known."""
     ghost = session.view()
-    ghost.free = ghost.window_us = ghost.room = 0
+    ghost.free = ghost.soon = ghost.window_us = ghost.room = 0
     ghost.present = False
     return ghost

@@ -1,17 +1,22 @@
 """Which job goes to which worker: a pure function from a snapshot to a plan.
 
-Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand, group, concurrency
-key). Candidates come in lots, in order of (rank, seq): the heads of the lanes that somebody serves. For each job the planner
-looks for a worker with enough free threads, by the policy in force; failing that, for room in a worker's window, where jobs
-that are alike are dealt out in turns. A lane whose head found no place is closed for the rest of the plan, because those
-behind it need the same.
+Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand and what becomes of it
+when it is too large, group, concurrency key). Candidates come in lots, in order of (rank, seq): the heads of the lanes
+that somebody serves. For each job the planner looks for a worker with enough free threads, by the policy in force;
+failing that, for room in a worker's window, where jobs that are alike are dealt out in turns. A lane whose head found no
+place is closed for the rest of the plan, because those behind it need the same.
 
 The window: beyond its free threads a worker may hold jobs that, by the run times observed for their type, will start
 within `WINDOW_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt.
 
-No starvation: a job that has waited `RESERVE_AFTER_US` for more threads than any worker has free gets a reservation,
-and nothing else is placed on that worker until the threads are there. A demand that no worker could ever meet runs on
-one thread after `DEGRADE_AFTER_US` if the job allows it (`on_oversize: degrade`).
+Precedence: a job that finds no place keeps later ones out of the window of every worker that could run it, so that what
+these workers hold ahead of time runs dry, a thread becomes free and the job is next. This is strict against lower
+ranks. Against its own rank it holds until that worker was given a job on a free thread in the same plan: short jobs and
+those that need a free thread then take turns, about every `WINDOW_US`, and neither kind starves the other.
+
+A job for more threads than any worker has free reserves the worker that will have them soonest: at once against lower
+ranks, after `RESERVE_AFTER_US` against its own. A demand that no worker could ever meet runs on one thread after
+`DEGRADE_AFTER_US` if the job allows it (`on_oversize: degrade`); until then it keeps nothing from others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +24,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from stoker.domain.job import Job, decode_map
+from stoker.domain.job import Job, Oversize, decode_map
 from stoker.domain.lot import Lot
 
 Policy = Literal["round_robin", "least_loaded", "least_recently_used"]
@@ -41,13 +46,24 @@ class Lane(msgspec.Struct, frozen=True):
     thread_demand: int
     group_key: str | None
     concurrency_key: str | None
+    on_oversize: Oversize = "degrade"
+    """Whether a job for more threads than any worker has waits, or runs on one. One that waits may wait for ever, and must
+    not be in the way of the others. For a demand of one thread this is always the default."""
+
+
+def lane_key(job: Job) -> tuple[str, str, str | None, int, str | None, str | None, Oversize]:
+    """The fields of a job that make its lane, in the order of `Lane`."""
+    demand = job.thread_demand
+    oversize: Oversize = job.on_oversize if demand > 1 else "degrade"
+    return (job.queue, job.type, job.labels, demand, job.group_key, job.concurrency_key, oversize)
 
 
 class WorkerView(msgspec.Struct):
     """A worker as the planner sees it. The planner spends `free` and `window_us` on its own copy.
 
     `present` is False for a worker that is leaving or was seen lately: it takes nothing, but a job that would fit it is
-    not degraded yet. `room` is how many jobs it may be given at all.
+    not degraded yet. `room` is how many jobs it may be given at all. `soon` is how many threads are free once the short
+    jobs that it holds have run.
     """
 
     session_id: str
@@ -63,6 +79,7 @@ class WorkerView(msgspec.Struct):
     async_room: int = 0
     async_used: int = 0
     present: bool = True
+    soon: int = 0
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
@@ -96,13 +113,15 @@ def window_cost(run_us: int | None) -> int:
     return WINDOW_US if run_us is None else min(max(run_us, SHORTEST_US), WINDOW_US)
 
 
-def capacity(workers: Iterable[WorkerView], run_us: int | None) -> int:
-    """An upper bound of the jobs that these workers can take now, given the run time observed for their type."""
+def capacity(workers: Iterable[WorkerView], type: str, run_us: int | None) -> int:
+    """An upper bound of the jobs of a type that these workers can take now, given the run time observed for it."""
     cost = window_cost(run_us)
     total = 0
     for worker in workers:
-        total += worker.free + worker.async_room
-        if cost < WINDOW_US:
+        total += worker.free
+        if type in worker.async_types:
+            total += worker.async_room
+        elif cost < WINDOW_US:
             total += max(0, min(worker.window_us // cost, worker.room))
     return total
 
@@ -134,9 +153,12 @@ def plan(
     rest: list[Lot] = []
     open_lanes: dict[int, _LaneState] = {}
     closed: set[int] = set()
+    precedence = _Precedence(now)
     coming = iter(candidates)
     for lot in coming:
         lane_id = lot.like.lane_id
+        if lot.like.rank != precedence.rank:
+            precedence.enter(lot.like.rank)
         lane = open_lanes.get(lane_id)
         if lane is None:
             if lane_id in closed:
@@ -147,8 +169,11 @@ def plan(
         _place(deal, lane, now, policy)
         placed += deal.placed()
         cursor += deal.count
+        if deal.on_free_threads:
+            precedence.note(deal.on_free_threads)
         if deal.left:
             rest.append(deal.rest())
+            precedence.keep_out(lot.like, lane)
             del open_lanes[lane_id]
             closed.add(lane_id)
             if len(closed) == len(lanes):
@@ -156,10 +181,88 @@ def plan(
     return Plan(placed, cursor, rest)
 
 
+class _Precedence:
+    """Keeps the jobs that come later from places for which an earlier one waits, while a plan is made.
+
+    Candidates come in the order of their ranks. What is meant for lower ranks alone is therefore kept until the first of
+    them comes, and then simply spent.
+    """
+
+    __slots__ = ("_below", "_fed", "_now", "_reserved", "rank")
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self.rank: int | None = None
+        self._fed: set[str] = set()
+        """Workers that were given a job of this rank on a free thread."""
+        self._below: list[WorkerView] = []
+        """Workers that hold nothing more of lower ranks ahead of time."""
+        self._reserved: list[WorkerView] = []
+        """Workers that take nothing more of lower ranks."""
+
+    def enter(self, rank: int) -> None:
+        """The next candidate has this rank; those before it had a better one."""
+        self.rank = rank
+        for worker in self._below:
+            worker.window_us = 0
+        for worker in self._reserved:
+            _close(worker)
+        self._fed, self._below, self._reserved = set(), [], []
+
+    def note(self, on_free_threads: Iterable[WorkerView]) -> None:
+        """These workers were given a job on a free thread."""
+        self._fed.update(worker.session_id for worker in on_free_threads)
+
+    def keep_out(self, job: Job, lane: "_LaneState") -> None:
+        """Job found no place: keep later ones from the places that it could have."""
+        if job.thread_demand > 1 and any(worker.threads >= job.thread_demand for worker in lane.workers):
+            self._reserve(job, lane)
+        elif job.thread_demand == 1 or _may_degrade(job, self._now):
+            for worker in lane.workers:
+                if _waits_for_a_thread(worker, job):
+                    self._below.append(worker)
+                    if worker.session_id not in self._fed:
+                        worker.window_us = 0
+
+    def _reserve(self, job: Job, lane: "_LaneState") -> None:
+        """Keep the worker that will have enough threads the soonest from all later jobs, or from those of lower ranks."""
+        taken = {worker.session_id for worker in self._reserved}
+        able = [
+            worker
+            for worker in lane.workers
+            if worker.present and worker.threads >= job.thread_demand and worker.session_id not in taken
+        ]
+        if not able:
+            return
+        demand = job.thread_demand
+        best = max(able, key=lambda worker: (min(max(worker.soon, worker.free), demand), worker.free))
+        if self._now - job.run_at >= RESERVE_AFTER_US:
+            _close(best)
+        else:
+            self._reserved.append(best)
+
+
+def _close(worker: WorkerView) -> None:
+    """Nothing more is placed here in this plan."""
+    worker.free = worker.soon = worker.window_us = 0
+
+
+def _waits_for_a_thread(worker: WorkerView, job: Job) -> bool:
+    """Whether the job could start on this worker as soon as a thread is free. A worker whose share of async jobs is full
+    has no use for one, and one that runs some already does not need one."""
+    if not worker.present:
+        return False
+    return job.type not in worker.async_types or (worker.async_used == 0 and worker.async_room > 0)
+
+
+def _may_degrade(job: Job, now: int) -> bool:
+    return job.on_oversize == "degrade" and now - job.run_at >= DEGRADE_AFTER_US
+
+
 class _Deal:
     """A lot while it is dealt out: which places of it go to whom."""
 
-    __slots__ = ("_cursor", "_hands", "_lot", "count", "left")
+    __slots__ = ("_cursor", "_hands", "_lot", "count", "left", "on_free_threads")
 
     def __init__(self, lot: Lot, cursor: int) -> None:
         self._lot = lot
@@ -167,6 +270,8 @@ class _Deal:
         self._hands: list[tuple[WorkerView, int, range]] = []
         self.count = 0
         self.left = len(lot)
+        self.on_free_threads: list[WorkerView] = []
+        """Workers that were given jobs of it on a free thread."""
 
     @property
     def like(self) -> Job:
@@ -214,12 +319,11 @@ class _Deal:
 
 def _place(deal: _Deal, lane: _LaneState, now: int, policy: Policy) -> None:
     """Deal out a lot, until it is empty or nobody has room for more."""
-    like = deal.like
     while deal.left:
         if deal.left > 1 and lane.free_spent and not lane.has_async:
             _deal_windows(deal, lane, now)
             return
-        worker, threads = _find(like, lane, now, policy, deal.cursor)
+        worker, threads = _find(deal, lane, now, policy)
         if worker is None:
             return
         deal.give(worker, threads, now)
@@ -243,12 +347,15 @@ def _deal_windows(deal: _Deal, lane: _LaneState, now: int) -> None:
         workers = [worker for worker in workers if _takes(worker, deal.like, lane)]
 
 
-def _find(job: Job, lane: _LaneState, now: int, policy: Policy, cursor: int) -> tuple[WorkerView | None, int]:
-    """A worker for this job, its capacity already spent, and the threads that the job gets there."""
+def _find(deal: _Deal, lane: _LaneState, now: int, policy: Policy) -> tuple[WorkerView | None, int]:
+    """A worker for the next job, its capacity already spent, and the threads that the job gets there."""
+    job, cursor = deal.like, deal.cursor
     if lane.has_async:
         worker = _side_by_side(job, lane.workers)
         if worker is not None:
-            worker.free -= worker.async_used == 0
+            if worker.async_used == 0:
+                worker.free -= 1
+                deal.on_free_threads.append(worker)
             worker.async_used += 1
             worker.async_room -= 1
             return worker, 1
@@ -257,6 +364,7 @@ def _find(job: Job, lane: _LaneState, now: int, policy: Policy, cursor: int) -> 
         worker, threads = _with_free_threads(job, lane.workers, now, policy, cursor)
         if worker is not None:
             worker.free -= threads
+            deal.on_free_threads.append(worker)
         elif job.thread_demand == 1:
             lane.free_spent = True
     if worker is None:
@@ -299,19 +407,11 @@ def _with_free_threads(
 def _for_a_large_demand(
     job: Job, workers: list[WorkerView], now: int, policy: Policy, cursor: int
 ) -> tuple[WorkerView | None, int]:
-    waited = now - job.run_at
-    large_enough = [worker for worker in workers if worker.threads >= job.thread_demand]
-    if not large_enough:
-        single = [worker for worker in workers if worker.free >= 1 and worker.room > 0 and worker.present]
-        if job.on_oversize == "degrade" and waited >= DEGRADE_AFTER_US and single:
-            return _choose(single, policy, cursor), 1
+    """One thread for a job that asks for more than any worker has, if it may and has waited long enough."""
+    if not _may_degrade(job, now) or any(worker.threads >= job.thread_demand for worker in workers):
         return None, 0
-    candidates = [worker for worker in large_enough if worker.present]
-    if waited >= RESERVE_AFTER_US and candidates:
-        reserved = max(candidates, key=lambda worker: worker.free)
-        reserved.free = 0
-        reserved.window_us = 0
-    return None, 0
+    single = [worker for worker in workers if worker.free >= 1 and worker.room > 0 and worker.present]
+    return (_choose(single, policy, cursor), 1) if single else (None, 0)
 
 
 def _with_window(job: Job, lane: _LaneState, cursor: int) -> WorkerView | None:

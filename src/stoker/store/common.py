@@ -88,10 +88,8 @@ def unpaused(lanes: Iterable[tuple[int, Lane]], paused: Mapping[str, int]) -> li
 
 
 def heads_wanted(lane: Lane, workers: Sequence[WorkerView], run_us: Mapping[str, int]) -> int:
-    """How many jobs from the head of a lane a plan can use. One of a large demand is read even when nothing is free: it may
-    have earned a reservation."""
-    room = min(capacity(workers, run_us.get(lane.type)), HEADS_MAX)
-    return max(room, 1 if lane.thread_demand > 1 else 0)
+    """How many jobs from the head of a lane a plan can place at most."""
+    return min(capacity(workers, lane.type, run_us.get(lane.type)), HEADS_MAX)
 
 
 def plan_for(

@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 
 from stoker.clock import Clock
 from stoker.domain.placement import Lane
+from stoker.store.first_in_line import FirstInLine
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.rows import Q
 
@@ -32,6 +33,7 @@ class Memory:
         self.lanes: dict[tuple[Any, ...], int] = {}
         self.lane_of: dict[int, Lane] = {}
         self.active: set[int] = set()
+        self.first_in_line = FirstInLine()
         self._woken: set[int] = set()
         self._last_lane = 0
         self._next_seq = 0
@@ -97,6 +99,7 @@ class Memory:
         """These have queued jobs now."""
         self.active.update(lanes)
         self._woken.update(lanes)
+        self.first_in_line.forget(lanes)
 
     def look_again(self) -> None:
         self._look_at = 0.0
@@ -110,6 +113,7 @@ class Memory:
         ids = {row[0] for row in await link.fetch(Q["active_lanes"])}
         await self.lanes_named(link, ids)
         self.active = ids | self._woken  # the other line of rounds may have filled some since
+        self.first_in_line.forget_all()
         self._look_at = now + LOOK_SECONDS
 
     # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────

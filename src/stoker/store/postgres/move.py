@@ -17,6 +17,7 @@ from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import PriorityOrder
 from stoker.domain.lifecycle import FINAL, Status
+from stoker.domain.placement import lane_key
 from stoker.store import queries
 from stoker.store.logs import Extent
 from stoker.store.move_format import (
@@ -34,7 +35,7 @@ from stoker.store.postgres.database import SCHEMA, Database, Link, refusals
 from stoker.store.postgres.logs import Q as L
 from stoker.store.postgres.logs import Reach
 from stoker.store.postgres.memory import Memory
-from stoker.store.postgres.rows import FINAL_COLUMNS, HOT_COLUMNS, Q, final_row, hot_row, job_of, lane_key
+from stoker.store.postgres.rows import FINAL_COLUMNS, HOT_COLUMNS, Q, final_row, hot_row, job_of
 from stoker.store.postgres.schema import check_up_to_date, open_plainly
 
 M: Final = {

@@ -21,11 +21,13 @@ SELECT nextval('stoker.seq_blocks')
 SELECT pg_advisory_xact_lock(6010243127)
 
 -- name: lanes_after
-SELECT id, queue, type, labels, thread_demand, group_key, concurrency_key FROM stoker.lanes WHERE id > $1 ORDER BY id
+SELECT id, queue, type, labels, thread_demand, group_key, concurrency_key, on_oversize FROM stoker.lanes WHERE id > $1 ORDER BY id
 
 -- name: insert_lanes
-INSERT INTO stoker.lanes (id, queue, type, labels, thread_demand, group_key, concurrency_key)
-SELECT * FROM unnest($1::int[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[])
+INSERT INTO stoker.lanes (id, queue, type, labels, thread_demand, group_key, concurrency_key, on_oversize)
+SELECT * FROM unnest(
+    $1::int[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::text[]
+)
 
 -- name: active_lanes
 -- A skip scan: one probe of the index per lane, however many jobs stand in it.
@@ -48,6 +50,15 @@ CROSS JOIN LATERAL (
     ORDER BY rank, seq LIMIT wanted.room
     FOR UPDATE SKIP LOCKED
 ) AS head
+
+-- name: first_in_lanes
+-- The first job of some lanes, not locked: nothing of them can be claimed here now, but it may come before what can.
+SELECT first.* FROM unnest($1::int[]) AS wanted (lane_id)
+CROSS JOIN LATERAL (
+    SELECT {hot} FROM stoker.jobs
+    WHERE lane_id = wanted.lane_id AND status = 'queued'
+    ORDER BY rank, seq LIMIT 1
+) AS first
 
 -- name: line
 -- How many will be claimed before a job of the same lane, and the first of them.

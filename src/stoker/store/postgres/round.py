@@ -23,7 +23,7 @@ from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.lot import Lot, joined, lot_of, lots_of
-from stoker.domain.placement import Lane, WorkerView
+from stoker.domain.placement import Lane, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.store.base import (
@@ -65,18 +65,19 @@ from stoker.store.common import (
     stale_ids,
     stepped,
 )
+from stoker.store.first_in_line import without_room
 from stoker.store.postgres.database import SCHEMA, Link
 from stoker.store.postgres.filters import filter_sql, tables
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import (
     FINAL_COLUMNS,
     HOT_COLUMNS,
+    SUMMARY_Q,
     Q,
     final_row,
     hot_row,
     is_id,
     job_of,
-    lane_key,
 )
 
 KeyName = tuple[str, str]
@@ -102,6 +103,9 @@ class Round:
         self._in_doubt = in_doubt
         self._deltas: Counter[tuple[str, str, str]] = Counter()
         self._woken: set[int] = set()
+        self._read: set[int] = set()
+        """Lanes from whose heads this round may have claimed."""
+        self._firsts: dict[int, Lot | None] = {}
         self._fresh: list[Lot] = []
         """Jobs of this round that are due and that nobody has claimed yet."""
         self._settled: list[Lot] = []
@@ -122,6 +126,8 @@ class Round:
 
     def commit_to_memory(self) -> bool:
         """Called after the commit: the memory follows the database. Whether jobs were left in the queue."""
+        self._memory.first_in_line.remember(self._firsts, self._now)
+        self._memory.first_in_line.forget(self._read)
         self._memory.wake(self._woken)
         return bool(self._woken)
 
@@ -264,7 +270,8 @@ class Round:
             return Granted([], request.cursor)
         fresh = [lot for lot in self._fresh if lot.like.lane_id in able]
         fresh_seqs = {seq for lot in fresh for seq in lot.seqs}
-        heads = lots_of(await self._heads(able, request))
+        rooms = self._rooms(able, request)
+        heads = lots_of(await self._heads(rooms)) + await self._first_of(without_room(rooms))
         chosen = plan_for(heads + fresh, able, request, self._now)
         grants = [Grant(claimed(placed, self._now), placed.session_id) for placed in chosen.placed]
         waiting = [lot for lot in self._fresh if lot.like.lane_id not in able]
@@ -285,17 +292,32 @@ class Round:
         lane_of = self._memory.lane_of
         return {id: workers for id, workers in able.items() if lane_of[id].queue not in paused}
 
-    async def _heads(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Job]:
+    def _rooms(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> dict[int, int]:
+        lane_of = self._memory.lane_of
+        return {id: heads_wanted(lane_of[id], workers, request.run_us) for id, workers in able.items()}
+
+    async def _heads(self, rooms: dict[int, int]) -> list[Job]:
         stored = self._memory.active | self._woken
-        rooms = {
-            id: heads_wanted(self._memory.lane_of[id], workers, request.run_us)
-            for id, workers in able.items()
-            if id in stored
-        }
-        rooms = {id: room for id, room in rooms.items() if room}
+        rooms = {id: room for id, room in rooms.items() if room and id in stored}
         if not rooms:
             return []
+        self._read.update(rooms)
         return await self._jobs("claim_heads", list(rooms), list(rooms.values()))
+
+    async def _first_of(self, lanes: list[int]) -> list[Lot]:
+        """The first job of each of these lanes, from which nothing can be claimed now. It is not locked: another
+        coordinator may have room for it."""
+        stored = self._memory.active | self._woken
+        wanted = [id for id in lanes if id in stored]
+        known = self._memory.first_in_line.recall(set(wanted) - self._woken, self._now)
+        missing = [id for id in wanted if id not in known]
+        if missing:
+            rows = await self._link.fetch(SUMMARY_Q["first_in_lanes"], missing)
+            lane_of = await self._memory.lanes_of(self._link, rows)
+            found = {job.lane_id: lot_of(job) for job in (job_of(row, lane_of) for row in rows)}
+            self._firsts |= {id: found.get(id) for id in missing}
+            known |= {id: found.get(id) for id in missing}
+        return [lot for lot in known.values() if lot is not None]
 
     async def _claim_stored(self, grants: list[Grant]) -> None:
         if not grants:

@@ -79,11 +79,6 @@ def final_row(job: Job) -> tuple[Any, ...]:
     return values
 
 
-def lane_key(job: Job) -> tuple[Any, ...]:
-    """The fields of a job that make its lane, in the order of `Lane`."""
-    return (job.queue, job.type, job.labels, job.thread_demand, job.group_key, job.concurrency_key)
-
-
 def job_of(row: Any, lanes: Mapping[int, Lane]) -> Job:
     (
         seq,

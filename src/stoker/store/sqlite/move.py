@@ -14,7 +14,7 @@ from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import COLUMNS, Job, PriorityOrder
 from stoker.domain.lifecycle import Status
-from stoker.domain.placement import Lane
+from stoker.domain.placement import Lane, lane_key
 from stoker.store import queries
 from stoker.store.move_format import (
     ATTEMPT_COLUMNS,
@@ -223,8 +223,8 @@ class SqliteTarget:
 
     def _place(self, seq: int, moving: MovingJob) -> MovingJob:
         job = moving.job
-        lane = Lane(job.queue, job.type, job.labels, job.thread_demand, job.group_key, job.concurrency_key)
-        return replace(moving, job=replace(job, seq=seq, lane_id=self._lane_id(lane)))
+        lane_id = self._lane_id(Lane(*lane_key(job)))
+        return replace(moving, job=replace(job, seq=seq, lane_id=lane_id))
 
     def _lane_id(self, lane: Lane) -> int:
         """A batch that fails ends the import, and with it this memory: a lane that was not stored is not missed."""

@@ -133,10 +133,11 @@ WITH RECURSIVE lane (id) AS (
 SELECT id FROM lane WHERE id IS NOT NULL
 
 -- name: all_lanes
-SELECT id, queue, type, labels, thread_demand, group_key, concurrency_key FROM lanes
+SELECT id, queue, type, labels, thread_demand, group_key, concurrency_key, on_oversize FROM lanes
 
 -- name: insert_lane
-INSERT INTO lanes (id, queue, type, labels, thread_demand, group_key, concurrency_key) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO lanes (id, queue, type, labels, thread_demand, group_key, concurrency_key, on_oversize)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: last_seq
 SELECT coalesce(max(seq), 0) FROM jobs

@@ -23,7 +23,7 @@ from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.lot import OWN_FIELDS, Lot, joined, lot_of, lots_of
-from stoker.domain.placement import Lane, WorkerView
+from stoker.domain.placement import Lane, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
 from stoker.store import queries
@@ -69,6 +69,7 @@ from stoker.store.common import (
     tally_values,
     unpaused,
 )
+from stoker.store.first_in_line import FirstInLine, without_room
 from stoker.store.sqlite.filters import best_index, filter_sql
 
 Q: Final = queries.load("stoker.store.sqlite")
@@ -81,6 +82,7 @@ FEW_ALIKE: Final = 8
 """So many jobs are written one by one, also when they are alike."""
 
 _HEADS = Q["claim_heads"].format(columns=COLUMN_LIST)
+_FIRST = Q["claim_heads"].format(columns=SUMMARY_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
 _OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
@@ -109,6 +111,7 @@ class Memory:
         self.lane_of: dict[int, Lane] = {}
         self.active: set[int] = set()
         self.paused: dict[str, int] = {}
+        self.first_in_line = FirstInLine()
         self.next_seq = 1
 
     def load(self, db: apsw.Connection) -> None:
@@ -133,6 +136,9 @@ class Round:
         self._deltas: Counter[tuple[str, str, str]] = Counter()
         self._woken: set[int] = set()
         self._emptied: set[int] = set()
+        self._read: set[int] = set()
+        """Lanes from whose heads this round may have claimed."""
+        self._firsts: dict[int, Lot | None] = {}
         self._lanes: dict[Lane, int] = {}
         self._lane_ids: dict[tuple[Any, ...], int] = {}
         self._paused = memory.paused
@@ -162,6 +168,8 @@ class Round:
             memory.add_lane(lane, id)
         memory.active -= self._emptied - self._woken
         memory.active |= self._woken
+        memory.first_in_line.remember(self._firsts, self._now)
+        memory.first_in_line.forget(self._woken | self._read)
         memory.paused = self._paused
         memory.next_seq = self._seq
 
@@ -236,8 +244,7 @@ class Round:
         return None if row is None or job is None else (bytes(row[0]), job)
 
     def _place(self, lot: Lot) -> Lot:
-        like = lot.like
-        key = (like.queue, like.type, like.labels, like.thread_demand, like.group_key, like.concurrency_key)
+        key = lane_key(lot.like)
         lane_id = self._lane_ids.get(key)
         if lane_id is None:
             lane_id = self._lane_ids[key] = self._lane_id(Lane(*key))
@@ -320,17 +327,32 @@ class Round:
     def _candidates(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Lot]:
         """The heads of the lanes, those in the file and those of this round."""
         found: list[Lot] = []
-        for id, workers in able.items():
-            room = heads_wanted(self._lane_named(id), workers, request.run_us)
+        rooms = {
+            id: heads_wanted(self._lane_named(id), workers, request.run_us) for id, workers in able.items()
+        }
+        for id, room in rooms.items():
             if room:
                 found += lots_of(self._heads(id, room))
+                self._read.add(id)
+        found += self._first_of(without_room(rooms))
         found += [lot for lot in self._fresh if lot.like.lane_id in able]
         return found
 
-    def _heads(self, lane_id: int, room: int) -> list[Job]:
+    def _first_of(self, lanes: list[int]) -> list[Lot]:
+        """The first job of each of these lanes, from which nothing can be claimed now."""
+        if not lanes:
+            return []
+        known = self._memory.first_in_line.recall(lanes, self._now)
+        for id in lanes:
+            if id not in known or id in self._woken:
+                heads = self._heads(id, 1, _FIRST)
+                known[id] = self._firsts[id] = lot_of(heads[0]) if heads else None
+        return [lot for lot in known.values() if lot is not None]
+
+    def _heads(self, lane_id: int, room: int, statement: str = _HEADS) -> list[Job]:
         if lane_id not in self._memory.active and lane_id not in self._woken:
             return []
-        heads = [Job(*row) for row in self._db.execute(_HEADS, (lane_id, room))]
+        heads = [Job(*row) for row in self._db.execute(statement, (lane_id, room))]
         if not heads:
             self._emptied.add(lane_id)
         return heads

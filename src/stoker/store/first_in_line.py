@@ -1,0 +1,49 @@
+"""The first job of each lane that has no room, remembered for a moment.
+
+A job that cannot be placed keeps lower ranks from the places that it waits for (`stoker.domain.placement`), so a claim
+has to know it although it will not claim it. Many lanes may wait in that way while others are served in hundreds of
+claims a second: what was read once is kept for `KEEP_US`, unless the lane was given new jobs, or was read in earnest.
+
+What is remembered may be out of date (cancelled, or claimed by another coordinator). It then holds others back until a
+thread is free, and no longer: a free thread makes room, and with room the lane is read in earnest.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from stoker.domain.lot import Lot
+
+KEEP_US: Final = 100_000
+
+
+def without_room(rooms: Mapping[int, int]) -> list[int]:
+    """Return the lanes of which nothing can be placed, if there are others of which something can."""
+    blocked = [lane_id for lane_id, room in rooms.items() if not room]
+    return blocked if len(blocked) < len(rooms) else []
+
+
+class FirstInLine:
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, Lot | None]] = {}
+
+    def recall(self, lanes: Iterable[int], now: int) -> dict[int, Lot | None]:
+        """Return what is known of these lanes and not too old; None stands for a lane that was empty."""
+        found: dict[int, Lot | None] = {}
+        for lane_id in lanes:
+            at, lot = self._known.get(lane_id, (now - KEEP_US, None))
+            if 0 <= now - at < KEEP_US:
+                found[lane_id] = lot
+        return found
+
+    def remember(self, read: Mapping[int, Lot | None], now: int) -> None:
+        for lane_id, lot in read.items():
+            self._known[lane_id] = (now, lot)
+
+    def forget(self, lanes: Iterable[int]) -> None:
+        """Jobs came to these lanes, or went from them."""
+        if self._known:
+            for lane_id in lanes:
+                self._known.pop(lane_id, None)
+
+    def forget_all(self) -> None:
+        self._known.clear()
