@@ -12,6 +12,7 @@ from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import (
     Holding,
     Sessions,
+    Unsent,
     WorkerSession,
     compare,
     forgotten,
@@ -31,6 +32,9 @@ LEASE_INTERVALS: Final = 5
 CLOSE_PROTOCOL: Final = 1002
 CLOSE_UNSTORED: Final = 1011
 CLOSE_REFUSED: Final = 4000
+
+SLOW_BYTES: Final = 1024 * 1024
+"""Beyond this much in its outbox a connection may have been given less than it could run."""
 
 NOTHING_DONE: Final = frames.Done([], [], [], [], [], [], [])
 
@@ -68,6 +72,7 @@ class Connection:
         self._max_result_bytes = max_result_bytes
         self._text = False
         self._outbox: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._unsent = Unsent()
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they began, which is the order in which they are cancelled."""
 
@@ -117,6 +122,7 @@ class Connection:
         if hello.schemas:
             await self._store.note_types(notes_to_store(hello.schemas))
         session = WorkerSession(hello, self._outbox.put_nowait)
+        session.unsent = self._unsent
         session.lots = hello.lots and not self._text
         session.heard_at = self._store.now_us()
         held = await self._store.held(session.id)
@@ -281,9 +287,18 @@ class Connection:
         log.info("worker_gone", worker_id=session.id, worker=session.name)
 
     async def _send_all(self) -> None:
+        try:
+            await self._send_for_ever()
+        except Exception as error:  # noqa: BLE001 - no memory for a frame, say: what it carried comes back after a reconnect
+            log.error("worker_connection_dropped", detail=repr(error))
+            await self._socket.close(CLOSE_UNSTORED, "could not send; reconnect")
+
+    async def _send_for_ever(self) -> None:
         while (frame := await self._outbox.get()) is not None:
             data: bytes | str = codec.encode_text(frame) if self._text else codec.encode(frame)
             await self._socket.send(data)
+            if isinstance(frame, frames.Assign) and self._unsent.written() > SLOW_BYTES:
+                self._sink.wake()  # something may have been kept back from a connection that had so much to carry
             if isinstance(frame, frames.Refused):
                 await self._socket.close(CLOSE_REFUSED, frame.reason[:120])
 

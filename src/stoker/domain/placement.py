@@ -47,7 +47,8 @@ class WorkerView(msgspec.Struct):
     """A worker as the planner sees it. The planner spends `free` and `window_us` on its own copy.
 
     `present` is False for a worker that is leaving or was seen lately: it takes nothing, but a job that would fit it is
-    not degraded yet. `room` is how many jobs it may be given at all.
+    not degraded yet. `room` is how many jobs it may be given at all. `unsent_bytes` of payloads wait to be written to its
+    connection, and it holds `held_bytes` of them, these included (see `byte_bounds.py`).
     """
 
     session_id: str
@@ -63,6 +64,8 @@ class WorkerView(msgspec.Struct):
     async_room: int = 0
     async_used: int = 0
     present: bool = True
+    unsent_bytes: int = 0
+    held_bytes: int = 0
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
