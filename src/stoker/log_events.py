@@ -171,6 +171,14 @@ _event("shutting_down", "info", "coordinator", "It was told to stop: no new requ
 _event("coordinator_stopped", "info", "coordinator", "Everything is stored and closed.")
 _event("migration_applied", "info", "coordinator", "The database was brought up to date.", "version")
 _event(
+    "out_of_memory",
+    "error",
+    "coordinator",
+    "There was no memory for a request; it was answered with 503 and `Retry-After`.",
+    "method",
+    "path",
+)
+_event(
     "dispatch_failed",
     "error",
     "coordinator",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stoker.domain.errors import Overloaded, StoreUnavailable
-from stoker.store.group_commit import ROUND_WEIGHT, Command, GroupCommit
+from stoker.store.group_commit import PENDING_BYTES, ROUND_BYTES, ROUND_WEIGHT, Command, GroupCommit
 from tests.support.turns import turns, until
 
 
@@ -191,3 +191,24 @@ async def test_closing_an_idle_group_returns_at_once() -> None:
     async with a_group() as (group, disk):
         await group.close()
         assert disk.rounds == []
+
+
+async def test_a_round_takes_no_more_bytes_than_it_may_but_for_one_call_that_is_larger() -> None:
+    async with a_group() as (group, disk):
+        sizes = [ROUND_BYTES // 2, ROUND_BYTES // 2, 1, ROUND_BYTES * 3, 1]
+        await asyncio.gather(*[group.call("verb", n, size=size) for n, size in enumerate(sizes)])
+        assert disk.rounds == [[0, 1], [2], [3], [4]]
+
+
+async def test_beyond_the_bytes_that_may_wait_callers_are_refused_and_what_was_accepted_is_unharmed() -> None:
+    async with a_group() as (group, disk):
+        disk.gate.clear()
+        half = PENDING_BYTES // 2
+        accepted = [asyncio.create_task(group.call("insert", n, bounded=True, size=half)) for n in range(2)]
+        await until(lambda: bool(disk.rounds))
+        with pytest.raises(Overloaded):
+            await group.call("insert", "more", bounded=True, size=1)
+        report = asyncio.create_task(group.call("complete", "report", size=half))
+        disk.gate.set()
+        assert await asyncio.gather(*accepted, report) == ["did 0", "did 1", "did report"]
+        assert await group.call("insert", "later", bounded=True, size=half) == "did later"

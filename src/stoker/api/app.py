@@ -17,14 +17,15 @@ from starlette.types import Receive, Scope, Send
 
 from stoker import ids, tracing
 from stoker.api import sockets, streaming
-from stoker.api.body import read_body
+from stoker.api.admission import RETRY_SECONDS, BodyBudget
+from stoker.api.body import Body
 from stoker.api.context import Context
 from stoker.api.decode import decode_body
 from stoker.api.endpoints import ENDPOINTS
 from stoker.api.exchange import ClientGone, Delivery, Header, Request, Response, Stream, problem_response
 from stoker.api.limits import SubmissionLimiter, window
 from stoker.api.openapi import document
-from stoker.api.problems import Kind, Problem, from_domain
+from stoker.api.problems import Kind, Problem, from_domain, retry_after
 from stoker.api.query import parse_query
 from stoker.api.routing import Action, Params, Route, Router
 from stoker.api.security import Guard
@@ -65,6 +66,7 @@ class App:
         self._router = router
         self._guard = context.guard
         self._max_body_bytes = context.settings.max_body_bytes
+        self._bodies = BodyBudget(context.settings.max_bodies_bytes)
         self._new_id = context.new_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,6 +114,10 @@ class App:
             return problem_response(problem, request_id)
         except StokerDomainError as error:
             return problem_response(from_domain(error), request_id)
+        except MemoryError:
+            pass  # what filled the memory is let go with the exception, before the answer is made
+        _log.error("out_of_memory", method=scope["method"], path=scope["path"])
+        return problem_response(_no_memory(), request_id)
 
     async def _handle(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> Response:
         self._check_caller(scope, headers)
@@ -134,13 +140,18 @@ class App:
         assert handler is not None  # noqa: S101 - only the WebSocket has none, and it has no HTTP method
         text = scope["query_string"]
         query = parse_query(action.endpoint.query, text) if text else action.default_query
-        body = None
-        if action.decoder is not None:
-            body = decode_body(action.decoder, await read_body(receive, headers, self._max_body_bytes))
         client = scope.get("client")
         address = client[0] if client else ""
         leaving = partial(streaming.until_gone, scope, receive)
-        return await handler(Request(self._context, headers, params, query, body, address, leaving))
+        if action.decoder is None:
+            return await handler(Request(self._context, headers, params, query, None, address, leaving))
+        body = Body(self._bodies, self._max_body_bytes)
+        try:
+            decoded = decode_body(action.decoder, await body.read(receive, headers))
+            return await handler(Request(self._context, headers, params, query, decoded, address, leaving))
+        finally:
+            if body.counted:
+                body.give_back()
 
     # --- WebSocket -------------------------------------------------------------------------------------
 
@@ -207,6 +218,11 @@ def _defect(scope: Scope, request_id: str) -> Response:
         _log.exception("request_failed", method=scope.get("method", "WEBSOCKET"), path=scope["path"])
     detail = "this is a defect of the server; its log has the details under this request_id"
     return problem_response(Problem(Kind.INTERNAL, detail), request_id)
+
+
+def _no_memory() -> Problem:
+    detail = "the server has no memory left for this request; try again in a moment, or send less at once"
+    return Problem(Kind.UNAVAILABLE, detail, headers=[retry_after(RETRY_SECONDS)])
 
 
 def _usable(given: bytes) -> str | None:

@@ -12,6 +12,7 @@ from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import (
     Holding,
     Sessions,
+    Unsent,
     WorkerSession,
     compare,
     forgotten,
@@ -31,6 +32,11 @@ LEASE_INTERVALS: Final = 5
 CLOSE_PROTOCOL: Final = 1002
 CLOSE_UNSTORED: Final = 1011
 CLOSE_REFUSED: Final = 4000
+
+STORING_BYTES: Final = 4 * 1024 * 1024
+"""Beyond this much of reports that are being stored, no more is read from a worker."""
+SLOW_BYTES: Final = 1024 * 1024
+"""Beyond this much in its outbox a connection may have been given less than it could run."""
 
 NOTHING_DONE: Final = frames.Done([], [], [], [], [], [], [])
 
@@ -68,6 +74,9 @@ class Connection:
         self._max_result_bytes = max_result_bytes
         self._text = False
         self._outbox: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._unsent = Unsent()
+        self._storing_bytes = 0
+        self._stored = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they began, which is the order in which they are cancelled."""
 
@@ -117,6 +126,7 @@ class Connection:
         if hello.schemas:
             await self._store.note_types(notes_to_store(hello.schemas))
         session = WorkerSession(hello, self._outbox.put_nowait)
+        session.unsent = self._unsent
         session.lots = hello.lots and not self._text
         session.heard_at = self._store.now_us()
         held = await self._store.held(session.id)
@@ -182,7 +192,10 @@ class Connection:
             session.heard_at = self._store.now_us()
             frame = codec.decode_from_worker(data)
             if isinstance(frame, frames.Reports):
-                self._spawn(self._take(session, frame))
+                self._spawn(self._take(session, frame, len(data)))
+                while self._storing_bytes > STORING_BYTES:
+                    self._stored.clear()
+                    await self._stored.wait()
             elif isinstance(frame, frames.Heartbeat):
                 self._spawn(self._heartbeat(session, frame))
             elif isinstance(frame, frames.Started):
@@ -217,15 +230,20 @@ class Connection:
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
 
-    def _take(self, session: WorkerSession, frame: frames.Reports) -> Coroutine[Any, Any, None]:
-        """Stop holding what these reports end, at once; they are stored when what this returns is awaited."""
+    def _take(
+        self, session: WorkerSession, frame: frames.Reports, size: int = 0
+    ) -> Coroutine[Any, Any, None]:
+        """Stop holding what these reports, `size` bytes of them, end, at once; they are stored when what this returns is
+        awaited."""
         done = frame.done or NOTHING_DONE
+        self._storing_bytes += size
         return self._store_reports(
             session,
             frame,
             done,
             self._sink.release(session, frame.reports),
             self._sink.release_done(session, done),
+            size,
         )
 
     async def _store_reports(
@@ -235,6 +253,7 @@ class Connection:
         done: frames.Done,
         claims: list[Claim | None],
         held: list[Holding | None],
+        size: int = 0,
     ) -> None:
         ids = [*done.ids, *(report.id for report in frame.reports)]
         claim_ids = [*done.claim_ids, *(report.claim_id for report in frame.reports)]
@@ -246,6 +265,8 @@ class Connection:
                 stale += await self._sink.take(session, frame.reports, claims)
         finally:
             session.ending.pop(frame.number, None)
+            self._storing_bytes -= size
+            self._stored.set()
         session.send(frames.Ack(frame.number, stale))
 
     async def _heartbeat(self, session: WorkerSession, frame: frames.Heartbeat) -> None:
@@ -281,9 +302,18 @@ class Connection:
         log.info("worker_gone", worker_id=session.id, worker=session.name)
 
     async def _send_all(self) -> None:
+        try:
+            await self._send_for_ever()
+        except Exception as error:  # noqa: BLE001 - no memory for a frame, say: what it carried comes back after a reconnect
+            log.error("worker_connection_dropped", detail=repr(error))
+            await self._socket.close(CLOSE_UNSTORED, "could not send; reconnect")
+
+    async def _send_for_ever(self) -> None:
         while (frame := await self._outbox.get()) is not None:
             data: bytes | str = codec.encode_text(frame) if self._text else codec.encode(frame)
             await self._socket.send(data)
+            if isinstance(frame, frames.Assign) and self._unsent.written() > SLOW_BYTES:
+                self._sink.wake()  # something may have been kept back from a connection that had so much to carry
             if isinstance(frame, frames.Refused):
                 await self._socket.close(CLOSE_REFUSED, frame.reason[:120])
 

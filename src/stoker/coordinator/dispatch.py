@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, WorkerSession
+from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job, decode_map
 from stoker.domain.lot import Lot
@@ -40,6 +41,9 @@ class Dispatch:
         self._run_times = run_times
         self._policy = policy
         self._dispatched = dispatched
+        self.bounds = ByteBounds()
+        self._unsent: dict[str, list[Lot]] = {}
+        """Jobs that were claimed and could not be sent, by session."""
         self._cursor = 0
         self._wake = asyncio.Event()
 
@@ -68,27 +72,49 @@ class Dispatch:
 
     async def once(self) -> int:
         """One claim for all free capacity; how many jobs were sent."""
+        if self._unsent:
+            self._send([])
         views = self._sessions.views(self._store.now_us())
         if not any(view.free or view.window_us for view in views):
             return 0
-        request = ClaimRequest(views, self._policy, self._cursor, self._run_times.view())
+        request = ClaimRequest(views, self._policy, self._cursor, self._run_times.view(), self.bounds)
         granted = await self._store.claim(request)
         self._cursor = granted.cursor
+        if granted.more:
+            self.wake()
         if granted.grants:
             self._send(granted.grants)
             self._dispatched(granted.grants)
         return sum(len(grant.lot) for grant in granted.grants)
 
     def _send(self, grants: list[Grant]) -> None:
-        by_session: dict[str, list[Lot]] = {}
+        """Send what was claimed. What could not be sent (no memory, say) is kept, and sent by the next look: it is claimed,
+        so nothing else would bring it to its worker."""
+        waiting, self._unsent = self._unsent, {}
         for grant in grants:
-            by_session.setdefault(grant.session_id, []).append(grant.lot)
-        for id, lots in by_session.items():
+            waiting.setdefault(grant.session_id, []).append(grant.lot)
+        failed: Exception | None = None
+        for id, lots in waiting.items():
             session = self._sessions.get(id)
-            if (
-                session is not None
-            ):  # else it left while we claimed: its lease, or its reconnect, brings these back
+            if session is None:  # it left while we claimed: its lease, or its reconnect, brings these back
+                continue
+            try:
                 assign(session, lots, self._run_times, self._store.now_us())
+            except Exception as error:  # noqa: BLE001 - the other sessions get theirs first
+                failed = error
+                self._unsent[id] = _not_held(session, lots)
+        if failed is not None:
+            raise failed
+
+
+def _not_held(session: WorkerSession, lots: Iterable[Lot]) -> list[Lot]:
+    """Of these lots, what was not sent: frames go out in order, so it is the end of them."""
+    rest: list[Lot] = []
+    for lot in lots:
+        first = next((place for place, id in enumerate(lot.ids) if id not in session.held), len(lot))
+        if first < len(lot):
+            rest.append(lot.part(slice(first, len(lot), 1)))
+    return rest
 
 
 def assign(session: WorkerSession, lots: Iterable[Lot], run_times: RunTimes, now: int) -> None:
@@ -96,16 +122,12 @@ def assign(session: WorkerSession, lots: Iterable[Lot], run_times: RunTimes, now
     session.last_assigned = now
     frame = _Frame(session)
     for whole in lots:
-        for lot in pieces(whole):
-            size = lot_bytes(lot)
+        for lot, size in pieces(whole):
             if frame.size and frame.size + size > FRAME_BYTES:
-                frame.send()
+                frame.send(run_times)
                 frame = _Frame(session)
-            like = claim_of(lot.like)
-            cost = window_cost(run_times.us.get(like.type))
-            session.hold_lot(like, lot.ids, lot.seqs, lot.created, cost, frame.number)
             frame.add(lot, size)
-    frame.send()
+    frame.send(run_times)
 
 
 class _Frame:
@@ -113,6 +135,7 @@ class _Frame:
 
     def __init__(self, session: WorkerSession) -> None:
         self._session = session
+        self._parts: list[tuple[Lot, int]] = []
         self._singles: list[Assignment] = []
         self._lots: list[AssignmentLot] = []
         self.number = session.frames_sent + 1
@@ -120,6 +143,7 @@ class _Frame:
 
     def add(self, lot: Lot, size: int) -> None:
         self.size += size
+        self._parts.append((lot, size))
         like = assignment(lot.like)
         if not self._session.lots:
             self._singles += [
@@ -132,9 +156,21 @@ class _Frame:
         else:
             self._lots.append(AssignmentLot(like, lot.ids[:], lot.payloads[:]))
 
-    def send(self) -> None:
-        self._session.send(Assign(self._singles, self.number, self._lots))
-        self._session.frames_sent = self.number
+    def send(self, run_times: RunTimes) -> None:
+        """Send the frame, and hold what it carries: both, or neither."""
+        session = self._session
+        try:
+            for lot, size in self._parts:
+                like = claim_of(lot.like)
+                cost = window_cost(run_times.us.get(like.type))
+                session.hold_lot(like, lot.ids, lot.seqs, lot.created, cost, self.number, size)
+            session.send_assign(Assign(self._singles, self.number, self._lots), self.size)
+        except BaseException:
+            for lot, _ in self._parts:
+                for id in lot.ids:
+                    session.release(id)
+            raise
+        session.frames_sent = self.number
 
 
 def lot_bytes(lot: Lot) -> int:
@@ -142,18 +178,19 @@ def lot_bytes(lot: Lot) -> int:
     return sum(map(len, lot.payloads)) + JOB_BYTES * len(lot.ids)
 
 
-def pieces(lot: Lot) -> Iterator[Lot]:
-    """The lot, or parts of it that fit into a frame; a payload that is larger goes alone."""
-    if lot_bytes(lot) <= FRAME_BYTES:
-        yield lot
+def pieces(lot: Lot) -> Iterator[tuple[Lot, int]]:
+    """The lot, or parts of it that fit into a frame, each with its size; a payload that is larger goes alone."""
+    whole = lot_bytes(lot)
+    if whole <= FRAME_BYTES:
+        yield lot, whole
         return
     first = size = 0
     for place, payload in enumerate(lot.payloads):
         if place > first and size + len(payload) + JOB_BYTES > FRAME_BYTES:
-            yield lot.part(slice(first, place))
+            yield lot.part(slice(first, place)), size
             first, size = place, 0
         size += len(payload) + JOB_BYTES
-    yield lot.part(slice(first, len(lot)))
+    yield lot.part(slice(first, len(lot))), size
 
 
 def assignment(job: Job) -> Assignment:

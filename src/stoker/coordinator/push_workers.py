@@ -215,6 +215,10 @@ class Flight:
         return None if self.timeout_sec is None else self.began + self.timeout_sec
 
 
+FLYING_BYTES: Final = 24 * 1024 * 1024
+"""Payloads in requests to one worker that are not answered yet; beyond it the bound of a connection applies."""
+
+
 class PushSession(WorkerSession):
     """A session without a window: each job is a request of its own, and needs its threads at once."""
 
@@ -228,6 +232,8 @@ class PushSession(WorkerSession):
     def view(self) -> WorkerView:
         view = super().view()
         view.window_us = 0
+        # A payload stays in memory here until its request is answered.
+        view.unsent_bytes = max(0, view.held_bytes - FLYING_BYTES)
         if self.resting:
             view.free = 0
         elif self.failures:

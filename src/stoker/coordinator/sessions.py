@@ -15,7 +15,7 @@ old connection still looks alive here. The first are known by `elsewhere`, for t
 worker; the second are given nothing new once they have been quiet for a while.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Final
@@ -50,6 +50,8 @@ class Holding(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What each takes of the session's window."""
     frame: int
     """The frame in which they were sent; 0 for what was not sent on this connection."""
+    each_bytes: int = 0
+    """What each takes of the worker's memory, on average."""
 
     def claim(self, id: str) -> Claim:
         """The claim of one of these jobs."""
@@ -57,6 +59,26 @@ class Holding(msgspec.Struct, frozen=True, eq=False, gc=False):
             return self.like
         place = self.places[id]
         return claim_like(self.like, id, self.seqs[place], self.created[place])
+
+
+class Unsent:
+    """Assignments on their way to a connection, by their sizes, until they were written to it."""
+
+    __slots__ = ("_sizes", "bytes")
+
+    def __init__(self) -> None:
+        self._sizes: deque[int] = deque()
+        self.bytes = 0
+
+    def add(self, size: int) -> None:
+        self._sizes.append(size)
+        self.bytes += size
+
+    def written(self) -> int:
+        """The first of them was written; return how many bytes waited until then."""
+        before = self.bytes
+        self.bytes -= self._sizes.popleft()
+        return before
 
 
 class WorkerSession:
@@ -87,10 +109,13 @@ class WorkerSession:
         self.last_assigned = 0
         self.frames_sent = 0
         """`Assign` frames on this connection so far."""
+        self.unsent: Unsent | None = None
+        """What waits for this connection; None where frames are not written to one."""
         self._send = send
         self._used = 0
         self._slow = 0
         """Threads of `_used` whose jobs are not known to be short."""
+        self._held_bytes = 0
         self._backlog_us = 0
         self._async_used = 0
 
@@ -99,6 +124,12 @@ class WorkerSession:
         return min(self._used + (self._async_used > 0), self.threads)
 
     def send(self, frame: Frame) -> None:
+        self._send(frame)
+
+    def send_assign(self, frame: frames.Assign, size: int) -> None:
+        """Send jobs whose payloads take this many bytes, about."""
+        if self.unsent is not None:
+            self.unsent.add(size)
         self._send(frame)
 
     def view(self) -> WorkerView:
@@ -123,6 +154,8 @@ class WorkerSession:
             self._async_used,
             not self.draining,
             free if self.pull else max(free, self.threads - self._slow - (self._async_used > 0)),
+            0 if self.unsent is None else self.unsent.bytes,
+            self._held_bytes,
         )
 
     def hold(self, claim: Claim, cost_us: int = WINDOW_US, frame: int = 0) -> None:
@@ -137,8 +170,9 @@ class WorkerSession:
         created: Sequence[int],
         cost_us: int,
         frame: int,
+        size: int = 0,
     ) -> None:
-        """Hold the claims of a lot; `like` is the first of them."""
+        """Hold the claims of a lot, `size` bytes in all; `like` is the first of them."""
         held = self.held
         if not held.keys().isdisjoint(ids):
             for id in ids:
@@ -148,7 +182,9 @@ class WorkerSession:
         side_by_side = like.type in self.async_types
         cost = 0 if side_by_side else cost_us * like.threads
         places = dict(zip(ids, range(count), strict=True))
-        held.update(dict.fromkeys(ids, Holding(like, places, seqs, created, cost, frame)))
+        each_bytes = size // count
+        held.update(dict.fromkeys(ids, Holding(like, places, seqs, created, cost, frame, each_bytes)))
+        self._held_bytes += each_bytes * count
         if side_by_side:
             self._async_used += count
         else:
@@ -183,6 +219,7 @@ class WorkerSession:
         return found
 
     def _count_released(self, holding: Holding, count: int) -> None:
+        self._held_bytes -= holding.each_bytes * count
         if holding.like.type in self.async_types:
             self._async_used -= count
         else:
@@ -198,7 +235,7 @@ class WorkerSession:
 
     def release_all(self) -> None:
         self.held.clear()
-        self._used = self._slow = self._backlog_us = self._async_used = 0
+        self._used = self._slow = self._backlog_us = self._async_used = self._held_bytes = 0
 
 
 def compare(

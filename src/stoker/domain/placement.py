@@ -63,7 +63,8 @@ class WorkerView(msgspec.Struct):
 
     `present` is False for a worker that is leaving or was seen lately: it takes nothing, but a job that would fit it is
     not degraded yet. `room` is how many jobs it may be given at all. `soon` is how many threads are free once the short
-    jobs that it holds have run.
+    jobs that it holds have run. `unsent_bytes` of payloads wait to be written to its connection, and it holds `held_bytes`
+    of them, these included (see `byte_bounds.py`).
     """
 
     session_id: str
@@ -80,6 +81,8 @@ class WorkerView(msgspec.Struct):
     async_used: int = 0
     present: bool = True
     soon: int = 0
+    unsent_bytes: int = 0
+    held_bytes: int = 0
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 from msgspec.structs import astuple, replace
 
+from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.explain import Line
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, UNFINISHED, Status
@@ -62,6 +63,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     policy: Policy
     cursor: int
     run_us: Mapping[str, int]
+    bounds: ByteBounds = ByteBounds()
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
@@ -74,6 +76,8 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
 class Granted(msgspec.Struct, frozen=True):
     grants: list[Grant]
     cursor: int
+    more: bool = False
+    """Whether jobs that found room were left for another claim, because this one has as many bytes as it may have."""
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
@@ -374,7 +378,9 @@ class Store(Protocol):
 
     async def claim(self, request: ClaimRequest) -> Granted:
         """Plan queued jobs onto the workers' capacity and mark exactly those running, each under the next `claim_id` of
-        its job. Reads only the heads of lanes that some worker serves. Jobs inserted in the same transaction count."""
+        its job. Reads only the heads of lanes that some worker serves. Jobs inserted in the same transaction count. The
+        payloads handed out are within the request's byte bounds, and large payloads are read of jobs that were placed
+        only."""
         ...
 
     async def started(self, starts: Sequence[Start]) -> None:

@@ -5,8 +5,8 @@ answers each caller when the round is durable, never before. While one round is 
 the busier the store, the larger its rounds. If a round fails, its commands are tried again one by one: a command that
 cannot be stored takes down nobody but its own caller. A store that does not answer is not asked again for each of them.
 
-Rounds are bounded by weight (jobs), and so is what may wait for one: beyond that callers are refused at once, and
-what was accepted is unharmed.
+Rounds are bounded by weight (jobs) and by bytes, and so is what may wait for one: beyond that callers are refused at once,
+and what was accepted is unharmed.
 """
 
 import asyncio
@@ -20,16 +20,21 @@ import msgspec
 from stoker.domain.errors import Overloaded, StoreUnavailable, StoreUnreachable
 
 ROUND_WEIGHT: Final = 4_000
+ROUND_BYTES: Final = 8 * 1024 * 1024
+"""A round that has so many bytes of payloads and results takes no more; one call may have more, for it is all or nothing."""
+PENDING_BYTES: Final = 128 * 1024 * 1024
+"""What may wait for a round."""
 FEW: Final = 4
 
 
 class Command(msgspec.Struct, frozen=True, eq=False):
-    """One call of a verb. `weight` is the number of jobs that it writes."""
+    """One call of a verb. `weight` is the number of jobs that it writes, `size` the bytes of their payloads or results."""
 
     verb: str
     argument: Any
     weight: int
     future: asyncio.Future[Any]
+    size: int = 0
 
 
 Transact = Callable[[Sequence[Command], bool], Awaitable[Sequence[Any]]]
@@ -43,6 +48,7 @@ class GroupCommit:
         self._max_pending = max_pending
         self._waiting: deque[Command] = deque()
         self._pending = 0
+        self._pending_bytes = 0
         self._wake = asyncio.Event()
         self._closing = False
         self.observe: Callable[[float, int], None] = lambda seconds, jobs: None
@@ -55,7 +61,9 @@ class GroupCommit:
         """Jobs that wait for a commit."""
         return self._pending
 
-    async def call(self, verb: str, argument: Any, *, weight: int = 1, bounded: bool = False) -> Any:
+    async def call(
+        self, verb: str, argument: Any, *, weight: int = 1, bounded: bool = False, size: int = 0
+    ) -> Any:
         """Run a verb in the next round. `bounded` calls are refused when too much is waiting already."""
         if self._closing:
             raise StoreUnavailable(
@@ -63,9 +71,12 @@ class GroupCommit:
             )
         if bounded and self._pending and self._pending + weight > self._max_pending:
             raise Overloaded(f"{self._pending} jobs are waiting to be stored; try again in a moment")
+        if bounded and self._pending_bytes and self._pending_bytes + size > PENDING_BYTES:
+            raise Overloaded(f"{self._pending_bytes:,} bytes are waiting to be stored; try again in a moment")
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append(Command(verb, argument, weight, future))
+        self._waiting.append(Command(verb, argument, weight, future, size))
         self._pending += weight
+        self._pending_bytes += size
         self._wake.set()
         return await future
 
@@ -87,13 +98,19 @@ class GroupCommit:
             if commands:
                 await self._round(commands)
                 self._pending -= _weight(commands)
+                self._pending_bytes -= sum([command.size for command in commands])
 
     def _take(self) -> list[Command]:
         commands: list[Command] = []
-        weight = 0
-        while self._waiting and (not commands or weight + self._waiting[0].weight <= ROUND_WEIGHT):
-            command = self._waiting.popleft()
+        weight = size = 0
+        waiting = self._waiting
+        while waiting and (
+            not commands
+            or (weight + waiting[0].weight <= ROUND_WEIGHT and size + waiting[0].size <= ROUND_BYTES)
+        ):
+            command = waiting.popleft()
             weight += command.weight
+            size += command.size
             commands.append(command)
         return commands
 

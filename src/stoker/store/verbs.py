@@ -52,7 +52,11 @@ class WritingVerbs:
 
     async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
         result: list[Accepted] = await self._group.call(
-            "insert", submissions, weight=sum([len(item.lot.ids) for item in submissions]), bounded=True
+            "insert",
+            submissions,
+            weight=sum([len(item.lot.ids) for item in submissions]),
+            bounded=True,
+            size=sum([sum(map(len, item.lot.payloads)) for item in submissions]),
         )
         return result
 
@@ -69,7 +73,10 @@ class WritingVerbs:
 
     async def complete(self, done: Sequence[Completions]) -> set[tuple[str, int]]:
         stale: set[tuple[str, int]] = await self._reports.call(
-            "complete", done, weight=sum(len(item.ids) for item in done)
+            "complete",
+            done,
+            weight=sum(len(item.ids) for item in done),
+            size=sum([sum(map(len, item.results)) for item in done]),
         )
         return stale
 

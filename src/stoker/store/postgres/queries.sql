@@ -43,9 +43,10 @@ SELECT id FROM lane WHERE id IS NOT NULL
 
 -- name: claim_heads
 -- The heads of some lanes, straight off the partial index; what another coordinator is claiming right now is stepped over.
+-- A large payload stays where it is: its length is known without it.
 SELECT head.* FROM unnest($1::int[], $2::int[]) AS wanted (lane_id, room)
 CROSS JOIN LATERAL (
-    SELECT {hot} FROM stoker.jobs
+    SELECT {head} FROM stoker.jobs
     WHERE lane_id = wanted.lane_id AND status = 'queued'
     ORDER BY rank, seq LIMIT wanted.room
     FOR UPDATE SKIP LOCKED
@@ -59,6 +60,12 @@ CROSS JOIN LATERAL (
     WHERE lane_id = wanted.lane_id AND status = 'queued'
     ORDER BY rank, seq LIMIT 1
 ) AS first
+
+-- name: payload_sizes
+SELECT seq, octet_length(payload) FROM stoker.jobs WHERE seq = ANY ($1::bigint[])
+
+-- name: large_payloads
+SELECT seq, payload FROM stoker.jobs WHERE seq = ANY ($1::bigint[])
 
 -- name: line
 -- How many will be claimed before a job of the same lane, and the first of them.

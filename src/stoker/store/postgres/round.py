@@ -18,12 +18,12 @@ from typing import Any, Final
 import structlog
 from msgspec.structs import replace
 
-from stoker.domain import lifecycle
+from stoker.domain import byte_bounds, lifecycle
 from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.lot import Lot, joined, lot_of, lots_of
-from stoker.domain.placement import Lane, WorkerView, lane_key
+from stoker.domain.placement import Lane, Plan, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.store.base import (
@@ -272,13 +272,27 @@ class Round:
         fresh_seqs = {seq for lot in fresh for seq in lot.seqs}
         rooms = self._rooms(able, request)
         heads = lots_of(await self._heads(rooms)) + await self._first_of(without_room(rooms))
-        chosen = plan_for(heads + fresh, able, request, self._now)
+        planned = plan_for(heads + fresh, able, request, self._now)
+        chosen, more = await self._within_bytes(planned, request)
         grants = [Grant(claimed(placed, self._now), placed.session_id) for placed in chosen.placed]
         waiting = [lot for lot in self._fresh if lot.like.lane_id not in able]
         self._fresh = waiting + [lot for lot in chosen.rest if lot.like.seq in fresh_seqs]
         self._settled += [grant.lot for grant in grants if grant.lot.like.seq in fresh_seqs]
         await self._claim_stored([grant for grant in grants if grant.lot.like.seq not in fresh_seqs])
-        return Granted(grants, chosen.cursor)
+        return Granted(grants, chosen.cursor, more)
+
+    async def _within_bytes(self, planned: Plan, request: ClaimRequest) -> tuple[Plan, bool]:
+        """Cut a plan to its byte bounds and read the large payloads of what is left."""
+        large = byte_bounds.unread(planned)
+        sizes = await self._by_seqs("payload_sizes", large) if large else {}
+        chosen, more = byte_bounds.within(planned, request.workers, sizes, request.bounds)
+        if large:
+            payloads = await self._by_seqs("large_payloads", byte_bounds.unread(chosen))
+            chosen = byte_bounds.filled(chosen, payloads)
+        return chosen, more
+
+    async def _by_seqs(self, query: str, seqs: Sequence[int]) -> dict[int, Any]:
+        return {row[0]: row[1] for row in await self._link.fetch(Q[query], seqs)} if seqs else {}
 
     def _waiting_lanes(self) -> list[tuple[int, Lane]]:
         ids = self._memory.active | self._woken | {lot.like.lane_id for lot in self._fresh}

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import astuple
 
+from stoker.domain.byte_bounds import INLINE_BYTES
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.placement import Lane
 from stoker.store import queries
@@ -53,12 +54,22 @@ def _selected(column: str, final: bool) -> str:
 
 HOT: Final = _select(final=False)
 FINAL: Final = _select(final=True)
+HEAD: Final = ", ".join(
+    f"CASE WHEN octet_length(payload) <= {INLINE_BYTES} THEN payload ELSE ''::bytea END AS payload"
+    if column == "payload"
+    else _selected(column, final=False)
+    for column in SELECTED
+)
+"""A job that may be claimed, its payload left in the store when it is large."""
 
 _STATEMENTS: Final = queries.load("stoker.store.postgres")
 
 
 def _filled(hot: str, final: str) -> dict[str, str]:
-    return {name: sql.replace("{hot}", hot).replace("{final}", final) for name, sql in _STATEMENTS.items()}
+    return {
+        name: sql.replace("{hot}", hot).replace("{final}", final).replace("{head}", HEAD)
+        for name, sql in _STATEMENTS.items()
+    }
 
 
 Q: Final = _filled(HOT, FINAL)

@@ -18,6 +18,12 @@ SELECT {columns} FROM jobs
 WHERE lane_id = +? AND status = 'queued'
 ORDER BY rank, seq LIMIT +?
 
+-- name: payload_sizes
+SELECT seq, length(payload) FROM jobs WHERE seq IN (VALUES {rows})
+
+-- name: large_payloads
+SELECT seq, payload FROM jobs WHERE seq IN (VALUES {rows})
+
 -- name: count_ahead
 -- Those who will be claimed before a job of the same lane.
 SELECT count(*) FROM (

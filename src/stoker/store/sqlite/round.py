@@ -18,12 +18,13 @@ from typing import Any, Final
 import apsw
 from msgspec.structs import astuple, replace
 
-from stoker.domain import lifecycle
+from stoker.domain import byte_bounds, lifecycle
+from stoker.domain.byte_bounds import INLINE_BYTES
 from stoker.domain.errors import IdempotencyMismatch
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.lot import OWN_FIELDS, Lot, joined, lot_of, lots_of
-from stoker.domain.placement import Lane, WorkerView, lane_key
+from stoker.domain.placement import Lane, Plan, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
 from stoker.store import queries
@@ -77,11 +78,13 @@ COLUMN_LIST: Final = ", ".join(COLUMNS)
 SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL"}
 SUMMARY_LIST: Final = ", ".join(SUMMARY.get(column, column) for column in COLUMNS)
 """Without what can be large."""
+HEAD: Final = {"payload": f"CASE WHEN length(payload) <= {INLINE_BYTES} THEN payload ELSE x'' END"}
+"""The length of a BLOB is in the head of its row, so a large payload is not touched."""
 ROWS_PER_STATEMENT: Final = 100
 FEW_ALIKE: Final = 8
 """So many jobs are written one by one, also when they are alike."""
 
-_HEADS = Q["claim_heads"].format(columns=COLUMN_LIST)
+_HEADS = Q["claim_heads"].format(columns=", ".join(HEAD.get(column, column) for column in COLUMNS))
 _FIRST = Q["claim_heads"].format(columns=SUMMARY_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
@@ -294,7 +297,8 @@ class Round:
         able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
         if not able:
             return Granted([], request.cursor)
-        chosen = plan_for(self._candidates(able, request), able, request, self._now)
+        planned = plan_for(self._candidates(able, request), able, request, self._now)
+        chosen, more = self._within_bytes(planned, request)
         first_new = self._memory.next_seq
         stored: list[tuple[int, str, int, int]] = []
         grants: list[Grant] = []
@@ -313,7 +317,24 @@ class Round:
             stored
         ):  # impossible inside one transaction; if it happens, nothing may be handed out
             raise RuntimeError(f"claimed {changed} of {len(stored)} planned jobs")
-        return Granted(grants, chosen.cursor)
+        return Granted(grants, chosen.cursor, more)
+
+    def _within_bytes(self, planned: Plan, request: ClaimRequest) -> tuple[Plan, bool]:
+        """Cut a plan to its byte bounds and read the large payloads of what is left."""
+        large = byte_bounds.unread(planned)
+        sizes = dict(self._by_seqs(Q["payload_sizes"], large)) if large else {}
+        chosen, more = byte_bounds.within(planned, request.workers, sizes, request.bounds)
+        if large:
+            payloads = self._by_seqs(Q["large_payloads"], byte_bounds.unread(chosen))
+            chosen = byte_bounds.filled(chosen, dict(payloads))
+        return chosen, more
+
+    def _by_seqs(self, statement: str, seqs: Sequence[int]) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        for first in range(0, len(seqs), ROWS_PER_STATEMENT):
+            chunk = seqs[first : first + ROWS_PER_STATEMENT]
+            rows += self._rows(_for_rows(statement, len(chunk), 1), *chunk)
+        return rows
 
     def _waiting_lanes(self) -> list[tuple[int, Lane]]:
         ids = self._memory.active | self._woken | {lot.like.lane_id for lot in self._fresh}

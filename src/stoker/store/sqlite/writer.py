@@ -84,8 +84,10 @@ class ThreadWriter:
         try:
             await self._begin()
             try:
+                began = loop.time()
                 result = work()
-                await self._commit(loop, alone=alone)
+                # A round that was long in the making has much to write: large payloads, say.
+                await self._commit(loop, alone=alone and loop.time() - began < QUICK_COMMIT_SECONDS)
             except BaseException:
                 self._roll_back()
                 raise
