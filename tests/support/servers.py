@@ -77,6 +77,8 @@ class Postgres:
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._user is not None:
             os.chown(self._folder, self._user, self._user)
+        if (self._data / "PG_VERSION").exists():
+            return  # a folder that was kept: its databases are still there
         argv = ["initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "-N", "--encoding=UTF8"]
         self._run([*argv, "--locale=C.UTF-8"])
 

@@ -22,6 +22,7 @@ from stoker.domain.errors import (
     Overloaded,
     StokerDomainError,
     StoreUnavailable,
+    TooDeep,
 )
 
 CONTENT_TYPE: Final = b"application/problem+json"
@@ -210,6 +211,8 @@ def from_domain(error: StokerDomainError) -> Problem:
         case IdempotencyMismatch():
             field = FieldError("idempotency_key", detail)
             return Problem(Kind.IDEMPOTENCY_MISMATCH, detail, errors=[field])
+        case TooDeep():
+            return invalid_field("offset", detail)
         case EndpointNotListed():
             field = FieldError("endpoint", detail)
             return Problem(Kind.ENDPOINT_NOT_LISTED, detail, errors=[field])

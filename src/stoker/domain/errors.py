@@ -5,6 +5,7 @@ StokerDomainError
 ├── Conflict             the job is in a status that the request does not fit
 │   └── StaleClaim       a later claim owns the job now: discard this result
 ├── IdempotencyMismatch  the key was used before with another body
+├── TooDeep              a list cannot be counted through that far: follow its cursor
 ├── EndpointNotListed    a worker wants to be dialled at an address that the operator has not listed
 ├── StoreUnavailable     the store did not commit; nothing was changed, try again
 │   └── StoreUnreachable the store does not answer; whether it committed is not known
@@ -35,6 +36,13 @@ class IdempotencyMismatch(StokerDomainError):
             f"idempotency key {key!r} was already used with a different request; use a new key for a new job"
         )
         self.key = key
+
+
+class TooDeep(StokerDomainError):
+    def __init__(self, offset: int) -> None:
+        super().__init__(
+            f"{offset} is too far into this list; follow next_cursor from page to page, or narrow the filter"
+        )
 
 
 class EndpointNotListed(StokerDomainError):

@@ -1,5 +1,7 @@
 """Filters as SQL: a WHERE clause with its values, that fits both `jobs` and `history`."""
 
+import itertools
+import re
 from typing import Any
 
 from stoker.domain.lifecycle import FINAL
@@ -9,28 +11,37 @@ from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import Q
 
 
+def numbered(sql: str, first: int = 1) -> str:
+    """A statement in which every `?` stands for a value, in their order, as PostgreSQL wants it."""
+    places = itertools.count(first)
+    return re.sub(r"\?", lambda _: f"${next(places)}", sql)
+
+
 class Clauses:
     """Clauses in the making: `?` in one stands for the value that is given with it."""
 
-    def __init__(self, first: int) -> None:
-        self._first = first
-        self.clauses: list[str] = []
+    def __init__(self) -> None:
+        self._clauses: list[str] = []
         self.values: list[Any] = []
 
     def add(self, clause: str, *values: Any) -> None:
-        for value in values:
-            clause = clause.replace("?", f"${self._first + len(self.values)}", 1)
-            self.values.append(value)
-        self.clauses.append(clause)
+        self._clauses.append(clause)
+        self.values += values
 
     @property
     def where(self) -> str:
-        return " AND ".join(self.clauses) or "true"
+        return " AND ".join(self._clauses) or "true"
 
 
 def filter_sql(filter: JobFilter, memory: Memory, *, first: int) -> tuple[str, list[Any]]:
-    """A WHERE clause and its values, numbered from `first`. What belongs to a lane is asked of the lanes in memory."""
-    found = Clauses(first)
+    """A WHERE clause and its values, numbered from `first`."""
+    found = filter_clauses(filter, memory)
+    return numbered(found.where, first), found.values
+
+
+def filter_clauses(filter: JobFilter, memory: Memory) -> Clauses:
+    """What jobs are compared with. What belongs to a lane is asked of the lanes in memory."""
+    found = Clauses()
     if filter.dead_letters:
         found.add("status = 'failed' AND discarded_at IS NULL")
     elif filter.statuses is not None:
@@ -47,7 +58,7 @@ def filter_sql(filter: JobFilter, memory: Memory, *, first: int) -> tuple[str, l
         if value is not None:
             found.add(clause, value)
     _add_searches(filter, found)
-    return found.where, found.values
+    return found
 
 
 def _status_sql(statuses: tuple[Any, ...]) -> str:
@@ -63,12 +74,11 @@ def _add_searches(filter: JobFilter, found: Clauses) -> None:
         found.add(Q["worker_matches"], filter.worker, filter.worker)
     if filter.text is not None:
         ids = id_range(filter.text)
-        part = like_part(filter.text)
-        names = Q["named_like"]
+        named = "name ILIKE ? ESCAPE '\\'"
         if ids is None:
-            found.add(f"seq IN ({names})", part, part)
+            found.add(named, like_part(filter.text))
         else:
-            found.add(f"seq IN ({Q['ids_between']} UNION ALL {names})", *ids, *ids, part, part)
+            found.add(f"(id BETWEEN ?::uuid AND ?::uuid OR {named})", *ids, like_part(filter.text))
 
 
 def tables(filter: JobFilter) -> str:

@@ -355,21 +355,30 @@ ON CONFLICT (shard, queue, type, status) DO UPDATE SET count = counts.count + ex
 SELECT queue, type, status, sum(count)::bigint FROM stoker.counts GROUP BY queue, type, status HAVING sum(count) <> 0
 
 -- name: oldest_due
--- When the first in line became due, by queue. Within a lane and rank jobs stand in the order of their arrival, so only the
--- head of each is read, and each head is found from the one before it.
-WITH RECURSIVE heads AS (
-    SELECT * FROM (
-        SELECT lane_id, rank, seq, run_at FROM stoker.jobs WHERE status = 'queued'
-        ORDER BY lane_id, rank, seq LIMIT 1
-    ) AS first
+-- When the first in line became due, by queue. Within a lane and rank jobs stand in the order of their arrival, so only the head
+-- of each pair is read: one probe of the index finds the next lane, and one the next rank of a lane.
+WITH RECURSIVE lane (id) AS (
+    (SELECT lane_id FROM stoker.jobs WHERE status = 'queued' ORDER BY lane_id LIMIT 1)
     UNION ALL
-    SELECT next.lane_id, next.rank, next.seq, next.run_at
-    FROM heads JOIN stoker.jobs AS next ON next.seq = (
-        SELECT seq FROM stoker.jobs WHERE status = 'queued' AND (lane_id, rank) > (heads.lane_id, heads.rank)
-        ORDER BY lane_id, rank, seq LIMIT 1
+    SELECT (SELECT lane_id FROM stoker.jobs WHERE status = 'queued' AND lane_id > lane.id ORDER BY lane_id LIMIT 1)
+    FROM lane WHERE lane.id IS NOT NULL
+), pair (lane_id, rank) AS (
+    SELECT id, (SELECT rank FROM stoker.jobs WHERE status = 'queued' AND lane_id = lane.id ORDER BY rank LIMIT 1)
+    FROM lane WHERE id IS NOT NULL
+    UNION ALL
+    SELECT lane_id, (
+        SELECT jobs.rank FROM stoker.jobs
+        WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank > pair.rank ORDER BY jobs.rank LIMIT 1
     )
+    FROM pair WHERE rank IS NOT NULL
+), head (lane_id, run_at) AS MATERIALIZED (
+    SELECT lane_id, (
+        SELECT run_at FROM stoker.jobs
+        WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank = pair.rank ORDER BY seq LIMIT 1
+    )
+    FROM pair WHERE rank IS NOT NULL
 )
-SELECT queue, min(run_at) FROM heads JOIN stoker.lanes AS lanes ON lanes.id = heads.lane_id GROUP BY queue
+SELECT queue, min(run_at) FROM head JOIN stoker.lanes AS lanes ON lanes.id = head.lane_id GROUP BY queue
 
 -- name: expired_jobs
 SELECT seq, lane_id, status FROM stoker.history WHERE status = $1 AND completed_at < $2
@@ -401,53 +410,71 @@ UNION ALL
 SELECT id::text FROM stoker.history WHERE id = ANY($1::uuid[])
 
 -- name: list_jobs
--- The numbers alone first: what a page skips is never read as a whole row.
-WITH found AS MATERIALIZED (
-    SELECT seq FROM (
-        (SELECT seq FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT {take})
-        UNION ALL
-        (SELECT seq FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT {take})
-    ) AS both_tables
-    ORDER BY seq DESC LIMIT $1 OFFSET $2
-)
-SELECT {hot} FROM stoker.jobs WHERE seq = ANY(ARRAY(SELECT seq FROM found))
+-- Rows by their numbers.
+SELECT {hot} FROM stoker.jobs WHERE seq = ANY($1::bigint[])
 UNION ALL
-SELECT {final} FROM stoker.history WHERE seq = ANY(ARRAY(SELECT seq FROM found))
+SELECT {final} FROM stoker.history WHERE seq = ANY($1::bigint[])
 ORDER BY seq DESC
 
--- name: list_hot
-SELECT {hot} FROM stoker.jobs
-WHERE seq = ANY(ARRAY(SELECT seq FROM stoker.jobs WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2))
-ORDER BY seq DESC
+-- name: walk
+-- The first jobs of a source of a list, see stoker.store.walks: `key` is what the index is asked for, and the limit is how many are
+-- looked at. The order is that of the index, so nothing is sorted but a source that is read whole.
+SELECT * FROM stoker.{table} WHERE {key} AND seq >= ? AND seq < ? ORDER BY seq {order} LIMIT ?
 
--- name: list_final
-SELECT {final} FROM stoker.history
-WHERE seq = ANY(ARRAY(SELECT seq FROM stoker.history WHERE {where} ORDER BY seq DESC LIMIT $1 OFFSET $2))
-ORDER BY seq DESC
+-- name: walk_matches
+SELECT seq FROM ({walk}) AS walk WHERE {where} LIMIT ? OFFSET ?
+
+-- name: walked
+-- How far a walk went.
+SELECT count(*), min(seq) FROM (SELECT seq FROM ({walk}) AS walk) AS seqs
+
+-- name: over_pairs
+-- A walk in each of these lanes and ranks.
+SELECT part.* FROM unnest(?::int[], ?::smallint[]) AS pair (lane_id, rank) CROSS JOIN LATERAL ({each}) AS part
+
+-- name: skipped
+SELECT seq FROM ({parts}) AS parts ORDER BY seq {order} LIMIT ? OFFSET ?
+
+-- name: count_matches
+SELECT count(*) FROM (SELECT FROM ({matches}) AS found LIMIT ?) AS counted
+
+-- name: first_and_last
+SELECT (SELECT seq FROM stoker.{table} ORDER BY seq LIMIT 1), (SELECT seq FROM stoker.{table} ORDER BY seq DESC LIMIT 1)
+
+-- name: created_from
+SELECT seq, created_at FROM stoker.{table} WHERE seq >= $1 ORDER BY seq LIMIT 1
+
+-- name: pairs_of_lanes
+-- The lanes and ranks in which jobs are queued, of these lanes, with the priority that the rank stands for: one probe for each.
+WITH RECURSIVE pair (lane_id, rank) AS (
+    SELECT lane.id, (SELECT rank FROM stoker.jobs WHERE status = 'queued' AND lane_id = lane.id ORDER BY rank LIMIT 1)
+    FROM unnest($1::int[]) AS lane (id)
+    UNION ALL
+    SELECT lane_id, (
+        SELECT jobs.rank FROM stoker.jobs
+        WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank > pair.rank ORDER BY jobs.rank LIMIT 1
+    )
+    FROM pair WHERE rank IS NOT NULL
+)
+SELECT lane_id, rank, (
+    SELECT priority FROM stoker.jobs
+    WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank = pair.rank ORDER BY seq LIMIT 1
+)
+FROM pair WHERE rank IS NOT NULL
 
 -- name: worker_matches
 worker_id IN (SELECT ?::text UNION ALL SELECT sessions.id FROM stoker.sessions WHERE sessions.name = ?)
 
 -- name: ids_between
-SELECT seq FROM stoker.jobs WHERE id BETWEEN ?::uuid AND ?::uuid
-UNION ALL
-SELECT seq FROM stoker.history WHERE id BETWEEN ?::uuid AND ?::uuid
+SELECT (SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE id BETWEEN $2::uuid AND $3::uuid LIMIT $1) AS a)
+     + (SELECT count(*) FROM (SELECT FROM stoker.history WHERE id BETWEEN $2::uuid AND $3::uuid LIMIT $1) AS b)
 
--- name: named_like
--- The indexes of names hold those that have one.
-SELECT seq FROM stoker.jobs WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
-UNION ALL
-SELECT seq FROM stoker.history WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
+-- name: names
+SELECT (SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE name IS NOT NULL LIMIT $1) AS a)
+     + (SELECT count(*) FROM (SELECT FROM stoker.history WHERE name IS NOT NULL LIMIT $1) AS b)
 
--- name: count_jobs
-SELECT (SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a)
-     + (SELECT count(*) FROM (SELECT FROM stoker.history WHERE {where} LIMIT $1) AS b)
-
--- name: count_hot
-SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a
-
--- name: count_final
-SELECT count(*) FROM (SELECT FROM stoker.history WHERE {where} LIMIT $1) AS a
+-- name: failed_alike
+SELECT count(*) FROM (SELECT FROM stoker.history WHERE status = 'failed' AND fingerprint = $2 LIMIT $1) AS a
 
 -- name: dead_letter_groups
 -- Off the index of failed jobs alone. The last two columns are totals over all groups.

@@ -10,13 +10,11 @@ from stoker.domain.retry import Claim, claim_of
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     SPARKS,
-    TOTAL_CAP,
     Attempt,
     Bulk,
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
-    JobFilter,
     JobQuery,
     JobSummary,
     Page,
@@ -24,9 +22,7 @@ from stoker.store.base import (
 )
 from stoker.store.common import (
     bulk_of,
-    counted,
     gauge_of,
-    is_counted,
     session_of,
     sparkline,
     tally_of,
@@ -34,6 +30,7 @@ from stoker.store.common import (
 )
 from stoker.store.postgres.database import Database, Link
 from stoker.store.postgres.filters import filter_sql, tables
+from stoker.store.postgres.lists import WALKING, Lists
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import SAMPLES, SUMMARY_Q, Q, is_id, job_of, summary_of
 
@@ -122,34 +119,15 @@ class Reader:
         return due
 
     async def page(self, query: JobQuery) -> Page:
-        return await self._database.read(lambda link: self._page(link, query), begin=SNAPSHOT)
+        return await self._database.read(lambda link: self._page(link, query), begin=WALKING)
 
     async def _page(self, link: Link, query: JobQuery) -> Page:
-        if query.filter.type is not None or query.filter.queue is not None:
-            await self._memory.read_lanes(link)
-        total, capped = await self._total(link, query.filter)
-        jobs = await self._list(link, query)
-        more = len(jobs) > query.limit
-        jobs = jobs[: query.limit]
-        return Page(jobs, total, capped, jobs[-1].seq if more else None)
-
-    async def _list(self, link: Link, query: JobQuery) -> list[Job]:
-        where, values = filter_sql(query.filter, self._memory, first=3)
-        if query.before_seq is not None:
-            where += f" AND seq < ${3 + len(values)}"
-            values.append(query.before_seq)
-        take = query.offset + query.limit + 1
+        await self._memory.read_lanes(link)
+        counts = [Count(*row) for row in await link.fetch(Q["all_counts"])]
+        found, total, capped = await Lists(link, self._memory, counts).page(query)
         named = SUMMARY_Q if query.summary else Q
-        sql = named["list_" + tables(query.filter)].format(where=where, take=take)
-        return await self._jobs_over(link, sql, query.limit + 1, query.offset, *values)
-
-    async def _total(self, link: Link, filter: JobFilter) -> tuple[int, bool]:
-        if is_counted(filter):
-            return counted([Count(*row) for row in await link.fetch(Q["all_counts"])], filter), False
-        where, values = filter_sql(filter, self._memory, first=2)
-        sql = Q["count_" + tables(filter)].format(where=where)
-        found = int(await link.fetchval(sql, TOTAL_CAP + 1, *values))
-        return min(found, TOTAL_CAP), found > TOTAL_CAP
+        jobs = await self._jobs_over(link, named["list_jobs"], found.seqs) if found.seqs else []
+        return Page(jobs, total, capped, found.next_before_seq)
 
     async def dead_letter_groups(self, limit: int, now: int) -> DeadLetterGroups:
         return await self._database.read(lambda link: self._groups(link, limit, now), begin=SNAPSHOT)

@@ -8,7 +8,7 @@ from stoker.store import queries
 from stoker.store.base import JobFilter
 from stoker.store.common import id_range, like_part, status_list
 
-_Q: Final = queries.load("stoker.store.sqlite")
+Q: Final = queries.load("stoker.store.sqlite")
 
 _STATUS_INDEX: Final[dict[Status, str]] = {
     "queued": "jobs_ready",
@@ -42,10 +42,10 @@ def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
         clauses.append("status = 'failed' AND fingerprint = ?")
         values.append(filter.fingerprint)
     if filter.worker is not None:
-        clauses.append(_Q["worker_matches"])
+        clauses.append(Q["worker_matches"])
         values += [filter.worker, filter.worker]
     if filter.text is not None:
-        clauses.append(_Q["text_matches"])
+        clauses.append(Q["text_matches"])
         values += [*(id_range(filter.text) or ("", "")), like_part(filter.text)]
     return " AND ".join(clause for clause in clauses if clause) or "1", values
 

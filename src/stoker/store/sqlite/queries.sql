@@ -237,21 +237,30 @@ ON CONFLICT (queue, type, status) DO UPDATE SET count = count + excluded.count
 SELECT queue, type, status, count FROM counts WHERE count <> 0
 
 -- name: oldest_due
--- When the first in line became due, by queue. Within a lane and rank jobs stand in the order of their arrival, so only the
--- head of each is read, and each head is found from the one before it.
-WITH RECURSIVE heads AS (
-    SELECT * FROM (
-        SELECT lane_id, rank, seq, run_at FROM jobs INDEXED BY jobs_ready WHERE status = 'queued'
-        ORDER BY lane_id, rank, seq LIMIT 1
-    ) AS first
+-- When the first in line became due, by queue. Within a lane and rank jobs stand in the order of their arrival, so only the head
+-- of each pair is read: one probe of the index finds the next lane, and one the next rank of a lane. Each compares one column
+-- only, because a comparison of row values, (lane_id, rank) > (?, ?), seeks on the first of them and walks the rest of the lane.
+WITH RECURSIVE lane (id) AS (
+    SELECT min(lane_id) FROM jobs INDEXED BY jobs_ready WHERE status = 'queued'
     UNION ALL
-    SELECT next.lane_id, next.rank, next.seq, next.run_at
-    FROM heads JOIN jobs AS next ON next.seq = (
-        SELECT seq FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND (lane_id, rank) > (heads.lane_id, heads.rank)
-        ORDER BY lane_id, rank, seq LIMIT 1
+    SELECT (SELECT min(lane_id) FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND lane_id > lane.id)
+    FROM lane WHERE lane.id IS NOT NULL
+), pair (lane_id, rank) AS (
+    SELECT id, (SELECT min(rank) FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND lane_id = lane.id)
+    FROM lane WHERE id IS NOT NULL
+    UNION ALL
+    SELECT lane_id, (
+        SELECT min(rank) FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND lane_id = pair.lane_id AND rank > pair.rank
     )
+    FROM pair WHERE rank IS NOT NULL
 )
-SELECT queue, min(run_at) FROM heads JOIN lanes ON lanes.id = heads.lane_id GROUP BY queue
+SELECT queue, min(run_at) FROM (
+    SELECT lane_id, (
+        SELECT run_at FROM jobs INDEXED BY jobs_ready
+        WHERE status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank ORDER BY seq LIMIT 1
+    ) AS run_at
+    FROM pair WHERE rank IS NOT NULL
+) JOIN lanes ON lanes.id = lane_id GROUP BY queue
 
 -- name: expired_jobs
 SELECT seq, queue, type, status FROM jobs WHERE status = ? AND completed_at IS NOT NULL AND completed_at < ?
@@ -268,27 +277,62 @@ SELECT seq FROM jobs {index}
 WHERE status = 'failed' AND discarded_at IS NULL AND {where} ORDER BY seq LIMIT ?
 
 -- name: matching
--- What a list is made of: the numbers of jobs that match, off one index. A list of several statuses has several of these.
+-- The numbers of jobs that match, off one index, for a bulk operation. Several statuses have several of these.
 SELECT seq FROM jobs {index} WHERE {where}
 
--- name: list_seqs
--- The numbers alone: what a page skips is never read as a whole row.
-SELECT seq FROM ({matching}) ORDER BY seq {order} LIMIT ? OFFSET ?
+-- name: walk
+-- The first jobs of a source of a list, see stoker.store.walks: `key` is what the index is asked for, and the limit is how many are
+-- looked at. The order is that of the index, so nothing is sorted but a source that is read whole.
+SELECT {columns} FROM jobs {index} WHERE {key} AND seq >= ? AND seq < ? ORDER BY seq {order} LIMIT ?
 
--- name: count_seqs
-SELECT count(*) FROM (SELECT 1 FROM ({matching}) LIMIT ?)
+-- name: walk_matches
+-- The numbers alone: what a page skips is never read as a whole row.
+SELECT seq FROM ({walk}) WHERE {where} LIMIT ? OFFSET ?
+
+-- name: walked
+-- How far a walk went.
+SELECT count(*), min(seq) FROM (SELECT seq FROM ({walk}))
+
+-- name: count_matches
+SELECT count(*) FROM (SELECT 1 FROM ({walk}) WHERE {where} LIMIT ?)
+
+-- name: first_and_last
+SELECT (SELECT min(seq) FROM jobs), (SELECT max(seq) FROM jobs)
+
+-- name: created_from
+SELECT seq, created_at FROM jobs WHERE seq >= ? ORDER BY seq LIMIT 1
+
+-- name: last_completed
+-- From the newest job down: once, when a coordinator starts.
+SELECT seq FROM jobs NOT INDEXED WHERE status = 'completed' ORDER BY seq DESC LIMIT 1
+
+-- name: matching_lanes
+SELECT id FROM lanes WHERE (? IS NULL OR queue = ?) AND (? IS NULL OR type = ?) LIMIT ?
+
+-- name: next_rank
+-- The first job of the next rank of a lane.
+SELECT rank, priority FROM jobs INDEXED BY jobs_ready
+WHERE status = 'queued' AND lane_id = ? AND rank > ? ORDER BY rank LIMIT 1
 
 -- name: list_jobs
 -- Rows by their numbers, given as a JSON array.
 SELECT {columns} FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq DESC
 
 -- name: text_matches
--- Begins an id, or is part of a name. Unnamed jobs are not looked at.
-seq IN (
-    SELECT seq FROM jobs INDEXED BY jobs_id WHERE id BETWEEN ? AND ?
-    UNION ALL
-    SELECT seq FROM jobs INDEXED BY jobs_name WHERE name IS NOT NULL AND name LIKE ? ESCAPE '\'
-)
+-- Begins an id, or is part of a name.
+(id BETWEEN ? AND ? OR name LIKE ? ESCAPE '\')
+
+-- name: ids_between
+SELECT seq FROM jobs INDEXED BY jobs_id WHERE id BETWEEN ? AND ?
+
+-- name: names
+SELECT seq FROM jobs INDEXED BY jobs_name WHERE name IS NOT NULL
+
+-- name: names_like
+SELECT seq FROM jobs INDEXED BY jobs_name WHERE name IS NOT NULL AND name LIKE ? ESCAPE '\'
+
+-- name: failed_alike
+SELECT seq FROM jobs INDEXED BY jobs_fingerprint WHERE status = 'failed' AND fingerprint = ?
 
 -- name: worker_matches
 worker_id IN (SELECT ? UNION ALL SELECT id FROM sessions WHERE name = ?)

@@ -5,6 +5,7 @@ connection of their own; they never hold a snapshot longer than one page, so the
 connection maps the file into memory: to skip 900,000 jobs takes 10 ms then, and 128 ms when each page is copied first.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import apsw
@@ -17,7 +18,6 @@ from stoker.domain.retry import Claim, claim_of
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.base import (
     SPARKS,
-    TOTAL_CAP,
     Attempt,
     Bulk,
     Count,
@@ -33,22 +33,20 @@ from stoker.store.common import (
     bulk_of,
     counted,
     gauge_of,
-    is_counted,
     session_of,
     sparkline,
     tally_of,
     with_current,
 )
 from stoker.store.sqlite.filters import best_index, filter_sql, union
+from stoker.store.sqlite.lists import Lists
 from stoker.store.sqlite.round import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
+from stoker.store.walks import SMALL
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
 _BRIEFLY = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
 _OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
 _CANCELS = Q["cancels_of_session"].format(columns=COLUMN_LIST)
-
-SMALL: Final = 5_000
-"""Up to so many jobs of a status, its own index plus a sort beats walking the table from the newest job down."""
 
 _SAMPLE: Final = Q["group_sample"].format(
     columns=", ".join(SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS)
@@ -60,8 +58,9 @@ _SUMMARIES: Final = Q["list_jobs"].format(columns=SUMMARY_LIST)
 class Reader:
     """The reads of the store, over one connection."""
 
-    def __init__(self, db: apsw.Connection) -> None:
+    def __init__(self, db: apsw.Connection, completed_to: Callable[[], int | None] = lambda: None) -> None:
         self._db = db
+        self._lists = Lists(db, completed_to)
 
     def get(self, id: str) -> Job | None:
         row = self._db.execute(_BY_ID, (id,)).fetchone()
@@ -120,33 +119,21 @@ class Reader:
 
     def page(self, query: JobQuery) -> Page:
         with self._db:  # one snapshot for the page and its total
-            total, capped = self._total(query.filter)
-            seqs = self._seqs(query, None if capped or not is_counted(query.filter) else total)
-            jobs = self._listed(seqs[: query.limit], summary=query.summary)
-        more = len(seqs) > query.limit
-        return Page(jobs, total, capped, seqs[query.limit - 1] if more else None)
+            found, total, capped = self._lists.page(query, self.counts())
+            jobs = self._listed(found.seqs, summary=query.summary)
+        return Page(jobs, total, capped, found.next_before_seq)
 
-    def _seqs(self, query: JobQuery, total: int | None) -> list[int]:
-        """The numbers of the jobs on a page, and of the one after it, newest first. What lies beyond the middle of a list
-        whose length is known is counted from its end."""
-        matching, values = self._matching(query.filter, query.before_seq)
-        take, skip = query.limit + 1, query.offset
-        from_the_end = total is not None and query.before_seq is None and 2 * skip > total
-        if total is not None and from_the_end:
-            take = max(0, min(take, total - skip))
-            skip = max(0, total - skip - take)
-        sql = Q["list_seqs"].format(matching=matching, order="ASC" if from_the_end else "DESC")
-        seqs = [int(row[0]) for row in self._db.execute(sql, (*values, take, skip))]
-        return seqs[::-1] if from_the_end else seqs
+    def last_completed(self) -> int:
+        """The highest number of a job that completed; 0 where there is none. May take long."""
+        row = self._db.execute(Q["last_completed"]).fetchone()
+        return 0 if row is None else int(str(row[0]))
 
     def _listed(self, seqs: list[int], *, summary: bool) -> list[Job]:
         rows = self._db.execute(_SUMMARIES if summary else _LISTED, (msgspec.json.encode(seqs).decode(),))
         return [Job(*row) for row in rows]
 
-    def _matching(
-        self, filter: JobFilter, before_seq: int | None = None, after_seq: int | None = None
-    ) -> tuple[str, list[Any]]:
-        """The statement that finds the numbers of all that match, and its values."""
+    def _matching(self, filter: JobFilter, after_seq: int) -> tuple[str, list[Any]]:
+        """The statement that finds the numbers of all that match behind a number, and its values."""
         statuses = filter.statuses
         few = statuses is not None and self._counted(JobFilter(status=statuses)) <= SMALL
         # Several statuses share no index, but each of them has one.
@@ -155,21 +142,10 @@ class Reader:
         values: list[Any] = []
         for part in parts:
             where, given = filter_sql(part)
-            if before_seq is not None:
-                where, given = f"{where} AND seq < ?", [*given, before_seq]
-            if after_seq is not None:
-                where, given = f"{where} AND seq > ?", [*given, after_seq]
+            where, given = f"{where} AND seq > ?", [*given, after_seq]
             statements.append(Q["matching"].format(index=best_index(part, few=few), where=where))
             values += given
         return union(statements), values
-
-    def _total(self, filter: JobFilter) -> tuple[int, bool]:
-        if is_counted(filter):
-            return self._counted(filter), False
-        matching, values = self._matching(filter)
-        sql = Q["count_seqs"].format(matching=matching)
-        (found,) = self._db.execute(sql, (*values, TOTAL_CAP + 1)).fetchone() or (0,)
-        return min(found, TOTAL_CAP), found > TOTAL_CAP
 
     def dead_letter_groups(self, limit: int, now: int) -> DeadLetterGroups:
         with self._db:
@@ -201,7 +177,7 @@ class Reader:
 
     def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
         with self._db:
-            matching, values = self._matching(bulk.wanted, after_seq=bulk.cursor)
+            matching, values = self._matching(bulk.wanted, bulk.cursor)
             sql = Q["next_matching"].format(matching=matching)
             rows: list[Any] = self._db.execute(sql, (*values, limit)).fetchall()
         return [(seq, id) for seq, id in rows]

@@ -116,6 +116,8 @@ class Memory:
         self.paused: dict[str, int] = {}
         self.first_in_line = FirstInLine()
         self.next_seq = 1
+        self.completed_to = 0
+        """No job with a higher number completed in this process. Raised before the commit: no reader sees a job above it."""
 
     def load(self, db: apsw.Connection) -> None:
         for id, *fields in db.execute(Q["all_lanes"]):
@@ -406,6 +408,7 @@ class Round:
         """Write many completions; the (seq, claim) pairs that were refused."""
         for done in all_done:
             self._count(done.claim, "running", "completed", len(done))
+            self._memory.completed_to = max(self._memory.completed_to, max(done.seqs, default=0))
         rows = list(chain.from_iterable([done.rows() for done in all_done]))
         refused: set[tuple[int, int]] = set()
         for first in range(0, len(rows), ROWS_PER_STATEMENT):

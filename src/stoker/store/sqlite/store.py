@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import apsw
 
@@ -26,12 +25,17 @@ from stoker.store.base import (
 )
 from stoker.store.group_commit import Command, GroupCommit
 from stoker.store.sqlite import database
+from stoker.store.sqlite.readers import Readers
 from stoker.store.sqlite.reads import Reader
 from stoker.store.sqlite.round import Memory, Q, Round
 from stoker.store.sqlite.writer import InlineWriter, ThreadWriter, Writer
 from stoker.store.verbs import WritingVerbs
 
 DEFAULT_MAX_PENDING: Final = 100_000
+Kind = Literal["look", "list", "walk"]
+THREADS: Final[dict[Kind, int]] = {"look": 1, "list": 2, "walk": 1}
+"""Threads that read: for what is asked often and is short as a rule, for lists, and for what walks through everything in the
+background."""
 T = TypeVar("T")
 
 
@@ -55,10 +59,14 @@ class SqliteStore(WritingVerbs):
         self._memory.load(db)
         self._writer: Writer = ThreadWriter(db) if threads else InlineWriter(db)
         self._reads = database.open_reader(path)
-        self._open_reader: Reader | None = Reader(self._reads)
-        self._lists = database.open_reader(path, mapped=True)
-        self._list_reader = Reader(self._lists)
-        self._list_thread = ThreadPoolExecutor(1, thread_name_prefix="stoker-list") if threads else None
+        self._open_reader: Reader | None = Reader(self._reads, self._highest_completed)
+        self._completed_to: int | None = None
+        self._readers: dict[Kind, Readers] = {}
+        if threads:
+            self._readers = {
+                kind: Readers(path, kind, number, self._highest_completed) for kind, number in THREADS.items()
+            }
+            self._starting = asyncio.ensure_future(self._find_highest_completed())
         group = GroupCommit(self._transact, max_pending=max_pending)
         super().__init__(group, reports=group)
 
@@ -112,7 +120,7 @@ class SqliteStore(WritingVerbs):
         return since
 
     async def noted_types(self) -> dict[str, bytes]:
-        return self._reader.noted_types()
+        return await self._aside("look", lambda reader: reader.noted_types())
 
     async def paused(self) -> dict[str, int]:
         return self._reader.paused()
@@ -137,38 +145,38 @@ class SqliteStore(WritingVerbs):
         return [summary for summary in found if summary is not None]
 
     async def line(self, job: Job) -> Line:
-        return self._reader.line(job)
+        return await self._aside("look", lambda reader: reader.line(job))
 
     async def attempts(self, id: str) -> list[Attempt]:
         return self._reader.attempts(id)
 
     async def counts(self) -> list[Count]:
-        return self._reader.counts()
+        return await self._aside("look", lambda reader: reader.counts())
 
     async def oldest_due(self) -> dict[str, int]:
-        return self._reader.oldest_due()
+        return await self._aside("look", lambda reader: reader.oldest_due())
 
     async def sessions(self) -> list[Session]:
-        return self._reader.sessions()
+        return await self._aside("look", lambda reader: reader.sessions())
 
     async def known_key(self, client: str, key: str) -> bool:
         return self._reader.known_key(client, key, self.now_us())
 
     async def page(self, query: JobQuery) -> Page:
-        return await self._in_list_thread(lambda reader: reader.page(query))
+        return await self._aside("list", lambda reader: reader.page(query))
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         now = self.now_us()
-        return await self._in_list_thread(lambda reader: reader.dead_letter_groups(limit, now))
+        return await self._aside("list", lambda reader: reader.dead_letter_groups(limit, now))
 
     async def bulk(self, id: str) -> Bulk | None:
         return self._reader.bulk(id)
 
     async def bulks(self, limit: int, *, running: bool = False) -> list[Bulk]:
-        return self._reader.bulks(limit, running=running)
+        return await self._aside("look", lambda reader: reader.bulks(limit, running=running))
 
     async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
-        return await self._in_list_thread(lambda reader: reader.bulk_candidates(bulk, limit))
+        return await self._aside("walk", lambda reader: reader.bulk_candidates(bulk, limit))
 
     async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
         await self._group.call("put_series", (shard, tallies, gauges), weight=0)
@@ -176,14 +184,20 @@ class SqliteStore(WritingVerbs):
     async def series(
         self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
-        return await self._in_list_thread(lambda reader: reader.series(bucket_sec, start, end, queue, type))
+        return await self._aside("list", lambda reader: reader.series(bucket_sec, start, end, queue, type))
 
-    async def _in_list_thread(self, read: Callable[[Reader], T]) -> T:
+    async def _aside(self, kind: Kind, read: Callable[[Reader], T]) -> T:
         """For reads that may take more than a moment."""
-        if self._list_thread is None or self._open_reader is None:
-            return read(self._reader)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._list_thread, read, self._list_reader)
+        reader = self._reader
+        return await self._readers[kind].run(read) if self._readers else read(reader)
+
+    def _highest_completed(self) -> int | None:
+        """No completed job has a higher number; None while that is not known."""
+        return None if self._completed_to is None else max(self._completed_to, self._memory.completed_to)
+
+    async def _find_highest_completed(self) -> None:
+        """Under a long backlog this takes a while, once."""
+        self._completed_to = await self._readers["walk"].run(Reader.last_completed)
 
     @property
     def _reader(self) -> Reader:
@@ -195,9 +209,11 @@ class SqliteStore(WritingVerbs):
         await self._finish_rounds()
         self._open_reader = None
         self._writer.close()
-        if self._list_thread is not None:
-            self._list_thread.shutdown(wait=True)
-        for db in (self._reads, self._lists, self._db):
+        if self._readers:
+            await asyncio.gather(self._starting, return_exceptions=True)
+        for readers in self._readers.values():
+            readers.close()
+        for db in (self._reads, self._db):
             db.close()
         self._lock.release()
 

@@ -1,0 +1,309 @@
+"""Lists of jobs from the shared store, newest first, within the bounds of `stoker.store.walks`.
+
+Which sources a page is read from depends on the filter, and a status says in which of the two tables they are:
+
+- Jobs with a name, and failed, cancelled and dead ones, each have an index in the order of their numbers.
+- Queued jobs stand in that order within each lane and rank, so their pairs are merged, where these are not too many.
+- Scheduled and running jobs, jobs that failed in one way, and what a text finds, are read whole while they are few.
+- For everything else `jobs` or `history` is walked.
+
+Counters say at once when there is nothing to find. The statements run with `WALKING`, so that each source is read in the
+order of its index and stops where it may, whatever the statistics say of tables that were empty a minute ago.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from stoker.domain.errors import TooDeep
+from stoker.domain.lifecycle import FINAL, Status
+from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
+from stoker.store.common import counted, id_range, is_counted, like_part
+from stoker.store.postgres.database import Link
+from stoker.store.postgres.filters import filter_clauses, numbered
+from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.rows import Q
+from stoker.store.walks import (
+    ID_PREFIX,
+    NAMES,
+    ORDER_PAD,
+    SKIP,
+    SMALL,
+    SOURCES,
+    WALK,
+    Found,
+    Halving,
+    Merged,
+    Span,
+    capped_total,
+    merged,
+    present,
+)
+
+WALKING: Final = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; "
+    "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan"
+)
+"""Begins the transaction of a list."""
+DEEP: Final = 20_000
+"""Beyond this offset only lists whose length is known, and that come from one source or from both tables whole, are read."""
+
+_SMALL_STATUSES: Final[tuple[Status, ...]] = ("scheduled", "running", "queued")
+_INDEXED: Final[tuple[Status, ...]] = ("failed", "cancelled")
+_TABLES: Final = ("jobs", "history")
+
+
+class Source(NamedTuple):
+    """Where jobs are read from, newest first. `wanted` is what each of them is compared with; `?` in `key` stands for one of
+    `values`."""
+
+    table: str
+    wanted: JobFilter
+    key: str = "true"
+    values: tuple[Any, ...] = ()
+    whole: bool = False
+    """Few enough to be read and sorted."""
+    most: int | None = None
+    """How many of them can match at most, where counters know it."""
+    pairs: tuple[list[int], list[int]] | None = None
+    """Lanes and ranks: the source is one of each."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether everything that is read matches."""
+        lane = JobFilter(self.wanted.status, self.wanted.type, self.wanted.queue, self.wanted.priority)
+        return self.whole or (self.pairs is not None and self.wanted == lane)
+
+    def share(self, budget: int) -> int:
+        """What each lane and rank may look at."""
+        return budget if self.pairs is None else max(budget // max(len(self.pairs[0]), 1), 1)
+
+
+class Lists:
+    """Pages of jobs and their totals, over one connection in one transaction. `memory` knows the lanes."""
+
+    def __init__(self, link: Link, memory: Memory, counts: Sequence[Count]) -> None:
+        self._link = link
+        self._memory = memory
+        self._counts = counts
+
+    async def page(self, query: JobQuery) -> tuple[Merged, int, bool]:
+        """The numbers of a page, the total of its list, and whether that was capped."""
+        wanted = query.filter
+        sources = await self._sources(wanted)
+        spans = {table: await self._span(table, wanted) for table in {source.table for source in sources}}
+        total, capped = await self._total(wanted, sources, spans)
+        if query.before_seq is not None:
+            spans = {
+                table: span._replace(high=min(span.high, query.before_seq)) for table, span in spans.items()
+            }
+        if query.offset > DEEP:
+            return await self._skipped(query, sources, spans, total), total, capped
+        take = query.offset + query.limit + 1
+        budget = max(WALK // max(len(sources), 1), query.limit + 1) + query.offset
+        found = [await self._found(source, spans[source.table], take, budget) for source in sources]
+        return merged(found, query), total, capped
+
+    # ── which sources ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _sources(self, wanted: JobFilter) -> list[Source]:
+        """Where the jobs of a filter are; nothing when the counters know that there are none."""
+        found_in = present(wanted, self._counts)
+        if not found_in:
+            return []
+        tables = [
+            table
+            for table in _TABLES
+            if any((status in FINAL) == (table == "history") for status in found_in)
+        ]
+        if wanted.name is not None:
+            return [Source(table, wanted, "name = ?", (wanted.name,)) for table in tables]
+        if wanted.text is not None and (found := await self._searched(wanted, tables)) is not None:
+            return found
+        if wanted.fingerprint is not None and (few := await self._few_alike(wanted)) is not None:
+            return [few]
+        if (
+            found_in == present(JobFilter(), self._counts)
+            and (wanted.type, wanted.queue, wanted.priority) == (None,) * 3
+        ):
+            return [Source(table, wanted) for table in tables]
+        return await self._by_status(wanted, found_in)
+
+    async def _by_status(self, wanted: JobFilter, found_in: Counter[Status]) -> list[Source]:
+        found: list[Source] = []
+        walked: dict[str, dict[Status, int]] = {table: {} for table in _TABLES}
+        for status, number in found_in.items():
+            part = replace(wanted, status=status)
+            table = "history" if status in FINAL else "jobs"
+            if status == "failed" and wanted.dead_letters:
+                found.append(Source(table, part, "status = 'failed' AND discarded_at IS NULL"))
+            elif status in _INDEXED:
+                found.append(Source(table, part, f"status = '{status}'"))
+            elif number <= SMALL and status in _SMALL_STATUSES:
+                found.append(Source(table, part, f"status = '{status}'", whole=True))
+            elif status == "queued" and (pairs := await self._pairs(part)) is not None:
+                found.append(pairs)
+            else:
+                walked[table][status] = number
+        for table, numbers in walked.items():
+            if numbers:
+                found.append(
+                    Source(table, replace(wanted, status=tuple(numbers)), most=sum(numbers.values()))
+                )
+        return found
+
+    async def _pairs(self, wanted: JobFilter) -> Source | None:
+        """The lanes and ranks in which such jobs are queued; None where there are too many."""
+        lanes = self._memory.lanes_matching(wanted.queue, wanted.type)
+        if len(lanes) > SOURCES:
+            return None
+        rows = await self._link.fetch(Q["pairs_of_lanes"], lanes)
+        kept = [row for row in rows if wanted.priority in (None, row[2])]
+        if len(kept) > SOURCES:
+            return None
+        key = "status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank"
+        return Source("jobs", wanted, key, pairs=([row[0] for row in kept], [row[1] for row in kept]))
+
+    async def _searched(self, wanted: JobFilter, tables: Sequence[str]) -> list[Source] | None:
+        """Where a text is found; None where it must be looked for job by job."""
+        text = wanted.text or ""
+        ids = id_range(text)
+        few_ids = 0 if ids is None else await self._at_most(SMALL, Q["ids_between"], *ids)
+        keys: list[str] = []
+        values: list[Any] = []
+        if few_ids and ids is not None:
+            keys.append("SELECT seq FROM stoker.{table} WHERE id BETWEEN ?::uuid AND ?::uuid")
+            values += ids
+        if few_ids is not None and await self._at_most(NAMES, Q["names"]) is not None:
+            keys.append("SELECT seq FROM stoker.{table} WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\\'")
+            values.append(like_part(text))
+        elif not keys or len(text) < ID_PREFIX:
+            return None
+        key = f"seq IN ({' UNION ALL '.join(keys)})"
+        rest = replace(wanted, text=None)
+        return [Source(table, rest, key.format(table=table), tuple(values), whole=True) for table in tables]
+
+    async def _few_alike(self, wanted: JobFilter) -> Source | None:
+        """Jobs that failed in one way, while they are few."""
+        if await self._at_most(SMALL, Q["failed_alike"], wanted.fingerprint) is None:
+            return None
+        key = "status = 'failed' AND fingerprint = ?"
+        return Source("history", wanted, key, (wanted.fingerprint,), whole=True)
+
+    async def _at_most(self, most: int, statement: str, *values: Any) -> int | None:
+        """How many rows a statement finds, None for more than `most`."""
+        found = int(await self._link.fetchval(statement, most + 1, *values))
+        return None if found > most else found
+
+    # ── reading them ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _span(self, table: str, wanted: JobFilter) -> Span:
+        first, last = (await self._link.fetch(Q["first_and_last"].format(table=table)))[0]
+        if first is None:
+            return Span(0, 0)
+        low, high = span = Span(first, last + 1)
+        if wanted.created_after is not None:
+            low = max(low, await self._first_at(table, wanted.created_after, span) - ORDER_PAD)
+        if wanted.created_before is not None:
+            high = min(high, await self._first_at(table, wanted.created_before, span) + ORDER_PAD)
+        return Span(low, high)
+
+    async def _first_at(self, table: str, moment: int, span: Span) -> int:
+        halving = Halving(moment, span)
+        while (probe := halving.probe) is not None:
+            ((seq, created_at),) = await self._link.fetch(Q["created_from"].format(table=table), probe)
+            halving.tell(seq, created_at)
+        return halving.low
+
+    def _walk(self, source: Source, span: Span, budget: int, order: str = "DESC") -> tuple[str, list[Any]]:
+        """The first jobs of a source."""
+        limit = None if source.whole else budget
+        sql = Q["walk"].format(table=source.table, key=source.key, order=order)
+        return sql, [*source.values, span.low, span.high, limit]
+
+    def _matches(
+        self, source: Source, span: Span, budget: int, take: int, skip: int = 0, order: str = "DESC"
+    ) -> tuple[str, list[Any]]:
+        """Those of them that match."""
+        walk, values = self._walk(source, span, budget, order)
+        compared = filter_clauses(source.wanted, self._memory)
+        sql = Q["walk_matches"].format(walk=walk, where=compared.where)
+        return self._over_pairs(source, sql, [*values, *compared.values, take, skip])
+
+    def _over_pairs(self, source: Source, sql: str, values: list[Any]) -> tuple[str, list[Any]]:
+        if source.pairs is None:
+            return sql, values
+        return Q["over_pairs"].format(each=sql), [*source.pairs, *values]
+
+    async def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        return await self._link.fetch(numbered(sql), *values)
+
+    async def _found(self, source: Source, span: Span, take: int, budget: int, skip: int = 0) -> Found:
+        most = take if source.most is None else min(take, max(source.most - skip, 0))
+        budget = source.share(budget)
+        rows = await self._rows(*self._matches(source, span, max(budget, most), most, skip))
+        seqs = [row[0] for row in rows]
+        if source.exact or (len(seqs) >= most and source.pairs is None):
+            return Found(seqs, None)
+        walked = await self._walked(source, span, max(budget, most))
+        stops = [low for looked_at, low in walked if looked_at == max(budget, most)]
+        # Of a lane and rank that filled the page by itself, what is behind that is not missing yet.
+        full = sorted(seqs, reverse=True)[take - 1] if len(seqs) >= take else None
+        return Found(seqs, max((low for low in stops if full is None or low > full), default=None))
+
+    async def _walked(self, source: Source, span: Span, budget: int) -> list[Any]:
+        """How many jobs a walk looks at, and the lowest number among them, for each lane and rank of the source."""
+        walk, values = self._walk(source, span, budget)
+        return await self._rows(*self._over_pairs(source, Q["walked"].format(walk=walk), values))
+
+    async def _total(
+        self, wanted: JobFilter, sources: Sequence[Source], spans: Mapping[str, Span]
+    ) -> tuple[int, bool]:
+        if is_counted(wanted):
+            return counted(self._counts, wanted), False
+        left, matches = WALK, 0
+        for source in sources:
+            span, budget = spans[source.table], TOTAL_CAP + 1 if source.exact else source.share(left)
+            sql, values = self._matches(source, span, budget, TOTAL_CAP + 1 - matches)
+            (row,) = await self._rows(
+                Q["count_matches"].format(matches=sql), [*values, TOTAL_CAP + 1 - matches]
+            )
+            matches += row[0]
+            if matches > TOTAL_CAP:
+                break
+            if not source.exact:
+                walked = await self._walked(source, span, budget)
+                left -= sum(looked_at for looked_at, _ in walked)
+                if any(looked_at == budget for looked_at, _ in walked):
+                    return capped_total(matches, complete=False)
+        return capped_total(matches, complete=True)
+
+    async def _skipped(
+        self, query: JobQuery, sources: Sequence[Source], spans: Mapping[str, Span], total: int
+    ) -> Merged:
+        """A page far into a list whose length is known; what is nearer to its end is counted from there."""
+        take, skip = query.limit + 1, query.offset
+        from_the_end = 2 * skip > total
+        if from_the_end:
+            take = max(0, min(take, total - skip))
+            skip = max(0, total - skip - take)
+        pure = all(source.wanted == JobFilter() for source in sources)
+        if (
+            not is_counted(query.filter)
+            or skip > (SKIP if pure else SKIP // 5)
+            or (len(sources) > 1 and not pure)
+        ):
+            raise TooDeep(query.offset)
+        order = "ASC" if from_the_end else "DESC"
+        budget = WALK + 2 * skip
+        parts = [
+            self._matches(source, spans[source.table], budget, take + skip, 0, order) for source in sources
+        ]
+        sql = Q["skipped"].format(parts=" UNION ALL ".join(f"({part})" for part, _ in parts), order=order)
+        rows = await self._rows(sql, [*(value for _, values in parts for value in values), take, skip])
+        seqs = sorted((row[0] for row in rows), reverse=True)
+        if not from_the_end and not seqs:
+            raise TooDeep(query.offset)
+        return Merged(seqs[: query.limit], seqs[query.limit - 1] if len(seqs) > query.limit else None)

@@ -1,0 +1,310 @@
+"""Lists of jobs from the embedded store, newest first, within the bounds of `stoker.store.walks`.
+
+Which sources a page is read from depends on the filter:
+
+- Jobs with a name, and failed, cancelled, blocked and dead ones, each have an index in the order of their numbers.
+- Queued jobs stand in that order within each lane and rank, so their pairs are merged, where these are not too many.
+- Scheduled and running jobs, jobs that failed in one way, and what a text finds, are read whole while they are few.
+- For everything else the table is walked. Completed jobs may lie under a long backlog, so their walk begins at the highest
+  number that ever completed, which the writer keeps in memory.
+
+Counters say at once when there is nothing to find: a status without jobs of that type and queue is not looked for.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import apsw
+from msgspec.structs import replace
+
+from stoker.domain.errors import TooDeep
+from stoker.domain.lifecycle import Status
+from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
+from stoker.store.common import counted, id_range, is_counted, like_part
+from stoker.store.sqlite.filters import Q, filter_sql
+from stoker.store.walks import (
+    ID_PREFIX,
+    MERGED,
+    NAMES,
+    ORDER_PAD,
+    SKIP,
+    SMALL,
+    SOURCES,
+    WALK,
+    Found,
+    Halving,
+    Merged,
+    Span,
+    capped_total,
+    merged,
+    present,
+)
+
+_IN_ORDER: Final[dict[Status, str]] = {
+    "failed": "jobs_failed",
+    "cancelled": "jobs_cancelled",
+    "blocked": "jobs_blocked",
+}
+"""Statuses with an index in the order of numbers."""
+_WHOLE: Final[dict[Status, str]] = {
+    "scheduled": "jobs_due",
+    "running": "jobs_running",
+    "queued": "jobs_ready",
+}
+"""Statuses with an index in another order."""
+
+
+class Source(NamedTuple):
+    """Where jobs are read from, newest first. `wanted` is what each of them is compared with."""
+
+    index_sql: str
+    wanted: JobFilter
+    key: str = "1"
+    values: tuple[Any, ...] = ()
+    whole: bool = False
+    """Few enough to be read and sorted."""
+    most: int | None = None
+    """How many of them can match at most, where counters know it."""
+
+
+class Lists:
+    """Pages of jobs and their totals, over one connection. `completed_to` is the highest number that ever completed, or None
+    while that is not known."""
+
+    def __init__(self, db: apsw.Connection, completed_to: Callable[[], int | None]) -> None:
+        self._db = db
+        self._completed_to = completed_to
+
+    def page(self, query: JobQuery, counts: Sequence[Count]) -> tuple[Merged, int, bool]:
+        """The numbers of a page, the total of its list, and whether that was capped."""
+        wanted = query.filter
+        sources = self._sources(wanted, counts)
+        span = self._span(wanted)
+        total, capped = self._total(wanted, sources, span, counts)
+        if query.before_seq is not None:
+            span = span._replace(high=min(span.high, query.before_seq))
+        take = query.offset + query.limit + 1
+        if len(sources) > 1 and len(sources) * take > MERGED:
+            sources = [Source("NOT INDEXED", wanted)]
+        if len(sources) == 1 and is_counted(query.filter):
+            return self._skipping(query, sources[0], span, total), total, capped
+        budget = max(WALK // max(len(sources), 1), query.limit + 1)
+        return merged([self._found(source, span, take, budget) for source in sources], query), total, capped
+
+    # ── which sources ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sources(self, wanted: JobFilter, counts: Sequence[Count]) -> list[Source]:
+        """Where the jobs of a filter are; nothing when the counters know that there are none."""
+        found_in = present(wanted, counts)
+        if not found_in:
+            return []
+        if wanted.name is not None:
+            return [Source("INDEXED BY jobs_name", wanted, "name = ?", (wanted.name,))]
+        if wanted.text is not None and (found := self._searched(wanted)) is not None:
+            return [found]
+        if wanted.fingerprint is not None and (few := self._few_alike(wanted)) is not None:
+            return [few]
+        if (
+            found_in == present(JobFilter(), counts)
+            and (wanted.type, wanted.queue, wanted.priority) == (None,) * 3
+        ):
+            return [Source("NOT INDEXED", wanted)]
+        return self._by_status(wanted, found_in)
+
+    def _by_status(self, wanted: JobFilter, found_in: Counter[Status]) -> list[Source]:
+        found: list[Source] = []
+        walked: dict[Status, int] = {}
+        for status, number in found_in.items():
+            part = replace(wanted, status=status)
+            if status == "failed" and wanted.dead_letters:
+                key = "status = 'failed' AND discarded_at IS NULL"
+                found.append(Source("INDEXED BY jobs_dead", replace(part, status=None), key))
+            elif status in _IN_ORDER:
+                found.append(Source(f"INDEXED BY {_IN_ORDER[status]}", part, f"status = '{status}'"))
+            elif number <= SMALL and status in _WHOLE:
+                found.append(Source(f"INDEXED BY {_WHOLE[status]}", part, f"status = '{status}'", whole=True))
+            elif status == "queued" and (pairs := self._pairs(part)) is not None:
+                found += pairs
+            else:
+                walked[status] = number
+        if walked:
+            found.append(
+                Source("NOT INDEXED", replace(wanted, status=tuple(walked)), most=sum(walked.values()))
+            )
+        return found
+
+    def _pairs(self, wanted: JobFilter) -> list[Source] | None:
+        """One source for each lane and rank in which such jobs are queued; None where there are too many."""
+        lanes = self._db.execute(
+            Q["matching_lanes"], (wanted.queue, wanted.queue, wanted.type, wanted.type, SOURCES + 1)
+        ).fetchall()
+        if len(lanes) > SOURCES:
+            return None
+        key = "status = 'queued' AND lane_id = ? AND rank = ?"
+        found: list[Source] = []
+        for (lane,) in lanes:
+            for rank, priority in self._ranks(lane):
+                if wanted.priority in (None, priority):
+                    found.append(Source("INDEXED BY jobs_ready", wanted, key, (lane, rank)))
+            if len(found) > SOURCES:
+                return None
+        return found
+
+    def _ranks(self, lane: Any) -> Iterator[tuple[int, int]]:
+        """The ranks of the queued jobs of a lane, with their priorities."""
+        row: Any = (-1, 0)
+        while (row := self._db.execute(Q["next_rank"], (lane, row[0])).fetchone()) is not None:
+            yield row
+
+    def _searched(self, wanted: JobFilter) -> Source | None:
+        """Where a text is found; None where it must be looked for job by job."""
+        text = wanted.text or ""
+        ids = id_range(text) or ("", "")
+        few_ids = self._at_most(SMALL, Q["ids_between"], *ids)
+        names = like_part(text)
+        values: tuple[str, ...]
+        if few_ids is not None and self._at_most(NAMES, Q["names"]) is not None:
+            key, values = f"seq IN ({Q['ids_between']} UNION ALL {Q['names_like']})", (*ids, names)
+        elif few_ids and len(text) >= ID_PREFIX:
+            key, values = f"seq IN ({Q['ids_between']})", tuple(ids)
+        else:
+            return None
+        return Source("NOT INDEXED", replace(wanted, text=None), key, values, whole=True)
+
+    def _few_alike(self, wanted: JobFilter) -> Source | None:
+        """Jobs that failed in one way, while they are few."""
+        if self._at_most(SMALL, Q["failed_alike"], wanted.fingerprint) is None:
+            return None
+        key = "status = 'failed' AND fingerprint = ?"
+        return Source("INDEXED BY jobs_fingerprint", wanted, key, (wanted.fingerprint,), whole=True)
+
+    def _at_most(self, most: int, statement: str, *values: Any) -> int | None:
+        """How many rows a statement finds, None for more than `most`."""
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM ({statement}) LIMIT ?)"  # noqa: S608
+        (number,) = self._db.execute(sql, (*values, most + 1)).fetchone() or (0,)
+        return None if number > most else int(number)
+
+    # ── reading them ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _span(self, wanted: JobFilter) -> Span:
+        first, last = self._db.execute(Q["first_and_last"]).fetchone() or (None, None)
+        if first is None:
+            return Span(0, 0)
+        low, high = span = Span(int(str(first)), int(str(last)) + 1)
+        if wanted.created_after is not None:
+            low = max(low, self._first_at(wanted.created_after, span) - ORDER_PAD)
+        if wanted.created_before is not None:
+            high = min(high, self._first_at(wanted.created_before, span) + ORDER_PAD)
+        return Span(low, high)
+
+    def _first_at(self, moment: int, span: Span) -> int:
+        halving = Halving(moment, span)
+        while (probe := halving.probe) is not None:
+            row: Any = self._db.execute(Q["created_from"], (probe,)).fetchone()
+            halving.tell(*row)
+        return halving.low
+
+    def _within(self, source: Source, span: Span) -> Span:
+        """A walk for completed jobs begins no higher than the highest of them."""
+        if source.index_sql == "NOT INDEXED" and source.wanted.statuses == ("completed",):
+            highest = self._completed_to()
+            return span if highest is None else span._replace(high=min(span.high, highest + 1))
+        return span
+
+    def _walk(
+        self, source: Source, span: Span, budget: int, order: str = "DESC"
+    ) -> tuple[str, list[Any], str, list[Any]]:
+        """A statement for the first jobs of a source, and what they are compared with, each with its values."""
+        low, high = self._within(source, span)
+        where, compared = filter_sql(source.wanted)
+        limit = -1 if source.whole else budget
+        columns = ", ".join(("seq", *_columns(source.wanted)))
+        sql = Q["walk"].format(columns=columns, index=source.index_sql, key=source.key, order=order)
+        return sql, [*source.values, low, high, limit], where, compared
+
+    def _found(self, source: Source, span: Span, take: int, budget: int, skip: int = 0) -> Found:
+        most = take if source.most is None else min(take, max(source.most - skip, 0))
+        walk, values, where, compared = self._walk(source, span, budget)
+        rows = self._db.execute(
+            Q["walk_matches"].format(walk=walk, where=where), (*values, *compared, most, skip)
+        )
+        seqs = [int(row[0]) for row in rows]
+        if len(seqs) >= most or source.whole:
+            return Found(seqs, None)
+        looked_at, lowest = self._walked(walk, values)
+        return Found(seqs, lowest if looked_at == budget else None)
+
+    def _walked(self, walk: str, values: list[Any]) -> Any:
+        """How many jobs a walk looks at, and the lowest number among them."""
+        return self._db.execute(Q["walked"].format(walk=walk), values).fetchone()
+
+    def _total(
+        self, wanted: JobFilter, sources: Sequence[Source], span: Span, counts: Sequence[Count]
+    ) -> tuple[int, bool]:
+        if is_counted(wanted):
+            return counted(counts, wanted), False
+        left, matches = WALK, 0
+        for source in sources:
+            walk, values, where, compared = self._walk(source, span, left)
+            sql = Q["count_matches"].format(walk=walk, where=where)
+            (number,) = self._db.execute(sql, (*values, *compared, TOTAL_CAP + 1 - matches)).fetchone() or (
+                0,
+            )
+            matches += int(str(number))
+            if matches > TOTAL_CAP:
+                break
+            if not source.whole:
+                left -= self._walked(walk, values)[0]
+            if left <= 0:
+                return capped_total(matches, complete=False)
+        return capped_total(matches, complete=True)
+
+    def _skipping(self, query: JobQuery, source: Source, span: Span, total: int) -> Merged:
+        """A page of one source whose length is known; what is nearer to the end of the list is counted from there."""
+        take, skip = query.limit + 1, query.offset
+        from_the_end = query.before_seq is None and 2 * skip > total
+        if from_the_end:
+            take = max(0, min(take, total - skip))
+            skip = max(0, total - skip - take)
+        if skip > SKIP:
+            raise TooDeep(query.offset)
+        if from_the_end:
+            seqs = self._from_the_end(query, source, span, take, skip)
+        else:
+            found = self._found(source, span, take, WALK + 2 * skip, skip)
+            if found.stopped_at is not None:
+                if skip and not found.seqs:
+                    raise TooDeep(query.offset)
+                return Merged(found.seqs[: query.limit], found.stopped_at)
+            seqs = found.seqs
+        return Merged(seqs[: query.limit], seqs[query.limit - 1] if len(seqs) > query.limit else None)
+
+    def _from_the_end(self, query: JobQuery, source: Source, span: Span, take: int, skip: int) -> list[int]:
+        walk, values, where, compared = self._walk(source, span, WALK + 2 * skip, "ASC")
+        sql = Q["walk_matches"].format(walk=walk, where=where)
+        seqs = [int(row[0]) for row in self._db.execute(sql, (*values, *compared, take, skip))]
+        if len(seqs) < take and self._walked(walk, values)[0] == WALK + 2 * skip:
+            raise TooDeep(query.offset)
+        return seqs[::-1]
+
+
+_COLUMN_OF: Final = {
+    "type": "type",
+    "queue": "queue",
+    "priority": "priority",
+    "name": "name",
+    "created_after": "created_at",
+    "created_before": "created_at",
+    "worker": "worker_id",
+}
+
+
+def _columns(wanted: JobFilter) -> list[str]:
+    """The columns that a filter compares."""
+    found = [column for field, column in _COLUMN_OF.items() if getattr(wanted, field) is not None]
+    if wanted.statuses is not None or wanted.dead_letters or wanted.fingerprint is not None:
+        found += ["status", "completed_at", "discarded_at", "fingerprint"]
+    if wanted.text is not None:
+        found += ["id", "name"]
+    return list(dict.fromkeys(found))
