@@ -133,7 +133,11 @@ def _spread_cell(values: Sequence[float | None]) -> str:
         return ""
     median = statistics.median(known)
     spread = (max(known) - min(known)) / 2 / median if median else 0.0
-    return number(round(median, 3)) + (f" ±{spread:.0%}" if len(known) > 1 else "")
+    return _figure(median) + (f" ±{spread:.0%}" if len(known) > 1 else "")
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4f}" if 0 < value < 0.1 else number(round(value, 2))
 
 
 def quotient_table(found: Sequence[Quotient]) -> str:

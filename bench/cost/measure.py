@@ -32,6 +32,25 @@ class Cost(msgspec.Struct, frozen=True):
     transactions: float
     rate: float
     """Jobs in a second."""
+    counted_rate: float
+    """The same while system calls were counted, which is less if that was a slower pass of its own."""
+
+
+def without_idle(cost: Cost, idle: Cost) -> Cost:
+    """The cost less what the same system does in that time anyway: heartbeats, polls, upkeep. A slow run has more of it."""
+    seconds = 1 / cost.rate
+    return Cost(
+        _less(cost.cpu_us, idle.cpu_us, seconds),
+        _less(cost.calls, idle.calls, 1 / cost.counted_rate),
+        _less(cost.working, idle.working, 1 / cost.counted_rate),
+        max(cost.transactions - idle.transactions * seconds, 0.0),
+        cost.rate,
+        cost.counted_rate,
+    )
+
+
+def _less(used: Mapping[str, float], idle: Mapping[str, float], seconds: float) -> dict[str, float]:
+    return {role: max(value - idle[role] * seconds, 0.0) for role, value in used.items()}
 
 
 class Revision(msgspec.Struct, frozen=True):
@@ -70,11 +89,14 @@ class Bench:
             return self._run(workload, jobs, self._counter)
         quick = self._run(workload, jobs, None)
         counted = self._run(workload, max(jobs // _TRACED_SHARE, BATCH), self._counter)
-        return msgspec.structs.replace(quick, calls=counted.calls, working=counted.working)
+        return msgspec.structs.replace(
+            quick, calls=counted.calls, working=counted.working, counted_rate=counted.rate
+        )
 
     def _run(self, workload: Workload, jobs: int, counter: Counter | None) -> Cost:
         stage = self._stage(jobs)
         workload.prepare(stage)
+        self._place.tidy()
         with _window(self._place, self._roles, counter) as window:
             seconds = workload.work(stage)
             cost = window.cost(jobs, seconds)
@@ -108,6 +130,7 @@ class _Window:
             {name: number.total / units for name, number in calls.items()},
             {name: number.working / units for name, number in calls.items()},
             transactions / units,
+            units / seconds,
             units / seconds,
         )
 

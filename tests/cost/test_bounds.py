@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from bench.cost.calls import HOW_TO_COUNT, Counter, find_counter
-from bench.cost.measure import Cost, Revision, bench_of
+from bench.cost.measure import Cost, Revision, bench_of, without_idle
 from bench.cost.stores import SETTINGS, OnPostgres, Sqlite, Store
 from bench.cost.workloads import DRAIN, ONE_BY_ONE, SUBMIT, Workload
 from tests.support.servers import QUICK, postgres
@@ -19,6 +19,7 @@ BOUNDS: Final[Mapping[str, Mapping[str, Mapping[str, float]]]] = tomllib.loads(
     (Path(__file__).parent / "bounds.toml").read_text()
 )
 JOBS: Final = {ONE_BY_ONE: 100, SUBMIT: 2_000, DRAIN: 2_000}
+IDLE_SECONDS: Final = 2.0
 AS_IT_IS: Final = Revision("as it is")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are read from /proc")
@@ -45,7 +46,11 @@ def costs_of(
     store: Store, counter: Counter | None, workloads: Mapping[Workload, int], revision: Revision = AS_IT_IS
 ) -> dict[str, Cost]:
     with bench_of(revision, store, counter) as bench:
-        return {workload.name: bench.cost(workload, jobs) for workload, jobs in workloads.items()}
+        idle = bench.idle(IDLE_SECONDS)
+        return {
+            workload.name: without_idle(bench.cost(workload, jobs), idle)
+            for workload, jobs in workloads.items()
+        }
 
 
 def exceeded(store: str, costs: Mapping[str, Cost], *, slowed: bool) -> list[str]:

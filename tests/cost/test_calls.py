@@ -13,9 +13,10 @@ from bench.cost.calls import Calls, Counter, KernelCounter, StraceCounter, find_
 from bench.cost.roles import Role, descendants
 
 CALLS = 500
-# Waits for a line, makes calls in a child process of its own, says so, and waits to be ended.
+# Says that it is there, waits for a line, makes calls in a child process of its own, says so, and waits to be ended.
 PROGRAM = f"""
 import os, sys
+print(flush=True)
 sys.stdin.readline()
 if os.fork() == 0:
     for _ in range({CALLS}):
@@ -36,6 +37,8 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         yield process
         process.kill()
 

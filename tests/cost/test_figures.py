@@ -1,7 +1,7 @@
 """Quotients of two revisions, and which of them are too much."""
 
 from bench.cost.figures import ALL, Bounds, Subject, cost_table, quotient_table, quotients
-from bench.cost.measure import IDLE, Cost
+from bench.cost.measure import IDLE, Cost, without_idle
 
 SINGLES = Subject("SQLite", "singles")
 
@@ -13,6 +13,7 @@ def cost(cpu: float = 100.0, calls: float = 10.0, transactions: float = 0.5, rat
         {role: calls * share for role, share in roles.items()},
         {role: calls * share / 2 for role, share in roles.items()},
         transactions,
+        rate,
         rate,
     )
 
@@ -44,8 +45,14 @@ def test_what_idles_is_shown_and_not_judged() -> None:
     assert exceeded([cost(cpu=200)], [cost()], Subject("SQLite", IDLE)) == []
 
 
+def test_what_the_clock_brings_in_is_taken_off() -> None:
+    idle = cost(cpu=10_000, calls=500, transactions=5, rate=1)
+    slow = without_idle(cost(cpu=600, calls=35, transactions=0.75, rate=20), idle)
+    assert slow == cost(cpu=100, calls=10, transactions=0.5, rate=20)
+
+
 def test_uncounted_calls_are_left_out() -> None:
-    blind = Cost({"coordinator": 1.0}, {}, {}, 0.5, 1_000.0)
+    blind = Cost({"coordinator": 1.0}, {}, {}, 0.5, 1_000.0, 1_000.0)
     metrics = {quotient.metric for quotient in quotients({SINGLES: [blind]}, {SINGLES: [blind]}, Bounds())}
     assert metrics == {"CPU", "transactions", "rate"}
 
