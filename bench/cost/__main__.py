@@ -19,7 +19,7 @@ from bench.cost.calls import HOW_TO_COUNT, find_counter
 from bench.cost.figures import Bounds, Costs, Quotient, Subject, cost_table, quotient_table, quotients
 from bench.cost.measure import IDLE, Cost, Revision, bench_of
 from bench.cost.revisions import other_revision, this_revision
-from bench.cost.workloads import WORKLOADS
+from bench.cost.workloads import WORKLOADS, Workload
 from bench.facts import load_average
 from bench.http import BadResponse
 from bench.processes import BenchFailed
@@ -110,17 +110,19 @@ def _measured(options: argparse.Namespace, folder: Path, stack: ExitStack) -> tu
     costs: dict[Revision, defaultdict[Subject, list[Cost]]] = {each: defaultdict(list) for each in revisions}
     for revision, store in _turns(options, revisions, _stores(options, folder, stack)):
         with bench_of(revision, store, counter) as bench:
-            for workload in WORKLOADS:
-                if workload.name in options.workloads:
-                    jobs = workload.quick_jobs if options.quick else workload.jobs
-                    cost = bench.cost(workload, jobs)
-                    costs[revision][Subject(store.name, workload.name)].append(cost)
-                    run.progress(_progress(revision, store, workload.name, cost))
+            for workload, cost in bench.costs(_amounts(options)):
+                costs[revision][Subject(store.name, workload.name)].append(cost)
+                run.progress(_progress(revision, store, workload.name, cost))
             costs[revision][Subject(store.name, IDLE)].append(bench.idle(_IDLE_SECONDS))
     environment["load average at the end"] = load_average()
     bounds = Bounds(options.most, options.least_rate)
     found = quotients(costs[revisions[0]], costs[revisions[1]], bounds) if options.base else []
     return _report(environment, costs, found), _text(environment, costs, found, bounds)
+
+
+def _amounts(options: argparse.Namespace) -> dict[Workload, int]:
+    chosen = [workload for workload in WORKLOADS if workload.name in options.workloads]
+    return {workload: workload.quick_jobs if options.quick else workload.jobs for workload in chosen}
 
 
 def _turns(

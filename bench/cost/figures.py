@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from bench.cost.measure import IDLE, Cost
+from bench.cost.workloads import COUNTS_ONLY
 from bench.results import number
 
 ALL: Final = "all"
@@ -98,10 +99,14 @@ def quotients(this: Costs, base: Costs, bounds: Bounds) -> list[Quotient]:
                 )
                 if pairs and not (subject.workload == IDLE and metric == RATE):
                     median = statistics.median(pairs)
-                    judged = role == ALL and subject.workload != IDLE
-                    exceeded = judged and _exceeds(metric, median, bounds)
+                    exceeded = _is_judged(subject, role, metric) and _exceeds(metric, median, bounds)
                     found.append(Quotient(subject, role, metric, median, pairs, exceeded))
     return found
+
+
+def _is_judged(subject: Subject, role: str, metric: str) -> bool:
+    by_clock = metric in (CPU, RATE)
+    return role == ALL and subject.workload != IDLE and not (by_clock and subject.workload in COUNTS_ONLY)
 
 
 def _pairs(above: Sequence[float | None], below: Sequence[float | None]) -> list[float]:

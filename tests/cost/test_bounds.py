@@ -47,10 +47,7 @@ def costs_of(
 ) -> dict[str, Cost]:
     with bench_of(revision, store, counter) as bench:
         idle = bench.idle(IDLE_SECONDS)
-        return {
-            workload.name: without_idle(bench.cost(workload, jobs), idle)
-            for workload, jobs in workloads.items()
-        }
+        return {workload.name: without_idle(cost, idle) for workload, cost in bench.costs(workloads)}
 
 
 def exceeded(store: str, costs: Mapping[str, Cost], *, slowed: bool) -> list[str]:

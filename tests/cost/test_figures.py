@@ -2,6 +2,7 @@
 
 from bench.cost.figures import ALL, Bounds, Subject, cost_table, quotient_table, quotients
 from bench.cost.measure import IDLE, Cost, without_idle
+from bench.cost.workloads import ONE_BY_ONE
 
 SINGLES = Subject("SQLite", "singles")
 
@@ -43,6 +44,12 @@ def test_the_median_of_the_pairs_decides() -> None:
 
 def test_what_idles_is_shown_and_not_judged() -> None:
     assert exceeded([cost(cpu=200)], [cost()], Subject("SQLite", IDLE)) == []
+
+
+def test_of_a_workload_that_mostly_waits_only_counts_are_judged() -> None:
+    dearer = [cost(cpu=200, calls=20, transactions=1, rate=500)]
+    metrics = exceeded(dearer, [cost()], Subject("SQLite", ONE_BY_ONE.name))
+    assert metrics == ["calls", "working calls", "transactions"]
 
 
 def test_what_the_clock_brings_in_is_taken_off() -> None:
