@@ -103,6 +103,12 @@ bench: $(RUNTIME) ## Measure throughput and latency on this machine
 bench-postgres: $(BENCH) ## The same on PostgreSQL, beside pgqueuer and Procrastinate
 	$(BIN)/python -m bench.postgres
 
+PAIRS ?= 10
+
+.PHONY: cost
+cost: $(DEV) ## CPU, system calls and transactions per job of each process; BASE=REV compares, in PAIRS=10; QUICK=1
+	$(BIN)/python -m bench.cost $(if $(BASE),--base $(BASE) --pairs $(PAIRS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(JSON))
+
 .PHONY: docs
 docs: $(DEV) ## Write the reference pages again, from the code
 	$(BIN)/python -m stoker.api.reference > docs/reference/rest.md

@@ -47,10 +47,10 @@ class Suite(Protocol):
 
 def main(suite: Suite, argv: Sequence[str] | None = None) -> int:
     options = _options(suite, argv)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, leave)
     with (
         tempfile.TemporaryDirectory(prefix="stoker-bench-", dir=options.dir) as name,
-        _limited(options.limit),
+        limited(options.limit),
         ExitStack() as stack,
     ):
         run = suite.prepare(options, Path(name), stack)
@@ -84,12 +84,15 @@ def _options(suite: Suite, argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
+def leave(number: int, frame: FrameType | None) -> NoReturn:
+    """End by an exception, so that what was started is stopped on the way out: a handler of signals."""
     sys.exit(128 + number)
 
 
 @contextmanager
-def _limited(seconds: float) -> Iterator[None]:
+def limited(seconds: float) -> Iterator[None]:
+    """Raise `OutOfTime` inside when it takes longer."""
+
     def give_up(number: int, frame: FrameType | None) -> NoReturn:
         raise OutOfTime(f"not done after {seconds:g} s")
 

@@ -29,16 +29,19 @@ class Stats(msgspec.Struct, frozen=True):
 class System:
     """Use as a context manager: on leaving, the worker and then the coordinator are stopped in good order."""
 
-    def __init__(self, folder: Path, prefix: Sequence[str] = (), url: str = "") -> None:
-        """`url`: the database, if it is not to be an SQLite file in the folder."""
+    def __init__(
+        self, folder: Path, prefix: Sequence[str] = (), url: str = "", program: Sequence[str] = ()
+    ) -> None:
+        """`url`: the database, if it is not to be an SQLite file in the folder. `program`: `stoker`, if not this tree's."""
         folder.mkdir(parents=True, exist_ok=True)
         self.database = folder / DATABASE
         self.port = free_port()
         self._folder = folder
         self._workers: list[Process] = []
+        self._program = [*(program or python("stoker"))]
         database = url or f"sqlite:///{self.database}"
-        serve = python("stoker", "serve", "--port", str(self.port), "--database", database)
-        self.coordinator = Process([*prefix, *serve], folder / "coordinator.log")
+        serve = ["serve", "--port", str(self.port), "--database", database]
+        self.coordinator = Process([*prefix, *self._program, *serve], folder / "coordinator.log")
         self._client: Client | None = None
 
     def __enter__(self) -> Self:
@@ -75,15 +78,17 @@ class System:
         """Start a worker and return at once."""
         url = f"http://127.0.0.1:{self.port}"
         worker = Process(
-            python("stoker", "worker", "--url", url, "--threads", str(threads), "--name", "bench"),
+            [*self._program, "worker", "--url", url, "--threads", str(threads), "--name", "bench"],
             self._folder / "worker.log",
         )
         self._workers.append(worker)
         return worker
 
-    def add_worker(self) -> None:
+    def add_worker(self) -> Process:
         """Start the one worker and wait until it is registered."""
-        self.start_worker().wait_until(self._ready, "the worker")
+        worker = self.start_worker()
+        worker.wait_until(self._ready, "the worker")
+        return worker
 
     def workers(self) -> int:
         """How many workers are registered, with this coordinator or another of the same database."""

@@ -22,9 +22,10 @@ from tests.chaos.clients import Crowd
 from tests.chaos.faults import Director
 from tests.chaos.load import Meddler, has_a_key, mixture
 from tests.chaos.picture import draw
+from tests.chaos.readiness import is_ready, lies
 from tests.chaos.stage import LEASE_SECONDS, PostgresStage, Stage, stage
 from tests.chaos.watching import with_kills
-from tests.checkers.history import History, Rules
+from tests.checkers.history import History, Rules, Violation
 
 STORES: Final = {"sqlite": "SQLite", "postgres": "PostgreSQL + Redis"}
 ROUND_SECONDS: Final = 240.0
@@ -33,6 +34,7 @@ FAULT_EVERY_SECONDS: Final = 1.7
 AT_ONCE: Final = 3
 QUIET_SECONDS: Final = 120.0
 STUCK_SECONDS: Final = 45.0
+READY_SECONDS: Final = 15.0
 RULES: Final = Rules(backoff_base=1.0, lease=LEASE_SECONDS, clock_slack=0.01)
 
 
@@ -106,6 +108,8 @@ def play(store: str, seconds: float, seed: int, out: Path, *, keep: bool = False
             requests_failed=len(crowd.failures),
             skipped=director.skipped,
             coordinators=len(made.ports),
+            findings=made.findings + lies(made.ready.polls, crowd.told),
+            peak_rss_kb=made.ready.peak_rss_kb,
         )
         title = f"{STORES[store]}: {verdict.jobs:,} jobs, {len(director.played)} faults"
         picture = draw(history, director.played, began, title)
@@ -131,14 +135,17 @@ def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler]) -> History:
         meddler.stop()
     made.revive()
     quiet_from = time.monotonic()
-    crowd.join(QUIET_SECONDS)
+    for submitters in (crowd, *made.rushes):
+        submitters.join(QUIET_SECONDS)
     _until_nothing_moves(made)
+    _expect_readiness(made)
     ended = time.monotonic()
     assert not made.ears.misheard, f"frames that could not be read: {made.ears.misheard[:5]}"
     kept = made.books.read(_conversion(made))
     return History(
         rules=RULES,
-        ops=crowd.ops + [op for meddler in meddlers for op in meddler.ops],
+        ops=[op for submitters in (crowd, *made.rushes) for op in submitters.ops]
+        + [op for meddler in meddlers for op in meddler.ops],
         effects=with_kills(made.effects(), made.watcher.deaths),
         journal=kept.journal,
         acks=made.ears.acks,
@@ -164,6 +171,17 @@ def _until_nothing_moves(made: Stage) -> None:
             fewest, since = left, time.monotonic()
     if fewest:
         say(f"{fewest} jobs do not come to their end: {made.any().get('/stats')}")
+
+
+def _expect_readiness(made: Stage) -> None:
+    """When all faults are over, every coordinator must say that it is ready."""
+    deadline = time.monotonic() + READY_SECONDS
+    for door in made.doors:
+        while not is_ready(door.port) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if not is_ready(door.port):
+            text = f"port {door.port} is not ready {READY_SECONDS:g} s after the last fault"
+            made.findings.append(Violation("ready_comes_back", "-", text))
 
 
 def _conversion(made: Stage) -> Conversion:

@@ -35,8 +35,9 @@ def effect(what: str, **more: object) -> None:
 
 
 @app.task
-def mark(marker: str, seconds: float = 0.0, fails: int = 0, lines: int = 0) -> str:
-    """Its result says which claim made it. Fails at so many first attempts, says so many lines."""
+def mark(marker: str, seconds: float = 0.0, fails: int = 0, lines: int = 0, ballast: str = "") -> str:
+    """Its result says which claim made it. Fails at so many first attempts, says so many lines. `ballast` only makes the
+    payload large."""
     effect("start")
     for number in range(lines):
         print(f"{marker} line {number}", flush=True)  # noqa: T201 - the line is what it is for

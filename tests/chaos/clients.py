@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
+from tests.chaos.readiness import Told
 from tests.checkers.history import Answer, Item, Op
 
 ANSWER_SECONDS: Final = 20.0
@@ -53,6 +54,8 @@ class Crowd:
         self.ops: list[Op] = []
         self.failures: list[str] = []
         """Every request that was not answered as it should be, in words."""
+        self.told: list[Told] = []
+        """Which submissions were stored, and which were refused because nothing could be stored."""
         self.ids: dict[str, str] = {}
         """What was promised: marker → job."""
         self._spec = spec
@@ -117,9 +120,10 @@ class Crowd:
         for port in self._turns(number):
             called = time.monotonic()
             answer, id, words = line.post(port, "/jobs", body, headers)
-            self.ops.append(
-                Op("submit", client, called, time.monotonic(), answer, [item], [id] if id else [])
-            )
+            answered = time.monotonic()
+            self.ops.append(Op("submit", client, called, answered, answer, [item], [id] if id else []))
+            if id is not None or words.startswith("503"):
+                self.told.append(Told(answered, port, id is not None))
             if id is not None:
                 self.ids[marker] = id
                 return

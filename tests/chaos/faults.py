@@ -8,18 +8,24 @@ import random
 import signal
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tests.chaos import clocks
-from tests.chaos.stage import LEASE_SECONDS, Stage, send, tree
-from tests.checkers.history import Death, Fault, Outage
+from tests.chaos.clients import Crowd
+from tests.chaos.load import large
+from tests.chaos.stage import LEASE_SECONDS, SqliteStage, Stage, send, tree
+from tests.checkers.history import Death, Fault, Outage, Violation
 from tests.support.proxy import Proxy
 
 HOUR: Final = 3600.0
 BREATH_SECONDS: Final = LEASE_SECONDS + 2.5
 """Long enough for a lease to end and for its jobs to be taken back."""
+RUSH_JOBS: Final = 12
+RUSH_SECONDS: Final = 120.0
+READ_ONLY: Final = "ALTER SYSTEM SET default_transaction_read_only"
 REST_SECONDS: Final = 2.0
 """For everybody else, so that some work is done between two faults."""
 
@@ -78,11 +84,14 @@ class Director:
         ]
         if clocks.library() is not None:
             kinds += [self._jump_worker, self._jump_coordinator]
+        kinds.append(self._rush_of_large_payloads)
         if self._stage.disk is not None:
             kinds.append(self._fill_disk)
+        if isinstance(self._stage, SqliteStage):
+            kinds.append(self._second_coordinator)
         if self._stage.postgres is not None:
             kinds += [self._kill_postgres, self._stop_postgres, self._restart_postgres, self._cut_store]
-            kinds += [self._close_store, self._cut_commits]
+            kinds += [self._close_store, self._cut_commits, self._make_read_only]
         if self._stage.redis is not None:
             kinds += [self._kill_redis, self._stop_redis, self._flush_redis, self._cut_redis]
         return kinds
@@ -377,6 +386,54 @@ class Director:
             self._note("store: disk full", "*", begins)
 
         return Scene("disk full", "store", play)
+
+    def _make_read_only(self) -> Scene:
+        """As a standby is, or a server whose administrator stopped writes; the connections stay open throughout."""
+        seconds = self._seconds(2, 4)
+
+        def play() -> None:
+            assert self._stage.postgres is not None
+            begins = time.monotonic()
+            self._stage.postgres.psql(f"{READ_ONLY} = on;\nSELECT pg_reload_conf()")
+            time.sleep(seconds)
+            self._stage.postgres.psql(
+                f"BEGIN READ WRITE;\nCOMMIT;\n{READ_ONLY} = off;\nSELECT pg_reload_conf()"
+            )
+            self._note("store: read-only", "*", begins)
+
+        return Scene("PostgreSQL: read-only", "store", play)
+
+    def _second_coordinator(self) -> Scene:
+        """Somebody starts another coordinator on the same file by another name, or after tidying the lock file away."""
+        stage = self._stage
+        assert isinstance(stage, SqliteStage)
+        way = self._dice.choice(["symlink", "hard link", "lock file deleted"])
+
+        def play() -> None:
+            file = stage.file
+            if way == "lock file deleted":
+                file.with_name(f"{file.name}.lock").unlink(missing_ok=True)
+            else:
+                file = file.with_name(f"{uuid.uuid4().hex}.db")
+                (file.symlink_to if way == "symlink" else file.hardlink_to)(stage.file)
+            if stage.try_second_coordinator(file) is None:
+                text = f"a second coordinator began to serve ({way})"
+                stage.findings.append(Violation("one_coordinator_per_file", "-", text))
+            if file != stage.file:
+                file.unlink()
+
+        return Scene("second coordinator on the same file", "c0", play)
+
+    def _rush_of_large_payloads(self) -> Scene:
+        """More bytes at once than a coordinator may hold in memory."""
+
+        def play() -> None:
+            ports = [door.port for door in self._stage.doors]
+            crowd = Crowd(ports, RUSH_JOBS, clients=6, spec=large, name=f"rush-{uuid.uuid4().hex[:8]}-")
+            self._stage.rushes.append(crowd)
+            crowd.join(RUSH_SECONDS)
+
+        return Scene("rush of payloads of 4 MB", "load", play)
 
     def _ensure_postgres(self) -> None:
         """A server that could not write its log gives up, and its service manager starts it again."""

@@ -10,6 +10,8 @@ from tests.checkers.history import Change, Fault, History, Op, StoredJob, Violat
 from tests.checkers.invariants import check
 
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
+MAX_RSS_KB: Final = 400 * 1024
+"""What a coordinator may take, whatever is sent to it."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -36,6 +38,8 @@ class Verdict(msgspec.Struct, frozen=True):
     recoveries: int
     slowest_recovery: float
     recovery_limit: float
+    peak_rss_kb: int
+    """Of the largest coordinator."""
     violations: list[Violation]
     skipped: list[str]
 
@@ -67,8 +71,14 @@ def judge(
     requests_failed: int,
     skipped: list[str],
     coordinators: int,
+    findings: Iterable[Violation] = (),
+    peak_rss_kb: int = 0,
 ) -> Verdict:
-    violations = check(history)
+    """`findings` are what the faults and watchers of the run saw to be wrong themselves."""
+    violations = [*check(history), *findings]
+    if peak_rss_kb > MAX_RSS_KB:
+        text = f"a coordinator took {peak_rss_kb / 1024:,.0f} MiB, {MAX_RSS_KB // 1024} are allowed"
+        violations.append(Violation("memory_is_bounded", "-", text))
     limit = history.rules.lease + history.rules.rescue_slack
     recovered = list(recoveries(history, coordinators))
     violations += [
@@ -94,6 +104,7 @@ def judge(
         len(recovered),
         max((r.seconds for r in recovered), default=0.0),
         limit,
+        peak_rss_kb,
         violations,
         skipped,
     )
@@ -172,6 +183,7 @@ def table(verdicts: list[Verdict]) -> str:
         ["jobs taken from dead workers", *(f"{v.recoveries}" for v in verdicts)],
         ["**slowest recovery**", *(f"**{v.slowest_recovery:.1f} s**" for v in verdicts)],
         ["· allowed (heartbeat timeout + 5 s)", *(f"{v.recovery_limit:.0f} s" for v in verdicts)],
+        ["largest coordinator", *(f"{v.peak_rss_kb / 1024:,.0f} MiB" for v in verdicts)],
     ]
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     lines = [_line(head, widths), "|" + "|".join("-" * (width + 2) for width in widths) + "|"]
@@ -213,6 +225,7 @@ def together(verdicts: list[Verdict]) -> Verdict:
         sum(v.recoveries for v in verdicts),
         max(v.slowest_recovery for v in verdicts),
         verdicts[0].recovery_limit,
+        max(v.peak_rss_kb for v in verdicts),
         [violation for v in verdicts for violation in v.violations],
         verdicts[0].skipped,
     )

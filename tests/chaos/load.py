@@ -14,8 +14,8 @@ LONGEST_SECONDS: Final = 8.0
 
 
 def mixture(number: int) -> dict[str, Any]:
-    """Most jobs are short; some are slow, fail at first, wait, talk, run into their time limit, or crash their process:
-    once, or always, and then three crashes end what has attempts left."""
+    """Most jobs are short; some are slow, fail at first, wait, talk, have a payload of megabytes, run into their time
+    limit, or crash their process: once, or always, and then three crashes end what has attempts left."""
     dice = random.Random(number)
     roll = dice.random()
     job: dict[str, Any] = {"type": "mark", "payload": {}, "priority": dice.choice((0, 1, 1, 2))}
@@ -35,7 +35,14 @@ def mixture(number: int) -> dict[str, Any]:
         job |= {"payload": {"seconds": 60}, "timeout_sec": 1.5, "max_attempts": 1}
     elif roll < 0.225:
         job |= {"type": "crash", "payload": {"crashes": dice.choice((1, 100))}, "max_attempts": 8}
+    elif roll < 0.227:
+        job["payload"]["ballast"] = "x" * dice.randint(100_000, 3_000_000)
     return job
+
+
+def large(_: int) -> dict[str, Any]:
+    """A payload just below the limit of 4 MiB."""
+    return {"type": "mark", "payload": {"ballast": "x" * 4_000_000}, "priority": 2}
 
 
 def has_a_key(number: int) -> bool:

@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.chaos.books import Books, PostgresBooks, SqliteBooks
+from tests.chaos.clients import Crowd
 from tests.chaos.clocks import Clock
 from tests.chaos.fleet import Fleet
+from tests.chaos.readiness import ReadyWatcher, is_ready
 from tests.chaos.tap import Ears
 from tests.chaos.watching import Watcher
-from tests.checkers.history import Death, Fault, Outage
-from tests.e2e.system import Server, Worker, descendants
+from tests.checkers.history import Death, Fault, Outage, Violation
+from tests.e2e.system import Server, Worker, descendants, free_port
 from tests.support.proxy import Proxy
 from tests.support.servers import Postgres, Redis
 
 LEASE_SECONDS: Final = 5.0
 THREADS: Final = 5
-DISK_MB: Final = 768
+DISK_MB: Final = 2048
 YEARS: Final = 10 * 365 * 86_400
 
 SETTINGS: Final[dict[str, object]] = {
@@ -64,6 +66,14 @@ class Stage(Fleet):
         self.redis: Redis | None = None
         self.disk: Disk | None = None
         self.watcher = Watcher(self.effects_path)
+        self.ready = ReadyWatcher([door.port for door in self.doors], self._coordinator_pids)
+        self.rushes: list[Crowd] = []
+        """Crowds of clients that faults sent, beside the steady load."""
+        self.findings: list[Violation] = []
+        """What faults themselves saw to be wrong."""
+
+    def _coordinator_pids(self) -> list[int]:
+        return [server.pid for server in self.coordinators if server.running]
 
     @property
     def urls(self) -> list[str]:
@@ -119,6 +129,7 @@ class Stage(Fleet):
         for door in (*self.doors, *self.store_doors):
             door.close()
         self.watcher.stop()
+        self.ready.stop()
 
 
 class PostgresStage(Stage):
@@ -146,7 +157,21 @@ class SqliteStage(Stage):
         place = folder if disk is None else disk.path
         super().__init__(folder, f"sqlite:///{place / 'stoker.db'}", coordinators=1, workers=4)
         self.disk = disk
-        self.books = SqliteBooks(place / "stoker.db")
+        self.file = place / "stoker.db"
+        self.books = SqliteBooks(self.file)
+
+    def try_second_coordinator(self, file: Path, within: float = 20.0) -> str | None:
+        """Start a coordinator on another name of the database; return what it said when it refused, None when it began to
+        serve (and end it then)."""
+        port = free_port()
+        second = self.start("serve", "--port", port, "--database", f"sqlite:///{file}")
+        deadline = time.monotonic() + within
+        while second.running and is_ready(port) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if second.running:
+            second.kill()
+            return None
+        return second.output
 
 
 # ── processes and disks ────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,49 @@
+"""`stoker` with something that costs more: `python -m tests.cost.planted WHAT ARGUMENTS…`.
+
+`commit` makes every transaction of SQLite two, `write` makes one more system call for each job that is submitted.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stoker.cli.main import main
+from stoker.coordinator.coordinator import Coordinator
+from stoker.store.base import Submission
+from stoker.store.sqlite.writer import ThreadWriter
+
+
+def plant_commit() -> None:
+    transact = ThreadWriter.transact
+
+    async def twice(self: ThreadWriter, work: Callable[[], Any], *, alone: bool) -> Any:
+        result = await transact(self, work, alone=alone)
+        await transact(self, lambda: _write(self), alone=alone)
+        return result
+
+    def _write(writer: ThreadWriter) -> None:
+        (number,) = writer._db.execute("PRAGMA application_id").fetchall()[0]
+        writer._db.execute(f"PRAGMA application_id = {number + 1}").fetchall()  # type: ignore[operator]
+
+    ThreadWriter.transact = twice  # type: ignore[method-assign]
+
+
+def plant_write() -> None:
+    submit = Coordinator.submit
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+
+    async def wordy(self: Coordinator, jobs: Sequence[Submission]) -> Any:
+        for item in jobs:
+            for _ in item.lot:
+                os.write(nowhere, b".")
+        return await submit(self, jobs)
+
+    Coordinator.submit = wordy  # type: ignore[method-assign]
+
+
+PLANTED = {"commit": plant_commit, "write": plant_write}
+
+if __name__ == "__main__":
+    PLANTED[sys.argv.pop(1)]()
+    main()
