@@ -45,6 +45,7 @@ _ONLY_ONCE: Final = frozenset(
         b"content-type",
         b"idempotency-key",
         b"x-idempotency-key",
+        b"x-stoker-secret",
     }
 )
 

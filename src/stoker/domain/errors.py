@@ -5,6 +5,7 @@ StokerDomainError
 ├── Conflict             the job is in a status that the request does not fit
 │   └── StaleClaim       a later claim owns the job now: discard this result
 ├── IdempotencyMismatch  the key was used before with another body
+├── WrongSecret          the session of a worker belongs to another process
 ├── EndpointNotListed    a worker wants to be dialled at an address that the operator has not listed
 ├── StoreUnavailable     the store did not commit; nothing was changed, try again
 │   └── StoreUnreachable the store does not answer; whether it committed is not known
@@ -35,6 +36,13 @@ class IdempotencyMismatch(StokerDomainError):
             f"idempotency key {key!r} was already used with a different request; use a new key for a new job"
         )
         self.key = key
+
+
+class WrongSecret(StokerDomainError):
+    def __init__(self) -> None:
+        super().__init__(
+            "this session belongs to another worker process: it began with a secret that was not given; start a new one"
+        )
 
 
 class EndpointNotListed(StokerDomainError):
