@@ -128,6 +128,13 @@ _event(
     *("worker_id", "reason", "seconds"),
 )
 _event(
+    "worker_secret_wrong",
+    "warning",
+    "coordinator",
+    "A hello named a session that began with another secret, and was refused: another process tried to take it over.",
+    *("worker_id", "worker"),
+)
+_event(
     "worker_bad_frame",
     "warning",
     "coordinator",
@@ -320,6 +327,13 @@ _event(
     "worker",
     "The coordinator gave this worker up; what ran was ended, and it registers as a new one.",
     "detail",
+)
+_event(
+    "coordinator_older",
+    "info",
+    "worker",
+    "The coordinator refused a field of the hello that it does not know: hello is said again as earlier releases do.",
+    "url",
 )
 _event(
     "lease_over",

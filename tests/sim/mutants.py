@@ -213,7 +213,9 @@ def restarted_worker_keeps_its_session(patch: Patch) -> None:
     original = World.new_supervisor
 
     def new(self: World, settings: Any, dialer: Any, machine: Any, new_id: Any) -> Supervisor:
-        return original(self, settings, dialer, machine, lambda: str(settings.worker_name))
+        supervisor = original(self, settings, dialer, machine, lambda: str(settings.worker_name))
+        supervisor._secret = f"the secret of {settings.worker_name}"
+        return supervisor
 
     patch.set(World, "new_supervisor", new)
     patch.sql("session_status", "SELECT status", "SELECT 'live'")

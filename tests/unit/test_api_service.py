@@ -90,6 +90,7 @@ class FakeService:
         self.capped = False
         self.fails_with: Exception | None = None
         self.asked: list[object] = []
+        self.secrets: list[str | None] = []
         self.pause = asyncio.Event()
         self.pause.set()
 
@@ -279,6 +280,9 @@ class FakeService:
     async def http_register(self, hello: HttpHello) -> HttpWelcome:
         self.asked.append(hello)
         return HttpWelcome("w-1", 5.0, 30.0)
+
+    async def http_admit(self, worker_id: str, secret: str | None) -> None:
+        self.secrets.append(secret)
 
     async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> Sequence[HttpAssignment]:
         self.asked.append(("lease", worker_id, max_jobs, wait))

@@ -46,6 +46,7 @@ _ONLY_ONCE: Final = frozenset(
         b"content-type",
         b"idempotency-key",
         b"x-idempotency-key",
+        b"x-stoker-secret",
     }
 )
 

@@ -131,6 +131,8 @@ def _query_parameter(field: msgspec.structs.FieldInfo) -> Schema:
 
 
 def _header_parameters(endpoint: Endpoint) -> list[Schema]:
+    if endpoint.tag == "plain-HTTP workers" and "{id}" in endpoint.path:
+        return [{"name": "X-Stoker-Secret", "in": "header", "required": False, "schema": {"type": "string"}}]
     if not endpoint.idempotent_submit:
         return []
     schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"}

@@ -23,6 +23,7 @@ from stoker.domain.errors import (
     StokerDomainError,
     StoreUnavailable,
     TooDeep,
+    WrongSecret,
 )
 
 CONTENT_TYPE: Final = b"application/problem+json"
@@ -62,6 +63,12 @@ class Kind(Enum):
         403,
         "The operator has not listed this endpoint",
         "The operator adds the endpoint to `STOKER_ENDPOINTS`.",
+    )
+    WRONG_SECRET = _Row(
+        "wrong-secret",
+        403,
+        "The session belongs to another worker process",
+        "It was registered with a `secret`: send that as `X-Stoker-Secret`, or register again.",
     )
     NOT_FOUND = _Row("not-found", 404, "There is no such thing", "No such job, worker or path.")
     METHOD_NOT_ALLOWED = _Row(
@@ -213,6 +220,8 @@ def from_domain(error: StokerDomainError) -> Problem:
             return Problem(Kind.IDEMPOTENCY_MISMATCH, detail, errors=[field])
         case TooDeep():
             return invalid_field("offset", detail)
+        case WrongSecret():
+            return Problem(Kind.WRONG_SECRET, detail)
         case EndpointNotListed():
             field = FieldError("endpoint", detail)
             return Problem(Kind.ENDPOINT_NOT_LISTED, detail, errors=[field])

@@ -14,6 +14,7 @@ from stoker.domain.job import NULL
 from stoker.wire.http import HttpAssignment, HttpHeartbeat, HttpHello, HttpReport, HttpReports
 
 _MAX_ID_CHARS: Final = 256
+_SECRET: Final = b"x-stoker-secret"
 
 
 class LeasedView(msgspec.Struct, frozen=True):
@@ -39,19 +40,20 @@ async def register(request: Request) -> Response:
 
 async def lease(request: Request) -> Response:
     query: LeaseQuery = request.query
-    service, id = request.context.service, _worker_id(request)
+    service, id = request.context.service, await _admitted(request)
     jobs = await while_there(service.http_lease(id, query.max, query.wait), request.leaving())
     return Delivery(200, encode(LeasedView(list(jobs))), lost=lambda: service.http_undelivered(id, jobs))
 
 
 async def heartbeat(request: Request) -> Response:
     body: HttpHeartbeat = request.body
-    return Response(200, encode(await request.context.service.http_heartbeat(_worker_id(request), body.held)))
+    worker_id = await _admitted(request)
+    return Response(200, encode(await request.context.service.http_heartbeat(worker_id, body.held)))
 
 
 async def report(request: Request) -> Response:
     body: HttpReports = request.body
-    worker_id = _worker_id(request)
+    worker_id = await _admitted(request)
     for index, item in enumerate(body.reports):
         _check_report(item, f"reports[{index}]", request.context.settings.max_body_bytes)
     return Response(200, encode(await request.context.service.http_report(worker_id, body.reports)))
@@ -68,6 +70,14 @@ def _check_report(report: HttpReport, path: str, max_bytes: int) -> None:
         raise invalid_field(f"{path}.error", "is required for the outcome failed")
     if report.error is not None and report.outcome == "completed":
         raise invalid_field(f"{path}.error", "does not belong to the outcome completed")
+
+
+async def _admitted(request: Request) -> str:
+    """The worker in the path, once it is known that this request may speak for it."""
+    id = _worker_id(request)
+    secret = request.headers.get(_SECRET)
+    await request.context.service.http_admit(id, None if secret is None else secret.decode("latin-1"))
+    return id
 
 
 def _worker_id(request: Request) -> str:

@@ -18,8 +18,9 @@ from stoker.coordinator.sessions import (
     forgotten,
     still_forgotten,
 )
-from stoker.domain.errors import StoreUnavailable
+from stoker.domain.errors import StoreUnavailable, WrongSecret
 from stoker.domain.retry import Claim
+from stoker.domain.session_secret import secret_hash
 from stoker.store.base import Renewal, Session, Store
 from stoker.wire import codec, frames
 from stoker.wire.frames import ClaimRef, Frame
@@ -119,7 +120,12 @@ class Connection:
                 f"protocol {hello.protocol} is not spoken here, {frames.PROTOCOL} is; upgrade the older side"
             )
             return None
-        status = await self._store.open_session(_row(hello, self._store.now_us()))
+        try:
+            status = await self._store.open_session(_row(hello, self._store.now_us()))
+        except WrongSecret as error:
+            log.warning("worker_secret_wrong", worker_id=hello.session, worker=hello.name)
+            self._refuse(str(error), new_session=True)
+            return None
         if status is None:
             self._refuse("this session was given up for lost", new_session=True)
             return None
@@ -333,4 +339,5 @@ def _row(hello: frames.Hello, now: int) -> Session:
         None,
         hello.host,
         hello.pid,
+        secret_hash(hello.secret),
     )

@@ -565,6 +565,9 @@ class Coordinator:
     async def http_register(self, hello: HttpHello) -> HttpWelcome:
         return await self._http.register(hello)
 
+    async def http_admit(self, worker_id: str, secret: str | None) -> None:
+        await self._http.admit(worker_id, secret)
+
     async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
         return await self._http.lease(worker_id, max_jobs, wait)
 

@@ -16,8 +16,9 @@ from stoker.clock import SECOND
 from stoker.coordinator.connection import LEASE_INTERVALS
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession, compare
-from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StoreUnavailable
+from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StoreUnavailable, WrongSecret
 from stoker.domain.retry import Kind, problem
+from stoker.domain.session_secret import may_go_on, secret_hash
 from stoker.ids import NewId
 from stoker.store.base import Renewal, Session, Store
 from stoker.wire import frames
@@ -121,6 +122,7 @@ class HttpWorkers:
         self._endpoints = endpoints
         self._max_result_bytes = max_result_bytes
         self._mail: dict[str, Mailbox] = {}
+        self._secrets: dict[str, bytes | None] = {}
         self._push: PushWorkers | None = None
         self._returning: set[asyncio.Task[None]] = set()
 
@@ -139,11 +141,26 @@ class HttpWorkers:
             now,
             0,
             None if hello.endpoint is None else self._listed(hello.endpoint),
+            secret_hash=secret_hash(hello.secret),
         )
         await self._store.open_session(row)
         self._connect(row)
         self._sink.wake()
         return HttpWelcome(id, self._timeout_sec / LEASE_INTERVALS, self._timeout_sec)
+
+    async def admit(self, worker_id: str, secret: str | None) -> None:
+        """Let a request through that says it is of this worker, or raise: a session belongs to the process that began it."""
+        if worker_id not in self._mail and self._sessions.get(worker_id) is not None:
+            raise Conflict(
+                f"worker {worker_id} is connected by a WebSocket and cannot be spoken for over HTTP"
+            )
+        if worker_id not in self._secrets:
+            rows = [row for row in await self._store.sessions() if row.id == worker_id]
+            kept = rows[0].secret_hash if rows else None
+        else:
+            kept = self._secrets[worker_id]
+        if not may_go_on(kept, secret_hash(secret)):
+            raise WrongSecret
 
     async def lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
         session, mail = await self._session(worker_id)
@@ -226,6 +243,7 @@ class HttpWorkers:
 
     def forget(self, session_id: str) -> None:
         self._mail.pop(session_id, None)
+        self._secrets.pop(session_id, None)
         if self._push is not None:
             self._push.forget(session_id)
 
@@ -298,6 +316,7 @@ class HttpWorkers:
         endpoint = None if row.endpoint is None else self._listed(row.endpoint)
         mail = self._mail[row.id] = Mailbox(lambda jobs: self._give_back(row.id, jobs))
         mail.drain = row.status == "draining"
+        self._secrets[row.id] = row.secret_hash
         hello = frames.Hello(
             frames.PROTOCOL,
             row.id,

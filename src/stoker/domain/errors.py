@@ -6,6 +6,7 @@ StokerDomainError
 │   └── StaleClaim       a later claim owns the job now: discard this result
 ├── IdempotencyMismatch  the key was used before with another body
 ├── TooDeep              a list cannot be counted through that far: follow its cursor
+├── WrongSecret          the session of a worker belongs to another process
 ├── EndpointNotListed    a worker wants to be dialled at an address that the operator has not listed
 ├── StoreUnavailable     the store did not commit; nothing was changed, try again
 │   └── StoreUnreachable the store does not answer; whether it committed is not known
@@ -42,6 +43,13 @@ class TooDeep(StokerDomainError):
     def __init__(self, offset: int) -> None:
         super().__init__(
             f"{offset} is too far into this list; follow next_cursor from page to page, or narrow the filter"
+        )
+
+
+class WrongSecret(StokerDomainError):
+    def __init__(self) -> None:
+        super().__init__(
+            "this session belongs to another worker process: it began with a secret that was not given; start a new one"
         )
 
 

@@ -152,6 +152,8 @@ class Session(msgspec.Struct, frozen=True):
     endpoint: str | None = None
     host: str | None = None
     pid: int | None = None
+    secret_hash: bytes | None = None
+    """See `stoker.domain.session_secret`. Never shown."""
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -412,8 +414,10 @@ class Store(Protocol):
 
     async def open_session(self, session: Session) -> str | None:
         """Register or resume a session; its heartbeat is fresh from now. The status that it has (one that was told to
-        drain still drains). None when it was already given up for lost:
-        the worker must start a new one."""
+        drain still drains). None when it was already given up for lost: the worker must start a new one.
+
+        Raises `WrongSecret`, and changes nothing, when the session began with a secret and this is not its hash. One that
+        began without stays without."""
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[str | None]:

@@ -9,6 +9,11 @@ then. A `Reports` frame is kept by the worker until an `Ack` names its number, a
 
 Binary frames are MessagePack; text frames are the same in JSON, where payload, result and error stand inline.
 Durations travel, points in time do not: the two clocks need not agree.
+
+Releases of one protocol version understand each other. A frame may get new fields, if they have defaults, are left out
+while they have them, and mean nothing to a peer that ignores them; the peer says in its hello or welcome what else it can do
+(as `lots`), and only then is it spoken to in another way. Whatever else changes needs a new version. The first releases of
+version 1 refused unknown fields; `older_hello` is for their coordinators.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -18,6 +23,7 @@ from msgspec.structs import astuple
 
 from stoker.domain.job import Ident, Label, Threads
 from stoker.domain.retry import Kind
+from stoker.domain.session_secret import Secret
 
 PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
@@ -30,8 +36,8 @@ MAX_OUTPUT_BYTES: Final = 1024 * 1024
 Stream = Literal["stdout", "stderr", "log"]
 
 
-class Frame(msgspec.Struct, frozen=True, tag_field="frame", tag=str.lower, forbid_unknown_fields=True):
-    pass
+class Frame(msgspec.Struct, frozen=True, tag_field="frame", tag=str.lower):
+    """Fields that this release does not know are ignored: within a protocol version, releases may add some."""
 
 
 class ClaimRef(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +55,7 @@ class TypeNote(msgspec.Struct, frozen=True, omit_defaults=True):
     schema: dict[str, Any] | None = None
 
 
-class Hello(Frame, frozen=True):
+class Hello(Frame, frozen=True, omit_defaults=True):
     protocol: int
     session: Ident
     name: Label
@@ -68,6 +74,32 @@ class Hello(Frame, frozen=True):
     """What those of `types` take that are not known to everybody."""
     lots: bool = False
     """This worker reads `Assign.lots`, and writes `Reports.done` if the welcome says that it may. Binary frames only."""
+    secret: Secret | None = None
+    """Who says hello for this session again must give the same; see `stoker.domain.session_secret`."""
+
+
+FIRST_HELLO: Final = (
+    *(
+        "protocol",
+        "session",
+        "name",
+        "threads",
+        "types",
+        "queues",
+        "labels",
+        "host",
+        "pid",
+        "version",
+        "draining",
+    ),
+    *("async_types", "async_concurrency", "schemas", "lots"),
+)
+"""The fields of a hello that coordinators know which refuse unknown ones."""
+
+
+def older_hello(hello: Hello) -> Hello:
+    """The same hello for a coordinator that refuses a field which it does not know."""
+    return Hello(**{name: getattr(hello, name) for name in FIRST_HELLO})
 
 
 class Heartbeat(Frame, frozen=True):

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stoker.domain.job import Ident, Key, Label, StringMap, Threads
+from stoker.domain.session_secret import Secret
 
 MAX_LEASE_JOBS = 1_000
 MAX_LEASE_WAIT_SEC = 60.0
@@ -33,6 +34,8 @@ class HttpHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     queues: Annotated[Names, msgspec.Meta(min_length=1)] | None = None
     labels: StringMap = {}
     endpoint: Url | None = None
+    secret: Secret | None = None
+    """Optional. If given, each later request of this session must have it in the header `X-Stoker-Secret`."""
 
 
 class HttpWelcome(msgspec.Struct, frozen=True):

@@ -12,16 +12,24 @@ from urllib.parse import urlsplit, urlunsplit
 
 import structlog
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidStatus,
+    InvalidURI,
+    WebSocketException,
+)
 
 from stoker.wire import codec
-from stoker.wire.frames import MAX_ASSIGN_FRAME_BYTES, Frame, Hello, Refused, ToWorker, Welcome
+from stoker.wire.frames import MAX_ASSIGN_FRAME_BYTES, Frame, Hello, Refused, ToWorker, Welcome, older_hello
 
 PATH: Final = "/workers/connect"
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 2.0
 OPEN_SECONDS: Final = 5.0
 WELCOME_SECONDS: Final = 10.0
+CLOSE_PROTOCOL: Final = 1002
+"""The code with which a coordinator hangs up on what it cannot read."""
 
 log = structlog.get_logger()
 
@@ -32,6 +40,10 @@ class NotAllowed(Exception):
 
 class SessionLost(Exception):
     """The coordinator gave this session up: whatever it ran belongs to somebody else now."""
+
+
+class _OlderCoordinator(Exception):
+    """The coordinator is of a release that refuses what it does not know, and that is in the hello."""
 
 
 class Link:
@@ -91,6 +103,13 @@ class Dialer:
 
     async def _try(self, url: str, hello: Hello) -> tuple[Link, Welcome] | None:
         try:
+            return await self._try_with(url, hello)
+        except _OlderCoordinator:
+            log.info("coordinator_older", url=url)
+            return await self._try_with(url, older_hello(hello))
+
+    async def _try_with(self, url: str, hello: Hello) -> tuple[Link, Welcome] | None:
+        try:
             socket: ClientConnection = await self._connect(
                 url,
                 additional_headers=self._headers,
@@ -126,6 +145,8 @@ class Dialer:
             async with asyncio.timeout(WELCOME_SECONDS):
                 answer = codec.decode_to_worker(await socket.recv())
         except (WebSocketException, TimeoutError, OSError, codec.BadFrame) as error:
+            if _knows_less(error) and hello != older_hello(hello):
+                raise _OlderCoordinator from error
             log.warning("coordinator_unreachable", url=link.url, detail=str(error) or type(error).__name__)
             return None
         if isinstance(answer, Welcome):
@@ -136,6 +157,12 @@ class Dialer:
                 raise SessionLost(answer.reason)
             raise NotAllowed(f"{link.url} refused this worker: {answer.reason}")
         return None
+
+
+def _knows_less(error: Exception) -> bool:
+    """Whether a coordinator hung up because of a field that it does not know."""
+    closed = error.rcvd if isinstance(error, ConnectionClosed) else None
+    return closed is not None and closed.code == CLOSE_PROTOCOL and "unknown field" in closed.reason
 
 
 def socket_url(url: str) -> str:

@@ -11,6 +11,7 @@ grace period, hand back the rest, wait until all of that is acknowledged, say go
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain, compress
 from typing import Final
@@ -64,6 +65,7 @@ class Supervisor:
         *,
         new_id: Callable[[], str],
         version: str,
+        new_secret: Callable[[], str] = lambda: secrets.token_urlsafe(32),
         native_types: Collection[str] = (),
         runner_types: Collection[str] = (),
     ) -> None:
@@ -78,7 +80,8 @@ class Supervisor:
         self._new_id = new_id
         self._version = version
         self._loop = asyncio.get_running_loop()
-        self.session_id = new_id()
+        self._new_secret = new_secret
+        self.session_id, self._secret = new_id(), new_secret()
         # The mark outlives sessions: whatever this process ever started carries the one that its guardian knows.
         self._mark = self.session_id
         machine.adopt_orphans()
@@ -313,6 +316,7 @@ class Supervisor:
             settings.async_concurrency,
             self._notes,
             lots=True,
+            secret=self._secret,
         )
 
     def _start_over(self, why: str) -> None:
@@ -322,7 +326,7 @@ class Supervisor:
         self._unsent = Ends()
         self._unacknowledged.clear()
         self._lease_ends = float("inf")
-        self.session_id = self._new_id()
+        self.session_id, self._secret = self._new_id(), self._new_secret()
 
     async def _serve(self, link: Link, welcome: Welcome) -> None:
         log.info("connected", url=link.url, session=self.session_id)

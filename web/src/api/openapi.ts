@@ -301,6 +301,8 @@ export interface components {
             };
             /** @default null */
             endpoint?: string | null;
+            /** @default null */
+            secret?: string | null;
         };
         /**
          * HttpOrders

@@ -248,18 +248,21 @@ FOR UPDATE SKIP LOCKED
 
 -- ── sessions and leases ─────────────────────────────────────────────────────────────────────────────────────────────
 
+-- name: session_secret
+SELECT secret_hash FROM stoker.sessions WHERE id = $1
+
 -- name: open_session
 -- A session that was given up or said goodbye does not come back, and an order to drain is not undone by a new connection.
 INSERT INTO stoker.sessions AS known (id, name, threads, types, queues, labels, status, threads_used, endpoint, host, pid,
-                                      registered_at, last_heartbeat_at)
-SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now.us, now.us
+                                      secret_hash, registered_at, last_heartbeat_at)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $13, now.us, now.us
 FROM (SELECT coalesce($12, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS us) AS now
 ON CONFLICT (id) DO UPDATE SET
     name = excluded.name, threads = excluded.threads, types = excluded.types, queues = excluded.queues,
     labels = excluded.labels, last_heartbeat_at = greatest(known.last_heartbeat_at, excluded.last_heartbeat_at),
     endpoint = excluded.endpoint,
     status = CASE WHEN known.status = 'draining' THEN 'draining' ELSE excluded.status END
-WHERE known.status IN ('live', 'draining')
+WHERE known.status IN ('live', 'draining') AND (known.secret_hash IS NULL OR known.secret_hash = excluded.secret_hash)
 RETURNING status
 
 -- name: renew_sessions
@@ -308,7 +311,7 @@ WHERE worker_id = ANY($1::text[]) AND status = 'running' AND cancel_requested_at
 
 -- name: all_sessions
 SELECT id, name, threads, types, queues, labels, status, registered_at, last_heartbeat_at, threads_used, endpoint,
-       host, pid
+       host, pid, secret_hash
 FROM stoker.sessions ORDER BY name, registered_at
 
 -- name: purge_sessions

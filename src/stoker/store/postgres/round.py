@@ -19,13 +19,14 @@ import structlog
 from msgspec.structs import replace
 
 from stoker.domain import byte_bounds, lifecycle
-from stoker.domain.errors import IdempotencyMismatch
+from stoker.domain.errors import IdempotencyMismatch, WrongSecret
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.lot import Lot, joined, lot_of, lots_of
 from stoker.domain.placement import Lane, Plan, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND
+from stoker.domain.session_secret import may_go_on
 from stoker.store.base import (
     Accepted,
     Bulk,
@@ -446,10 +447,14 @@ class Round:
 
     # ── sessions and leases ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def open_session(self, calls: list[Session]) -> list[str | None]:
+    async def open_session(self, calls: list[Session]) -> list[str | WrongSecret | None]:
         return [await self._open_session(call) for call in calls]
 
-    async def _open_session(self, session: Session) -> str | None:
+    async def _open_session(self, session: Session) -> str | WrongSecret | None:
+        kept = await self._link.fetchval(Q["session_secret"], session.id)
+        if not may_go_on(kept, session.secret_hash):
+            return WrongSecret()
+        # Two that begin the same session at once both find none: the statement looks again.
         status: str | None = await self._link.fetchval(
             Q["open_session"],
             session.id,
@@ -462,6 +467,7 @@ class Round:
             session.host,
             session.pid,
             self._judge,
+            session.secret_hash,
         )
         return status
 

@@ -166,13 +166,16 @@ SELECT id FROM holder WHERE id IS NOT NULL
 
 -- name: upsert_session
 INSERT INTO sessions (id, name, threads, types, queues, labels, status, registered_at, last_heartbeat_at, threads_used,
-                      endpoint, host, pid)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                      endpoint, host, pid, secret_hash)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     name = excluded.name, threads = excluded.threads, types = excluded.types, queues = excluded.queues,
     labels = excluded.labels, last_heartbeat_at = excluded.last_heartbeat_at, endpoint = excluded.endpoint,
     -- An order to drain may not have reached the worker: a new connection does not undo it.
     status = CASE WHEN sessions.status = 'draining' THEN 'draining' ELSE excluded.status END
+
+-- name: session_secret
+SELECT secret_hash FROM sessions WHERE id = ?
 
 -- name: session_status
 SELECT status FROM sessions WHERE id = ?
@@ -196,7 +199,7 @@ SELECT id FROM sessions WHERE status IN ('live', 'draining')
 
 -- name: all_sessions
 SELECT id, name, threads, types, queues, labels, status, registered_at, last_heartbeat_at, threads_used, endpoint,
-       host, pid
+       host, pid, secret_hash
 FROM sessions ORDER BY name, registered_at
 
 -- name: purge_sessions

@@ -20,13 +20,14 @@ from msgspec.structs import astuple, replace
 
 from stoker.domain import byte_bounds, lifecycle
 from stoker.domain.byte_bounds import INLINE_BYTES
-from stoker.domain.errors import IdempotencyMismatch
+from stoker.domain.errors import IdempotencyMismatch, WrongSecret
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.lot import OWN_FIELDS, Lot, joined, lot_of, lots_of
 from stoker.domain.placement import Lane, Plan, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
+from stoker.domain.session_secret import may_go_on
 from stoker.store import queries
 from stoker.store.base import (
     Accepted,
@@ -483,10 +484,13 @@ class Round:
 
     # ── sessions and leases ────────────────────────────────────────────────────────────────────────────────────────
 
-    def open_session(self, calls: list[Session]) -> list[str | None]:
+    def open_session(self, calls: list[Session]) -> list[str | WrongSecret | None]:
         return [self._open_session(call) for call in calls]
 
-    def _open_session(self, session: Session) -> str | None:
+    def _open_session(self, session: Session) -> str | WrongSecret | None:
+        secrets = self._rows(Q["session_secret"], session.id)
+        if secrets and not may_go_on(secrets[0][0], session.secret_hash):
+            return WrongSecret()
         known = self._rows(Q["session_status"], session.id)
         if known and known[0][0] in ("lost", "gone"):
             return None
@@ -504,6 +508,7 @@ class Round:
                 session.endpoint,
                 session.host,
                 session.pid,
+                session.secret_hash,
             ),
         )
         return str(self._rows(Q["session_status"], session.id)[0][0])
