@@ -103,6 +103,10 @@ bench: $(RUNTIME) ## Measure throughput and latency on this machine
 bench-postgres: $(BENCH) ## The same on PostgreSQL, beside pgqueuer and Procrastinate
 	$(BIN)/python -m bench.postgres
 
+.PHONY: urgent
+urgent: $(DEV) ## Start urgent jobs amid a flood of short ones, on both stores, 1 and 4 workers; JOBS=500000 is the flood
+	$(BIN)/python -m bench.urgent $(if $(JOBS),--jobs $(JOBS)) $(PARTS)
+
 .PHONY: docs
 docs: $(DEV) ## Write the reference pages again, from the code
 	$(BIN)/python -m stoker.api.reference > docs/reference/rest.md

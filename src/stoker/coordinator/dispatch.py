@@ -103,7 +103,7 @@ def assign(session: WorkerSession, lots: Iterable[Lot], run_times: RunTimes, now
                 frame = _Frame(session)
             like = claim_of(lot.like)
             cost = window_cost(run_times.us.get(like.type))
-            session.hold_lot(like, lot.ids, lot.seqs, lot.created, cost, frame.number)
+            session.hold_lot(like, lot.ids, lot.seqs, lot.created, cost, frame.number, now)
             frame.add(lot, size)
     frame.send()
 
