@@ -109,6 +109,10 @@ PAIRS ?= 10
 cost: $(DEV) ## CPU, system calls and transactions per job of each process; BASE=REV compares, in PAIRS=10; QUICK=1
 	$(BIN)/python -m bench.cost $(if $(BASE),--base $(BASE) --pairs $(PAIRS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(JSON))
 
+.PHONY: urgent
+urgent: $(DEV) ## Start urgent jobs amid a flood of short ones, on both stores, 1 and 4 workers; JOBS=500000 is the flood
+	$(BIN)/python -m bench.urgent $(if $(JOBS),--jobs $(JOBS)) $(PARTS)
+
 .PHONY: docs
 docs: $(DEV) ## Write the reference pages again, from the code
 	$(BIN)/python -m stoker.api.reference > docs/reference/rest.md

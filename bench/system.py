@@ -74,11 +74,13 @@ class System:
     def _ready(self) -> bool:
         return self.client.call("GET", "/ready") == 200
 
-    def start_worker(self, threads: int = WORKER_THREADS) -> Process:
+    def start_worker(
+        self, threads: int = WORKER_THREADS, *, name: str = "bench", options: Sequence[str] = ()
+    ) -> Process:
         """Start a worker and return at once."""
         url = f"http://127.0.0.1:{self.port}"
         worker = Process(
-            [*self._program, "worker", "--url", url, "--threads", str(threads), "--name", "bench"],
+            [*self._program, "worker", "--url", url, "--threads", str(threads), "--name", name, *options],
             self._folder / "worker.log",
         )
         self._workers.append(worker)

@@ -119,6 +119,8 @@ class ReportSink:
                 continue
             others += _one_by_one(columns)
             claims += [None if holding is None else holding.claim(id) for id in columns.ids]
+        if released and released[-1] is not None:
+            session.note_start(released[-1], received_at - done.started_us[-1])
         stale = await self.complete(completed) if completed else []
         if others:
             stale += await self.take(session, others, claims)

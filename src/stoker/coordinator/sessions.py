@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from stoker.coordinator.pace import Pace
 from stoker.domain.lot import claim_like
 from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView
 from stoker.domain.retry import Claim
@@ -50,6 +51,8 @@ class Holding(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What each takes of the session's window."""
     frame: int
     """The frame in which they were sent; 0 for what was not sent on this connection."""
+    sent_at: int = 0
+    """When that was; 0 likewise."""
     each_bytes: int = 0
     """What each takes of the worker's memory, on average."""
 
@@ -107,6 +110,7 @@ class WorkerSession:
         self.heard_at: int | None = None
         """When the last frame came; None for those whose silence means nothing."""
         self.last_assigned = 0
+        self.pace = Pace()
         self.frames_sent = 0
         """`Assign` frames on this connection so far."""
         self.unsent: Unsent | None = None
@@ -135,7 +139,8 @@ class WorkerSession:
     def view(self) -> WorkerView:
         """This worker for the planner."""
         free = 0 if self.draining else max(0, self.threads - self._used - (self._async_used > 0))
-        window = 0 if self.draining else max(0, self.threads * WINDOW_US - self._backlog_us)
+        whole = int(self.threads * WINDOW_US * self.pace.share)
+        window = 0 if self.draining else max(0, whole - self._backlog_us)
         room = max(0, WINDOW_MAX_JOBS - len(self.held))
         if self.pull:
             free, window, room = (free if self.wanted else 0), 0, self.wanted
@@ -170,6 +175,7 @@ class WorkerSession:
         created: Sequence[int],
         cost_us: int,
         frame: int,
+        sent_at: int = 0,
         size: int = 0,
     ) -> None:
         """Hold the claims of a lot, `size` bytes in all; `like` is the first of them."""
@@ -183,7 +189,8 @@ class WorkerSession:
         cost = 0 if side_by_side else cost_us * like.threads
         places = dict(zip(ids, range(count), strict=True))
         each_bytes = size // count
-        held.update(dict.fromkeys(ids, Holding(like, places, seqs, created, cost, frame, each_bytes)))
+        holding = Holding(like, places, seqs, created, cost, frame, sent_at, each_bytes)
+        held.update(dict.fromkeys(ids, holding))
         self._held_bytes += each_bytes * count
         if side_by_side:
             self._async_used += count
@@ -191,6 +198,11 @@ class WorkerSession:
             self._used += like.threads * count
             self._slow += like.threads * count if cost_us >= WINDOW_US else 0
             self._backlog_us += cost * count
+
+    def note_start(self, holding: Holding, started_at: int) -> None:
+        """A job started: was it in time, if it had been sent ahead of it?"""
+        if holding.sent_at and 0 < holding.cost < WINDOW_US:
+            self.pace.note(holding.sent_at, started_at)
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
         """A claim that this session holds here."""
