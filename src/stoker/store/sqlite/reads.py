@@ -44,8 +44,9 @@ from stoker.store.sqlite.round import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
 _BRIEFLY = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
-_OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
-_CANCELS = Q["cancels_of_session"].format(columns=COLUMN_LIST)
+_CLAIM = Q["job_by_id"].format(columns=SUMMARY_LIST)
+_OF_SESSION = Q["claims_of_session"].format(columns=SUMMARY_LIST)
+_CANCELS = Q["cancels_of_session"].format(columns=SUMMARY_LIST)
 
 SMALL: Final = 5_000
 """Up to so many jobs of a status, its own index plus a sort beats walking the table from the newest job down."""
@@ -78,7 +79,8 @@ class Reader:
         return Line(int(ahead), None if first is None else str(first[0]))
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
-        job = self.get(id)
+        row = self._db.execute(_CLAIM, (id,)).fetchone()
+        job = None if row is None else Job(*row)
         if job is None or job.claim_id != claim_id or job.status != "running":
             return None
         return claim_of(job)
