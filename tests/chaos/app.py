@@ -35,7 +35,7 @@ def effect(what: str, **more: object) -> None:
 
 
 @app.task
-def mark(marker: str, seconds: float = 0.0, fails: int = 0, lines: int = 0) -> str:
+def mark(marker: str, seconds: float = 0.0, fails: int = 0, lines: int = 0, padding: str = "") -> str:
     """Its result says which claim made it. Fails at so many first attempts, says so many lines."""
     effect("start")
     for number in range(lines):

@@ -183,7 +183,7 @@ class LogKeeper:
         while True:
             try:
                 deleted = await self.once()
-            except StoreUnavailable as error:
+            except (StoreUnavailable, MemoryError) as error:
                 log.error("output_not_purged", detail=str(error))
                 deleted = 0
             if not deleted:
