@@ -99,6 +99,10 @@ crash-points: $(DEV) ## Kill a process at every named point around commit, answe
 bench: $(RUNTIME) ## Measure throughput and latency on this machine
 	$(BIN)/python -m bench
 
+.PHONY: large-payloads
+large-payloads: $(DEV) ## Memory, rate and waits with 1,000 payloads of 4 MiB, on both stores: JOBS=n, MIB=n
+	$(BIN)/python -m bench.large_payloads --jobs $(or $(JOBS),1000) --mib $(or $(MIB),4)
+
 .PHONY: bench-postgres
 bench-postgres: $(BENCH) ## The same on PostgreSQL, beside pgqueuer and Procrastinate
 	$(BIN)/python -m bench.postgres

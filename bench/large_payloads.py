@@ -200,7 +200,7 @@ def bodies(folder: Path, url: str, clients: int, rounds: int, table: Table) -> N
 
         def send(_: int) -> None:
             for _ in range(rounds):
-                deadline = time.monotonic() + 120
+                deadline = time.monotonic() + 600
                 while (answer := _post(system.port, batch)) != "202":
                     answers[answer] += 1
                     if answer != "503 with Retry-After" or time.monotonic() > deadline:

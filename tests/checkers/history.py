@@ -152,6 +152,16 @@ class Tick(Record, frozen=True):
     job: str | None = None
 
 
+class Bytes(Record, frozen=True):
+    """The most bytes of payloads that were seen in one `place` of a coordinator, what is allowed there, and the largest
+    payload, which may always be there alone."""
+
+    place: str
+    peak: int
+    bound: int
+    largest: int = 0
+
+
 class Rules(Record, frozen=True):
     """What was promised to this run."""
 
@@ -186,6 +196,7 @@ class History(Record, frozen=True):
     quiet_from: float | None = None
     """From here on nothing was done to the system, and all of it was up."""
     ended: float = 0.0
+    bytes: list[Bytes] = []
 
 
 class Violation(Record, frozen=True):

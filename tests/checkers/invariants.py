@@ -223,6 +223,13 @@ def totals_add_up(book: Book) -> Found:
         yield None, f"the counters say {told}, the rows {actual}"
 
 
+def bytes_stay_bounded(book: Book) -> Found:
+    """No place of a coordinator holds more bytes of payloads than it may, but for one large payload alone."""
+    for seen in book.history.bytes:
+        if seen.peak > max(seen.bound, seen.largest):
+            yield None, f"{seen.peak} bytes in a {seen.place}, where {seen.bound} are allowed"
+
+
 # ── outcomes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -749,6 +756,7 @@ INVARIANTS: Final[dict[str, Invariant]] = {
         every_stored_job_was_submitted,
         answers_come_after_the_commit,
         totals_add_up,
+        bytes_stay_bounded,
         one_outcome_per_job,
         the_result_is_that_of_the_attempt,
         acknowledged_reports_are_stored,

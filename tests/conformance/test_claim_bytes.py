@@ -11,11 +11,26 @@ from stoker.domain.byte_bounds import INLINE_BYTES, ByteBounds
 from stoker.domain.job import Job
 from stoker.domain.lot import Lot
 from stoker.domain.placement import Plan, WorkerView
-from stoker.store.base import ClaimRequest, Granted, Store
+from stoker.store.base import WHOLE_JOBS, ClaimRequest, Granted, JobFilter, Store
 from stoker.store.common import plan_for
 from stoker.store.postgres import round as postgres_round
 from stoker.store.sqlite import round as sqlite_round
-from tests.conformance.steps import a_job, a_request, a_worker, claim, ids, look, status_of, submit
+from tests.conformance.steps import (
+    SILENT,
+    STEADY,
+    a_job,
+    a_request,
+    a_session,
+    a_worker,
+    claim,
+    end,
+    ids,
+    look,
+    status_of,
+    submit,
+)
+from tests.conformance.test_bulk import accepted, worked_off
+from tests.support.clock import FakeClock
 from tests.support.jobs import jobs_of
 
 KIB = 1024
@@ -148,3 +163,49 @@ async def test_what_was_left_in_the_queue_is_whole(store: Store) -> None:
 async def test_without_large_payloads_bounds_change_nothing(store: Store) -> None:
     jobs = await some(store, 30, 100)
     assert ids(await claim(store, a_worker(threads=30))) == ids(jobs)
+
+
+# ── large payloads of jobs that are not handed out ─────────────────────────────────────────────────────────────────
+
+
+async def test_a_large_payload_survives_a_failure_and_a_replay(store: Store) -> None:
+    """It moves with its job and is never brought into the coordinator."""
+    jobs = await some(store, 3)
+    for running in await claim(store, a_worker(threads=3)):
+        assert await end(store, running, "invalid") == "failed"
+    assert [(await look(store, job)).payload for job in jobs] == [job.payload for job in jobs]
+    assert await store.replay_where(JobFilter(dead_letters=True), 10) == 3
+    again = await claim(store, a_worker(threads=3))
+    assert [job.payload for job in again] == [job.payload for job in jobs]
+
+
+async def test_a_large_payload_survives_a_cancel_and_a_replay_of_many(store: Store) -> None:
+    jobs = await some(store, WHOLE_JOBS + 2)
+    cancelled = [job for id in ids(jobs) for job in await store.cancel([id])]
+    assert [job and job.payload for job in cancelled] == [job.payload for job in jobs]
+    replayed = await store.replay(ids(jobs))
+    assert [job and job.status for job in replayed] == ["queued"] * len(jobs)
+    assert [(await look(store, job)).payload for job in jobs] == [job.payload for job in jobs]
+
+
+async def test_a_replay_of_one_returns_the_whole_job_beside_one_of_many(store: Store) -> None:
+    jobs = await some(store, WHOLE_JOBS + 2)
+    for job in jobs:
+        await store.cancel([job.id])
+    (alone,), _ = await asyncio.gather(store.replay([jobs[0].id]), store.replay(ids(jobs[1:])))
+    assert alone is not None
+    assert alone.payload == jobs[0].payload
+
+
+async def test_a_large_payload_survives_a_lost_lease_and_a_bulk_operation(
+    store: Store, clock: FakeClock
+) -> None:
+    jobs = await some(store, 2)
+    await store.open_session(a_session(store, "w1"))
+    await claim(store, a_worker(threads=2))
+    assert [claim.id for claim in await store.held("w1")] == ids(jobs)
+    clock.advance(60)
+    lost = await store.expire(store.now_us() - SILENT, STEADY)
+    assert len(lost.losses) == 2
+    assert (await worked_off(store, await accepted(store, type="echo"))).changed == 2
+    assert [(await look(store, job)).payload for job in jobs] == [job.payload for job in jobs]

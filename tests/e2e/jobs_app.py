@@ -30,6 +30,11 @@ def note(n: int, tag: str = "note") -> int:
 
 
 @app.task
+def length(text: str) -> int:
+    return len(text)
+
+
+@app.task
 def nap(seconds: float, tag: str = "nap") -> str:
     record("start", tag, os.getpid(), time.monotonic())
     time.sleep(seconds)

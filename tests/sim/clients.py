@@ -74,6 +74,7 @@ class Client:
         self.name = name
         self.process = Process(world.loop, name)
         self.random = world.random(name)
+        self._sizes = world.random(f"{name}/sizes")
         self.known: list[str] = []
         self.busy = 0
         self._orders = 0
@@ -145,9 +146,13 @@ class Client:
     def _crowd(self) -> list[Order]:
         """Jobs that differ in what they do alone, and have no keys: they are stored and handed out as one lot."""
         size, attempts, priority = (self.random.choice(of) for of in ([3, 9, 14], [1, 2, 4], [0, 1, 2]))
-        return [
-            Order(self._short_deed(), "quick", None, attempts, None, None, 1, priority) for _ in range(size)
-        ]
+        large = self._sizes.random() < 0.6
+        deeds = [self._large_deed() if large else self._short_deed() for _ in range(size)]
+        return [Order(deed, "quick", None, attempts, None, None, 1, priority) for deed in deeds]
+
+    def _large_deed(self) -> Deed:
+        weight = "x" * self._sizes.choice([20_000, 40_000, 55_000])
+        return msgspec.structs.replace(self._short_deed(), weight=weight)
 
     def _short_deed(self) -> Deed:
         self._orders += 1

@@ -39,6 +39,8 @@ class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
     """It ignores SIGTERM."""
     listens: bool = False
     """It ends by itself when it is cancelled."""
+    weight: str = ""
+    """Makes the payload large, and does nothing."""
 
     def ending(self, attempt: int) -> str:
         return "ok" if self.until and attempt > self.until else self.then

@@ -26,7 +26,8 @@ from stoker.coordinator.connection import Connection
 from stoker.coordinator.coordinator import Coordinator, Submitted
 from stoker.coordinator.neighbours import Neighbours
 from stoker.coordinator.reports import ReportSink
-from stoker.coordinator.sessions import Sessions, compare
+from stoker.coordinator.sessions import Sessions, Unsent, compare
+from stoker.domain import byte_bounds
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Event
@@ -689,6 +690,21 @@ def waiting_answers_too_early(patch: Patch) -> None:
 
 
 # ── running them ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+# ── bytes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def claims_without_a_byte_bound(patch: Patch) -> None:
+    """A claim takes everything for which there are threads and windows, however large."""
+    patch.set(byte_bounds, "within", lambda plan, workers, sizes, bounds: (plan, False))
+
+
+@bug
+def a_slow_connection_gets_more(patch: Patch) -> None:
+    """What waits for a connection is not looked at."""
+    patch.set(Unsent, "add", lambda self, size: self._sizes.append(0))
 
 
 class Hunt(NamedTuple):

@@ -16,6 +16,8 @@ from websockets.exceptions import ConnectionClosedError
 
 from tests.sim.loop import Process, SimLoop
 
+CAPACITY = 16 * 1024
+"""Bytes that may be on the way; who wants to send more waits, as for the buffers of a kernel."""
 FIN = object()
 RESET = object()
 
@@ -60,6 +62,8 @@ class Pipe:
         self.source = source
         self.target = target
         self.lost = False
+        self.on_the_way = 0
+        self.room = asyncio.Event()
         self.hold_until = 0.0
         self._held: deque[Any] = deque()
         self._last = 0.0
@@ -70,6 +74,7 @@ class Pipe:
     def send(self, item: Any) -> None:
         if self.lost:
             return
+        self.on_the_way += _size(item)
         if self._held or self._weather.is_blocked(self.source, self.target):
             self._held.append(item)
         else:
@@ -90,13 +95,28 @@ class Pipe:
             self.receiver.call_at(at, self._arrive, item)
 
     def _arrive(self, item: Any) -> None:
+        self.on_the_way -= _size(item)
+        self.room.set()
         if not self.lost:
             self.deliver(item)
+
+    @property
+    def full(self) -> bool:
+        return self.on_the_way > CAPACITY and not self.lost
+
+    async def wait_for_room(self) -> None:
+        self.room.clear()
+        await self.room.wait()
 
     def lose(self) -> None:
         """Whatever is on the way, or will be, never arrives."""
         self.lost = True
         self._held.clear()
+        self.room.set()
+
+
+def _size(item: Any) -> int:
+    return 0 if item is FIN or item is RESET else len(item)
 
 
 class End:
@@ -118,6 +138,7 @@ class End:
             return
         if item is RESET:
             self.closed = True
+            self._out.room.set()
             # What had arrived and was not read is gone with a reset.
             while not self._inbox.empty():
                 self._inbox.get_nowait()
@@ -131,6 +152,7 @@ class End:
     def close_now(self) -> None:
         if not self.closed:
             self.closed = True
+            self._out.room.set()
             self._out.send(FIN)
             self._inbox.put_nowait(FIN)
 
@@ -140,12 +162,15 @@ class End:
         item = await self._inbox.get()
         if item is FIN or item is RESET:
             self.closed = True
+            self._out.room.set()
             self._inbox.put_nowait(item)
             return None
         data: bytes | str = item
         return data
 
     async def send(self, data: bytes | str) -> None:
+        while self._out.full and not self.closed:
+            await self._out.wait_for_room()
         if not self.closed:
             self._out.send(data)
         elif self.strict:

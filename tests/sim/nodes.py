@@ -140,6 +140,7 @@ class CoordinatorNode:
             store = self.own_store
         else:
             store = world.database.connect(random, process, self.name)
+        world.meter.watch_claims(store, process.name)
         spread = world.random(f"{process.name}/spread")
         coordinator = world.new_coordinator(
             self, store, JobLog(stream=io.StringIO(), level="error"), lambda: spread.uniform(-1.0, 1.0)
@@ -375,6 +376,12 @@ class Tap:
         self._to_server, self._to_worker = up.deliver, down.deliver
         self._worker, self._server = connection.worker, connection.server
         up.deliver, down.deliver = self._up, self._down
+        self._send, self._session = connection.server.send, ""
+        connection.server.send = self._sent  # type: ignore[method-assign]
+
+    async def _sent(self, data: bytes | str) -> None:
+        await self._send(data)
+        self._world.meter.taken(self._server.process.name, self._session, data)
 
     def _up(self, item: Any) -> None:
         ends = self._worker.process.name, self._server.process.name
@@ -382,6 +389,9 @@ class Tap:
             self._world.trace(ends[1], f"< {ends[0]} {'closed' if item is FIN else 'reset'}")
         elif not self._server.closed:
             frame = codec.decode_from_worker(item)
+            if isinstance(frame, frames.Hello):
+                self._session = frame.session
+                self._world.meter.opened(ends[1], frame.session)
             if isinstance(frame, frames.Reports):
                 self._reports[frame.number] = reported(frame)
                 self._world.reports += [

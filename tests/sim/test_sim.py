@@ -16,7 +16,12 @@ from tests.sim.world import run
 judged = cache(judge)
 ROOT = Path(__file__).parents[2]
 SEEDS = range(20)
-QUICK_BUGS = ["report_acknowledged_before_commit", "lost_jobs_not_requeued", "cancel_leaves_it_queued"]
+QUICK_BUGS = [
+    "report_acknowledged_before_commit",
+    "lost_jobs_not_requeued",
+    "cancel_leaves_it_queued",
+    "claims_without_a_byte_bound",
+]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

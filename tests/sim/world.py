@@ -51,6 +51,7 @@ from tests.sim.disk import Database, Disk, SimClock
 from tests.sim.faults import Fate
 from tests.sim.loop import OWNER, SimLoop, Spinning, Stalled
 from tests.sim.machine import Deed
+from tests.sim.meter import BOUNDS, Meter
 from tests.sim.net import Weather
 from tests.sim.nodes import BusLines, CoordinatorNode, NoLogs, WorkerNode
 
@@ -96,6 +97,7 @@ class World:
         self.outages: list[Outage] = []
         self.deaths: list[Death] = []
         self.faults: list[Fault] = []
+        self.meter = Meter()
         self.lost_answers = 0.0
         self.lease = LEASE_SECONDS
         self.quiet_from: float | None = None
@@ -167,7 +169,7 @@ class World:
         self, node: CoordinatorNode, store: Store, job_log: JobLog, spread: Callable[[], float]
     ) -> Coordinator:
         ids = iter(range(1, 1_000_000))
-        return Coordinator(
+        coordinator = Coordinator(
             coordinator_settings(),
             store,
             node.clock,
@@ -177,6 +179,8 @@ class World:
             new_id=lambda: f"{node.name}-{next(ids)}",
             spread=spread,
         )
+        coordinator._dispatch.bounds = BOUNDS
+        return coordinator
 
     def new_supervisor(
         self, settings: Settings, dialer: Dialer, machine: Any, new_id: Callable[[], str]
@@ -270,6 +274,7 @@ class World:
             self.deaths,
             quiet_from=self.quiet_from,
             ended=self.loop.time(),
+            bytes=self.meter.seen(),
         )
 
     def close(self) -> None:

@@ -212,3 +212,16 @@ async def test_beyond_the_bytes_that_may_wait_callers_are_refused_and_what_was_a
         disk.gate.set()
         assert await asyncio.gather(*accepted, report) == ["did 0", "did 1", "did report"]
         assert await group.call("insert", "later", bounded=True, size=half) == "did later"
+
+
+async def test_a_failure_around_a_round_is_told_to_its_callers_and_the_next_round_comes() -> None:
+    async with a_group() as (group, _):
+
+        def no_memory(seconds: float, jobs: int) -> None:
+            raise MemoryError
+
+        group.observe = no_memory
+        with pytest.raises(MemoryError):
+            await group.call("verb", "first")
+        group.observe = lambda seconds, jobs: None
+        assert await group.call("verb", "second") == "did second"

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from stoker.coordinator.coordinator import Coordinator
 from stoker.coordinator.http_workers import Ask
+from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.job import Job
 from stoker.log import JobLog
 from stoker.settings import Settings
@@ -133,3 +135,17 @@ async def test_the_latest_lease_is_served_first(house: House) -> None:
     assert [leased.id for leased in await late] == [job.id]
     assert not early.done()
     await given_up(early)
+
+
+async def test_an_answer_to_a_lease_has_as_many_jobs_as_fit_by_bytes(house: House) -> None:
+    house.coordinator._dispatch.bounds = ByteBounds(claim=30_000, line=30_000, held=30_000)
+    worker = (await house.coordinator.http_register(HttpHello("many", 50, ("echo",)))).id
+    payload = Raw(b'"' + b"x" * 10_000 + b'"')
+    jobs = [a_job(house.store, type="echo", payload=payload) for _ in range(5)]
+    await house.store.insert([a_submission(job) for job in jobs])
+    leased: list[str] = []
+    while len(leased) < len(jobs):
+        answer = await house.coordinator.http_lease(worker, 50, SOON_SECONDS)
+        assert 1 <= len(answer) <= 2
+        leased += [job.id for job in answer]
+    assert leased == [job.id for job in jobs]

@@ -46,6 +46,7 @@ from stoker.ids import NewId, new_id
 from stoker.log import JobLog, request_id
 from stoker.settings import Settings
 from stoker.store.base import (
+    WHOLE_JOBS,
     Accepted,
     Attempt,
     Bulk,
@@ -434,7 +435,12 @@ class Coordinator:
         """Run dead letters again: those named, or those that match, at most `limit` of these."""
         if ids is not None:
             await self._cache.forget(ids)
-            dead = [job.id for job in await self._store.get(ids) if job is not None and _is_dead_letter(job)]
+            dead = [
+                job.id
+                for first in range(0, len(ids), WHOLE_JOBS)
+                for job in await self._store.get(ids[first : first + WHOLE_JOBS])
+                if job is not None and _is_dead_letter(job)
+            ]
             count = sum(job is not None for job in await self._store.replay(dead)) if dead else 0
             self._events.changed(dead)
         else:

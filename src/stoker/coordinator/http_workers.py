@@ -202,7 +202,7 @@ class HttpWorkers:
                 claims = [claim for claim in await self._store.claims(keys) if claim is not None]
                 own = [claim for claim in claims if claim.session_id == session.id]
                 await self._sink.hand_back(session, own, _NEVER_ARRIVED)
-            except StoreUnavailable:
+            except (StoreUnavailable, MemoryError):
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 return

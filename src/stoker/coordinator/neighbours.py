@@ -149,7 +149,7 @@ class Neighbours:
         while True:
             try:
                 await self.look()
-            except StoreUnavailable as error:
+            except (StoreUnavailable, MemoryError) as error:
                 log.warning("look_failed", detail=str(error))
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -183,7 +183,7 @@ class LogKeeper:
         while True:
             try:
                 deleted = await self.once()
-            except StoreUnavailable as error:
+            except (StoreUnavailable, MemoryError) as error:
                 log.error("output_not_purged", detail=str(error))
                 deleted = 0
             if not deleted:
@@ -195,8 +195,8 @@ class LogKeeper:
         batch = await self._logs.written(self._after, before, KEEP_BATCH)
         self._after = batch[-1].key if len(batch) == KEEP_BATCH else 0
         ids = list(dict.fromkeys(written.job_id for written in batch))
-        jobs = await self._store.get(ids) if ids else []
-        gone = [id for id, job in zip(ids, jobs, strict=True) if job is None]
+        there = {job.id for job in await self._store.summaries(ids)} if ids else set()
+        gone = [id for id in ids if id not in there]
         if gone:
             await self._logs.delete(gone)
         return len(gone)

@@ -379,7 +379,7 @@ class Line:
             try:
                 await self._sink.take(self.session, [report], list(released))
                 return
-            except StoreUnavailable as error:
+            except (StoreUnavailable, MemoryError) as error:
                 log.warning("push_report_waits", job_id=report.id, detail=str(error))
                 await asyncio.sleep(STORE_RETRY_SECONDS)
 

@@ -113,7 +113,7 @@ class Series:
         while True:
             try:
                 await self._look_and_write()
-            except StoreUnavailable as error:
+            except (StoreUnavailable, MemoryError) as error:
                 log.warning("series_not_written", detail=str(error))
             await asyncio.sleep(LOOK_SECONDS)
 

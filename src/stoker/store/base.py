@@ -24,6 +24,8 @@ from stoker.domain.series import GaugeRow, TallyRow
 TOTAL_CAP: Final = 10_000
 """Totals of filters that no counter covers are counted up to here and then marked as capped."""
 
+WHOLE_JOBS: Final = 8
+"""So many jobs are read with large payloads at once, and no more."""
 SPARKS: Final = 24
 
 
@@ -456,7 +458,7 @@ class Store(Protocol):
 
     async def replay(self, ids: Sequence[str]) -> list[Job | None]:
         """Queue failed and cancelled jobs again, with fresh attempts under the same id, and hurry those that back off.
-        Others are returned as they are."""
+        Others are returned as they are. More than `WHOLE_JOBS` of them are returned without large payloads and results."""
         ...
 
     async def replay_where(self, filter: JobFilter, limit: int) -> int:

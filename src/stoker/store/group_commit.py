@@ -96,7 +96,11 @@ class GroupCommit:
             if not self._waiting and not self._closing:
                 self._wake.clear()
             if commands:
-                await self._round(commands)
+                try:
+                    await self._round(commands)
+                except Exception as error:  # noqa: BLE001 - no memory, say: whatever it was, the next round must come
+                    for command in commands:
+                        _answer(command, error)
                 self._pending -= _weight(commands)
                 self._pending_bytes -= sum([command.size for command in commands])
 

@@ -46,7 +46,7 @@ SELECT id FROM lane WHERE id IS NOT NULL
 -- A large payload stays where it is: its length is known without it.
 SELECT head.* FROM unnest($1::int[], $2::int[]) AS wanted (lane_id, room)
 CROSS JOIN LATERAL (
-    SELECT {head} FROM stoker.jobs
+    SELECT {hot} FROM stoker.jobs
     WHERE lane_id = wanted.lane_id AND status = 'queued'
     ORDER BY rank, seq LIMIT wanted.room
     FOR UPDATE SKIP LOCKED
@@ -159,6 +159,15 @@ SET status = v.status, attempt = v.attempt, crashes = v.crashes, run_at = v.run_
 FROM unnest($1::bigint[], $2::int[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::bytea[])
     AS v (seq, claim_id, status, attempt, crashes, run_at, error)
 WHERE jobs.seq = v.seq AND jobs.claim_id = v.claim_id AND jobs.status || '' = 'running'
+
+-- name: carry_to_history
+-- Payloads that were left in the store while their jobs moved from one table to the other.
+UPDATE stoker.history SET payload = jobs.payload FROM stoker.jobs
+WHERE history.seq = ANY($1::bigint[]) AND jobs.seq = history.seq
+
+-- name: carry_to_jobs
+UPDATE stoker.jobs SET payload = history.payload FROM stoker.history
+WHERE jobs.seq = ANY($1::bigint[]) AND history.seq = jobs.seq
 
 -- name: delete_jobs
 DELETE FROM stoker.jobs USING unnest($1::bigint[], $2::int[]) AS v (seq, claim_id)

@@ -72,19 +72,16 @@ class Reader:
         return Line(ahead, first if ahead else None)
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
-        jobs = await self.get([id for id, _ in keys])
-        return [
-            claim_of(job)
-            if job is not None and job.claim_id == claim_id and job.status == "running"
-            else None
-            for job, (_, claim_id) in zip(jobs, keys, strict=True)
-        ]
+        wanted = [id for id, _ in keys if is_id(id)]
+        found = await self._jobs(SUMMARY_Q["get_jobs"], wanted) if wanted else []
+        running = {(job.id, job.claim_id): job for job in found if job.status == "running"}
+        return [claim_of(running[key]) if key in running else None for key in keys]
 
     async def held(self, session_id: str) -> list[Claim]:
-        return [claim_of(job) for job in await self._jobs(Q["claims_of_session"], session_id)]
+        return [claim_of(job) for job in await self._jobs(SUMMARY_Q["claims_of_session"], session_id)]
 
     async def cancels(self, session_ids: Sequence[str]) -> list[Claim]:
-        return [claim_of(job) for job in await self._jobs(Q["cancels"], list(session_ids))]
+        return [claim_of(job) for job in await self._jobs(SUMMARY_Q["cancels"], list(session_ids))]
 
     async def attempts(self, id: str) -> list[Attempt]:
         async def read(link: Link) -> list[Attempt]:

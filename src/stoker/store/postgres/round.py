@@ -28,6 +28,7 @@ from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, clai
 from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.domain.session_secret import may_go_on
 from stoker.store.base import (
+    WHOLE_JOBS,
     Accepted,
     Bulk,
     BulkAction,
@@ -73,6 +74,7 @@ from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import (
     FINAL_COLUMNS,
     HOT_COLUMNS,
+    LIGHT_Q,
     SUMMARY_Q,
     Q,
     final_row,
@@ -141,12 +143,13 @@ class Round:
         self._deltas[job.queue, job.type, leaves] -= number
         self._deltas[job.queue, job.type, enters] += number
 
-    async def _jobs(self, query: str, *values: Any) -> list[Job]:
-        rows = await self._link.fetch(Q[query], *values)
+    async def _jobs(self, query: str, *values: Any, light: bool = False) -> list[Job]:
+        """Jobs; if `light`, without their payloads where these are large."""
+        rows = await self._link.fetch((LIGHT_Q if light else Q)[query], *values)
         lanes = await self._memory.lanes_of(self._link, rows)
         return [job_of(row, lanes) for row in rows]
 
-    async def _found(self, ids: Sequence[str]) -> dict[str, Job]:
+    async def _found(self, ids: Sequence[str], *, light: bool = False) -> dict[str, Job]:
         """The jobs with these ids, locked, wherever they are. One may move while we look, so who is missing is looked for
         once more."""
         wanted = [id for id in dict.fromkeys(ids) if is_id(id)]
@@ -154,14 +157,22 @@ class Round:
         for query in ("jobs_by_id", "history_by_id", "jobs_by_id"):
             missing = [id for id in wanted if id not in found]
             if missing:
-                found |= {job.id: job for job in await self._jobs(query, missing)}
+                found |= {job.id: job for job in await self._jobs(query, missing, light=light)}
         return found
 
     async def _copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
         await self._link.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
 
     async def _into_history(self, jobs: Sequence[Job]) -> None:
+        """Move jobs that are over, and that are locked."""
         await self._copy("history", FINAL_COLUMNS, map(final_row, jobs))
+        await self._carry("carry_to_history", jobs)
+        await self._link.execute(Q["delete_jobs"], *_columns([(job.seq, job.claim_id) for job in jobs]))
+
+    async def _carry(self, query: str, jobs: Sequence[Job]) -> None:
+        large = [job.seq for job in jobs if job.payload == byte_bounds.UNREAD]
+        if large:
+            await self._link.execute(Q[query], large)
 
     # ── insert ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -317,7 +328,7 @@ class Round:
         if not rooms:
             return []
         self._read.update(rooms)
-        return await self._jobs("claim_heads", list(rooms), list(rooms.values()))
+        return await self._jobs("claim_heads", list(rooms), list(rooms.values()), light=True)
 
     async def _first_of(self, lanes: list[int]) -> list[Lot]:
         """The first job of each of these lanes, from which nothing can be claimed now. It is not locked: another
@@ -390,14 +401,15 @@ class Round:
 
     async def _completed_before(self, seqs: list[int]) -> set[tuple[int, int]]:
         """Reports that were sent twice: their claims completed these jobs already. Those not among them are stale."""
-        jobs = await self._jobs("history_by_seq", seqs) if seqs else []
+        jobs = await self._jobs("history_by_seq", seqs, light=True) if seqs else []
         return {(job.seq, job.claim_id) for job in jobs if job.status == "completed"}
 
     async def _end_attempts(self, items: list[Finish]) -> "Answers":
         """End attempts that did not complete their jobs."""
         if not items:
             return {}
-        jobs = {job.seq: job for job in await self._jobs("jobs_by_seq", [i.claim.seq for i in items])}
+        seqs = [item.claim.seq for item in items]
+        jobs = {job.seq: job for job in await self._jobs("jobs_by_seq", seqs, light=True)}
         answers: Answers = {}
         late: list[Finish] = []
         ended: dict[int, tuple[Job, Job, Outcome]] = {}
@@ -424,7 +436,6 @@ class Round:
             rows = [(j.seq, j.claim_id, j.status, j.attempt, j.crashes, j.run_at, j.error) for j in again]
             await self._link.execute(Q["requeue_jobs"], *_columns(rows))
         if over:
-            await self._link.execute(Q["delete_jobs"], *_columns([(j.seq, j.claim_id) for j in over]))
             await self._into_history(over)
         rows = [attempt_row(job, outcome, after.status, self._now) for job, after, outcome in ends]
         await self._link.execute(Q["insert_attempts"], *_columns(rows))
@@ -437,7 +448,9 @@ class Round:
         rows = [(item.claim.seq, item.claim.claim_id) for item in items]
         ends = await self._link.fetch(Q["attempt_ends"], *_columns(rows))
         seqs = [row[0] for row in ends]
-        now = await self._jobs("jobs_by_seq", seqs) + await self._jobs("history_by_seq", seqs) if seqs else []
+        now: list[Job] = []
+        for query in ("jobs_by_seq", "history_by_seq") if seqs else ():
+            now += await self._jobs(query, seqs, light=True)
         current = {(job.seq, job.claim_id) for job in now}
         return {
             (seq, claim_id, kind): status
@@ -490,7 +503,7 @@ class Round:
         orphans = [row[0] for row in await self._link.fetch(Q["orphans"])]
         if not orphans:
             return Expired(silent, [])
-        jobs = await self._jobs("lost_claims", orphans)
+        jobs = await self._jobs("lost_claims", orphans, light=True)
         ends = []
         losses = []
         for job in jobs:
@@ -549,14 +562,16 @@ class Round:
         if running:
             await self._link.execute(Q["request_cancels"], [job.seq for job in running], self._now)
         if over:
-            await self._link.execute(Q["delete_jobs"], *_columns([(j.seq, j.claim_id) for j in over]))
             await self._into_history(over)
         for job in waiting:
             self._count(job, job.status, "cancelled")
         return [cancelled(job, self._now) for job in running] + over
 
     async def replay(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
-        found = await self._found([id for call in calls for id in call])
+        few = [id for call in calls if len(call) <= WHOLE_JOBS for id in call]
+        many = [id for call in calls if len(call) > WHOLE_JOBS for id in call]
+        found = await self._found(few)
+        found |= await self._found([id for id in many if id not in found], light=True)
         found |= {job.id: job for job in await self._replay(found.values())}
         return [[found.get(id) for id in call] for call in calls]
 
@@ -567,8 +582,9 @@ class Round:
         early = [job for job in jobs if lifecycle.after(job.status, "hurried") is not None]
         again = [replayed(job, self._now) for job in ended]
         if again:
-            await self._link.execute(Q["delete_history"], [job.seq for job in ended])
             await self._copy("jobs", HOT_COLUMNS, map(hot_row, again))
+            await self._carry("carry_to_jobs", again)
+            await self._link.execute(Q["delete_history"], [job.seq for job in ended])
         if early:
             await self._link.execute(Q["hurry_jobs"], [job.seq for job in early], self._now)
         for job in ended + early:
@@ -580,13 +596,14 @@ class Round:
         counts = []
         for call in calls:
             seqs = await self._dead(*call)
-            counts.append(len(await self._replay(await self._jobs("history_by_seq", seqs))) if seqs else 0)
+            found = await self._jobs("history_by_seq", seqs, light=True) if seqs else []
+            counts.append(len(await self._replay(found)))
         return counts
 
     async def discard(self, calls: list[Sequence[str]]) -> list[int]:
         counts = []
         for call in calls:
-            found = await self._found(call)
+            found = await self._found(call, light=True)
             counts.append(await self._discard([job.seq for job in found.values()]))
         return counts
 
@@ -635,7 +652,8 @@ class Round:
         if wanted.type is not None or wanted.queue is not None:
             await self._memory.read_lanes(self._link)
         where, values = filter_sql(wanted, self._memory, first=2)
-        rows = await self._link.fetch(Q["still_" + tables(wanted)].format(where=where), step.seqs, *values)
+        query = LIGHT_Q["still_" + tables(wanted)].format(where=where)
+        rows = await self._link.fetch(query, step.seqs, *values)
         lanes = await self._memory.lanes_of(self._link, rows)
         return [job_of(row, lanes) for row in rows]
 

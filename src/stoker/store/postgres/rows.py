@@ -54,27 +54,25 @@ def _selected(column: str, final: bool) -> str:
 
 HOT: Final = _select(final=False)
 FINAL: Final = _select(final=True)
-HEAD: Final = ", ".join(
-    f"CASE WHEN octet_length(payload) <= {INLINE_BYTES} THEN payload ELSE ''::bytea END AS payload"
-    if column == "payload"
-    else _selected(column, final=False)
-    for column in SELECTED
-)
-"""A job that may be claimed, its payload left in the store when it is large."""
+
+
+def _light(*, final: bool) -> str:
+    small = f"CASE WHEN octet_length(payload) <= {INLINE_BYTES} THEN payload ELSE ''::bytea END AS payload"
+    return ", ".join(small if column == "payload" else _selected(column, final) for column in SELECTED)
+
 
 _STATEMENTS: Final = queries.load("stoker.store.postgres")
 
 
 def _filled(hot: str, final: str) -> dict[str, str]:
-    return {
-        name: sql.replace("{hot}", hot).replace("{final}", final).replace("{head}", HEAD)
-        for name, sql in _STATEMENTS.items()
-    }
+    return {name: sql.replace("{hot}", hot).replace("{final}", final) for name, sql in _STATEMENTS.items()}
 
 
 Q: Final = _filled(HOT, FINAL)
 SUMMARY_Q: Final = _filled(_select(final=False, without=_SUMMARY), _select(final=True, without=_SUMMARY))
 """The same, reading jobs without what can be large."""
+LIGHT_Q: Final = _filled(_light(final=False), _light(final=True))
+"""The same, leaving large payloads in the store (`stoker.domain.byte_bounds.UNREAD`)."""
 SAMPLES: Final = _STATEMENTS["group_samples"].replace(
     "{final}", _select(final=True, without=("payload", "result"))
 )

@@ -45,8 +45,9 @@ from stoker.store.walks import SMALL
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
 _BRIEFLY = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
-_OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
-_CANCELS = Q["cancels_of_session"].format(columns=COLUMN_LIST)
+_CLAIM = Q["job_by_id"].format(columns=SUMMARY_LIST)
+_OF_SESSION = Q["claims_of_session"].format(columns=SUMMARY_LIST)
+_CANCELS = Q["cancels_of_session"].format(columns=SUMMARY_LIST)
 
 _SAMPLE: Final = Q["group_sample"].format(
     columns=", ".join(SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS)
@@ -77,7 +78,8 @@ class Reader:
         return Line(int(ahead), None if first is None else str(first[0]))
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
-        job = self.get(id)
+        row = self._db.execute(_CLAIM, (id,)).fetchone()
+        job = None if row is None else Job(*row)
         if job is None or job.claim_id != claim_id or job.status != "running":
             return None
         return claim_of(job)

@@ -30,6 +30,7 @@ from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
 from stoker.domain.session_secret import may_go_on
 from stoker.store import queries
 from stoker.store.base import (
+    WHOLE_JOBS,
     Accepted,
     Bulk,
     BulkAction,
@@ -89,7 +90,11 @@ _HEADS = Q["claim_heads"].format(columns=", ".join(HEAD.get(column, column) for 
 _FIRST = Q["claim_heads"].format(columns=SUMMARY_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
-_OF_SESSION = Q["claims_of_session"].format(columns=COLUMN_LIST)
+_OF_SESSION = Q["claims_of_session"].format(columns=SUMMARY_LIST)
+_LIGHT_LIST = ", ".join(SUMMARY[column] if column in ("payload", "result") else column for column in COLUMNS)
+_LIGHT_BY_SEQ = Q["job_by_seq"].format(columns=_LIGHT_LIST)
+_LIGHT_BY_ID = Q["job_by_id"].format(columns=_LIGHT_LIST)
+"""Jobs to be judged and changed: their payloads and results, which may be large, stay where they are."""
 _INSERT = Q["insert_jobs"].format(columns=COLUMN_LIST, rows="(" + ", ".join("?" * len(COLUMNS)) + ")")
 _SHARED_COLUMNS = [column for column in COLUMNS if column not in OWN_FIELDS]
 _SHARED = attrgetter(*_SHARED_COLUMNS)
@@ -201,6 +206,14 @@ class Round:
 
     def _by_id(self, id: str) -> Job | None:
         row = self._db.execute(_BY_ID, (id,)).fetchone()
+        return None if row is None else Job(*row)
+
+    def _light_by_seq(self, seq: int) -> Job | None:
+        row = self._db.execute(_LIGHT_BY_SEQ, (seq,)).fetchone()
+        return None if row is None else Job(*row)
+
+    def _light_by_id(self, id: str) -> Job | None:
+        row = self._db.execute(_LIGHT_BY_ID, (id,)).fetchone()
         return None if row is None else Job(*row)
 
     # ── insert ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -437,12 +450,12 @@ class Round:
 
     def _same_end_again(self, seq: int, claim_id: int, status: Status) -> bool:
         """Whether this very claim already ended the job this way: a report that was sent twice, not a stale one."""
-        job = self._by_seq(seq)
+        job = self._light_by_seq(seq)
         return job is not None and job.claim_id == claim_id and job.status == status
 
     def _end_attempt(self, claim: Claim, outcome: Outcome) -> Status | None:
         """End an attempt that did not complete its job."""
-        job = self._by_seq(claim.seq)
+        job = self._light_by_seq(claim.seq)
         if job is None or job.claim_id != claim.claim_id or job.status != "running":
             return self._repeated_end(job, claim, outcome)
         ended = after_attempt(job, outcome, self._now)
@@ -588,7 +601,7 @@ class Round:
         return [[self._cancel(id) for id in call] for call in calls]
 
     def _cancel(self, id: str) -> Job | None:
-        job = self._by_id(id)
+        job = self._light_by_id(id)
         if job is None:
             return None
         self._cancel_job(job)
@@ -604,13 +617,14 @@ class Round:
         return changed
 
     def replay(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
-        return [[self._replay(self._by_id(id)) for id in call] for call in calls]
+        return [[self._replay(id, whole=len(call) <= WHOLE_JOBS) for id in call] for call in calls]
 
-    def _replay(self, job: Job | None) -> Job | None:
+    def _replay(self, id: str, *, whole: bool) -> Job | None:
+        job = self._light_by_id(id)
         if job is None:
             return None
         self._replay_job(job)
-        return self._by_seq(job.seq)
+        return self._by_seq(job.seq) if whole else self._light_by_seq(job.seq)
 
     def _replay_job(self, job: Job) -> bool:
         """Whether that changed it."""
@@ -622,15 +636,19 @@ class Round:
         return changed
 
     def replay_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
-        return [
-            sum(self._replay(self._by_seq(seq)) is not None for seq in self._dead(*call)) for call in calls
-        ]
+        counts: list[int] = []
+        for call in calls:
+            jobs = [job for seq in self._dead(*call) if (job := self._light_by_seq(seq)) is not None]
+            for job in jobs:
+                self._replay_job(job)
+            counts.append(len(jobs))
+        return counts
 
     def discard(self, calls: list[Sequence[str]]) -> list[int]:
-        return [sum(self._discard(self._by_id(id)) for id in call) for call in calls]
+        return [sum(self._discard(self._light_by_id(id)) for id in call) for call in calls]
 
     def discard_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
-        return [sum(self._discard(self._by_seq(seq)) for seq in self._dead(*call)) for call in calls]
+        return [sum(self._discard(self._light_by_seq(seq)) for seq in self._dead(*call)) for call in calls]
 
     def _discard(self, job: Job | None) -> bool:
         return job is not None and self._changed(Q["discard_job"], job.seq, self._now)
