@@ -9,6 +9,7 @@ writes the range first and looks at `running` a tick later. What lies behind the
 for sure; for anything before, the child's own word follows.
 """
 
+import contextlib
 import mmap
 import os
 import struct
@@ -27,6 +28,7 @@ NOTHING: Final = -1
 
 class Board:
     def __init__(self, fd: int) -> None:
+        self._fd = fd
         self._memory = mmap.mmap(fd, SIZE)
 
     @classmethod
@@ -39,6 +41,20 @@ class Board:
         return board, fd
 
     # The child's side.
+
+    def for_a_copy(self) -> "Board":
+        """Give up this board in a forked copy of the child. Return one that cannot be written to and that still tells
+        whether the job was cancelled."""
+        copy = Board.__new__(Board)
+        try:
+            copy._memory = mmap.mmap(self._fd, SIZE, prot=mmap.PROT_READ)
+        except (OSError, ValueError):
+            copy._memory = mmap.mmap(-1, SIZE)
+            _LAYOUT.pack_into(copy._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
+        with contextlib.suppress(OSError):
+            os.close(self._fd)
+        self.close()
+        return copy
 
     def start(self, index: int, now: float) -> bool:
         """Mark a job as running; False when it was taken back and must not run."""
