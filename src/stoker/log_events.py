@@ -323,6 +323,20 @@ _event(
     *("executor", "detail"),
 )
 _event(
+    "child_wrote_garbage",
+    "warning",
+    "worker",
+    "A task wrote into the pipe between its process and the worker, which is not its own. What it wrote was skipped.",
+    "pid",
+)
+_event(
+    "child_is_silent",
+    "warning",
+    "worker",
+    "A child process neither runs the jobs that it was given nor says anything; it is replaced, and they run elsewhere.",
+    *("pid", "jobs"),
+)
+_event(
     "runner_types_unknown",
     "warning",
     "worker",

@@ -84,7 +84,9 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, terminate)
     os.set_inheritable(options.fd, False)
     os.set_inheritable(options.board, False)
-    line = SupervisorLine(options.fd, Board(options.board))
+    board = Board(options.board)
+    board.seal()
+    line = SupervisorLine(options.fd, board)
     connect(line)
     capture.install(line.printed)
     ended: BaseException | None = None

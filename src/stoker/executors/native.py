@@ -35,7 +35,7 @@ class NativeChild(Child):
     def __init__(self, mark: str, callbacks: Callbacks, *, binary: Path, max_result_bytes: int) -> None:
         super().__init__(mark, callbacks)
         self._max_result_bytes = max_result_bytes
-        self._unpacker = Unpacker()
+        self._unpacker = Unpacker(mark=b"")
         stdin, self._stdin = os.pipe()
         os.set_blocking(self._stdin, False)
         out, err = self._pipe_from_child(self._said), self._pipe_from_child(self._logged)

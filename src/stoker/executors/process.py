@@ -22,8 +22,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from stoker.executors.board import Board
-from stoker.executors.orphans import end_orphans
+from stoker.executors.orphans import Tag, end_orphans, tagged
 from stoker.executors.pipe import (
     FROM_CHILD,
     CancelJob,
@@ -44,6 +46,8 @@ CHILD_MARKER: Final = "STOKER_WORKER_CHILD"
 _GUARDIAN: Final = Path(__file__).with_name("guardian.py")
 _READ: Final = 1 << 18
 
+log = structlog.get_logger()
+
 
 class Guardian:
     """The process that outlives us if we are killed; see `guardian.py`."""
@@ -51,7 +55,14 @@ class Guardian:
     def __init__(self, session_id: str) -> None:
         # Isolated and without site-packages: it must start fast and depend on nothing.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_GUARDIAN), f"{MARKER}={session_id}"],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                str(_GUARDIAN),
+                f"{MARKER}={session_id}",
+                str(Tag(session_id, 0).family),
+            ],
             stdin=subprocess.PIPE,
             start_new_session=True,
             env={},
@@ -123,6 +134,7 @@ class Child(ABC):
         self._mark = mark
         Child._count += 1
         self._own_mark = f"{CHILD_MARKER}={mark}-{Child._count}"
+        self._tag = Tag(mark, Child._count)
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._readers: dict[int, Callable[[bytes], None]] = {}
@@ -180,15 +192,21 @@ class Child(ABC):
         pass_fds: Sequence[int],
         environ: Mapping[str, str],
     ) -> None:
-        self._process = subprocess.Popen(
-            argv,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=tuple(pass_fds),
-            start_new_session=True,
-            env={**os.environ, **environ, MARKER: self._mark, CHILD_MARKER: self._own_mark.partition("=")[2]},
-        )
+        with tagged(self._tag):
+            self._process = subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=tuple(pass_fds),
+                start_new_session=True,
+                env={
+                    **os.environ,
+                    **environ,
+                    MARKER: self._mark,
+                    CHILD_MARKER: self._own_mark.partition("=")[2],
+                },
+            )
         self._callbacks.started(self)
 
     def _pipe_from_child(self, take: Callable[[bytes], None]) -> int:
@@ -313,7 +331,7 @@ class Child(ABC):
         if self._waits_to_write and self._writing_fd is not None:
             self._loop.remove_writer(self._writing_fd)
         self.kill()  # what it started goes with it,
-        end_orphans(self._own_mark.encode())  # also what left its group
+        end_orphans(self._own_mark.encode(), self._tag)  # also what left its group
         for fd in list(self._readers):
             self._unwatch(fd)
         self._callbacks.exited(self)
@@ -340,6 +358,7 @@ class PythonChild(Child):
     ) -> None:
         super().__init__(mark, callbacks)
         self._unpacker = Unpacker()
+        self._told_garbage = False
         self._unreported: set[int] = set()
         self._concurrent = concurrency > 0
         self._socket, theirs = socket.socketpair()
@@ -398,6 +417,9 @@ class PythonChild(Child):
     def _said(self, data: bytes) -> None:
         for message in self._unpacker.feed(data):
             self._handle(FROM_CHILD.decode(message))
+        if self._unpacker.skipped and not self._told_garbage:
+            self._told_garbage = True
+            log.warning("child_wrote_garbage", pid=self.pid)
 
     def _handle(self, message: FromChild) -> None:
         match message:

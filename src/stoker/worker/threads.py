@@ -38,6 +38,9 @@ TIMEOUT_GRACE_SECONDS: Final = 0.5
 COOPERATION_SECONDS: Final = 0.5
 """How long a job may take to notice that it was cancelled before it gets a signal."""
 RECYCLE_EVERY_SECONDS: Final = 1.0
+SILENT_TICKS: Final = 200
+"""So many looks (ten seconds) at a child that has jobs, runs none and says nothing: then it will not run them. Looks are
+counted and not seconds, because a machine that stood still has not looked."""
 
 
 log = structlog.get_logger()
@@ -93,6 +96,7 @@ class Slot:
         self.kill_at: float | None = None
         self.skipping: tuple[int, int] | None = None
         self.retiring = False
+        self.silent_ticks = 0
         self.cpus: list[int] | None = None
 
     @property
@@ -320,6 +324,7 @@ class Threads:
 
     def on_results(self, child: Child, results: Results) -> None:
         slot = self._slots[child]
+        slot.silent_ticks = 0
         ends = Ends(self._complete(slot, results.completed))
         back: list[Work] = []
         for result in results.others:
@@ -467,8 +472,10 @@ class Threads:
                 continue
             self._carry_out(slot, now)
             range_ = slot.skipping
-            for work, started in slot.running():
+            running = slot.running()
+            for work, started in running:
                 starts += self._watch(slot, work, started, now)
+            self._watch_silence(slot, runs=bool(running))
             if range_ is not None:
                 self._take_back(slot, range_)
         self._hand_back_late(now)
@@ -506,6 +513,13 @@ class Threads:
             work.told_start = True
             return [(work, started)]
         return []
+
+    def _watch_silence(self, slot: Slot, *, runs: bool) -> None:
+        """End a child that lost the jobs it was sent, as when a task read them from the pipe."""
+        slot.silent_ticks = 0 if runs or not slot.sent else slot.silent_ticks + 1
+        if slot.silent_ticks == SILENT_TICKS:
+            log.warning("child_is_silent", pid=slot.child.pid, jobs=len(slot.sent))
+            slot.child.kill()
 
     def _watch_memory(self, slot: Slot, work: Work, memory_mb: int) -> None:
         """The job's own limit stops most; this stops what its grandchildren take, or a library that ignores it."""
