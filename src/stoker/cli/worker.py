@@ -13,6 +13,7 @@ import structlog
 
 from stoker import __version__
 from stoker import log as logs
+from stoker.access import Access
 from stoker.cli import output
 from stoker.cli.signals import on_signals
 from stoker.executors.app_check import import_error
@@ -20,7 +21,7 @@ from stoker.executors.builtin import BUILTINS
 from stoker.executors.child import die_with_parent
 from stoker.executors.native_binary import find_runner
 from stoker.ids import new_id
-from stoker.settings import Settings
+from stoker.settings import Settings, without_secrets
 from stoker.worker.connection import Dialer, NotAllowed
 from stoker.worker.machine import ThisMachine
 from stoker.worker.supervisor import StartFailed, Supervisor
@@ -54,7 +55,8 @@ def start_problems(settings: Settings) -> list[str]:
         runner_types(settings.execution_binary)
     except StartFailed as error:
         problems.append(str(error))
-    why = None if settings.app is None else import_error(settings.app)
+    given = Access(settings.coordinator_urls[0], settings.token)
+    why = None if settings.app is None else import_error(settings.app, given)
     if why is not None:
         problems.append(f"the app {settings.app} cannot be imported: {why}")
     return problems
@@ -82,7 +84,14 @@ def runner_types(binary: str | None) -> list[str]:
 
 def _types_of(binary: str, fallback: Collection[str]) -> list[str]:
     try:
-        told = subprocess.run([binary, "--types"], capture_output=True, timeout=10, check=True, text=True)
+        told = subprocess.run(
+            [binary, "--types"],
+            capture_output=True,
+            timeout=10,
+            check=True,
+            text=True,
+            env=without_secrets(os.environ),
+        )
     except (subprocess.SubprocessError, UnicodeDecodeError) as error:
         log.warning("runner_types_unknown", runner=binary, detail=str(error))
         return list(fallback)

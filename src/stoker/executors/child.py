@@ -23,6 +23,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
+from stoker import access
 from stoker.context import JobContext, connect, enter_job
 from stoker.domain import json_text
 from stoker.domain.retry import Kind
@@ -105,6 +106,7 @@ def main() -> NoReturn:
 
 def serve(options: argparse.Namespace, line: SupervisorLine) -> None:
     """Import the user's app, say what it has, run jobs until the pipe closes."""
+    _receive_access(line)
     try:
         tasks = Tasks(options.app)
     except Terminated:
@@ -122,6 +124,20 @@ def serve(options: argparse.Namespace, line: SupervisorLine) -> None:
         AsyncChild(line, tasks.python, options.max_result).run()
     else:
         SyncChild(line, tasks.sync_runners(), options.max_result).run()
+
+
+def _receive_access(line: SupervisorLine) -> None:
+    """Wait for the first message. Nothing follows it before this child has said that it is ready."""
+    unpacker = Unpacker()
+    messages: list[bytes] = []
+    while not messages:
+        chunk = os.read(line.fd, 1 << 18)
+        if not chunk:
+            raise BrokenPipeError
+        messages += unpacker.feed(chunk)
+    order = TO_CHILD.decode(messages[0])
+    if isinstance(order, access.Access):
+        access.give(order)
 
 
 def _options() -> argparse.Namespace:

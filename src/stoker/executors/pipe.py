@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import astuple
 
+from stoker.access import Access
 from stoker.domain.retry import Kind
 from stoker.wire.frames import Assignment, Stream
 
@@ -79,7 +80,8 @@ class CancelJob(msgspec.Struct, array_like=True, frozen=True, tag="c"):
     index: int
 
 
-ToChild = ChildLot | CancelJob
+ToChild = Access | ChildLot | CancelJob
+"""`Access` is the first message, before the user's app is imported."""
 
 # ── child → supervisor ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -24,6 +24,7 @@ from typing import Final
 
 import structlog
 
+from stoker.access import Access
 from stoker.executors.board import Board
 from stoker.executors.orphans import Tag, end_orphans, tagged
 from stoker.executors.pipe import (
@@ -39,6 +40,7 @@ from stoker.executors.pipe import (
     pack,
 )
 from stoker.log_stream import put
+from stoker.settings import without_secrets
 from stoker.wire.frames import Stream
 
 MARKER: Final = "STOKER_WORKER_SESSION"
@@ -201,7 +203,7 @@ class Child(ABC):
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
                 env={
-                    **os.environ,
+                    **without_secrets(os.environ),
                     **environ,
                     MARKER: self._mark,
                     CHILD_MARKER: self._own_mark.partition("=")[2],
@@ -355,6 +357,7 @@ class PythonChild(Child):
         app: str | None,
         max_result_bytes: int,
         concurrency: int = 0,
+        access: Access = Access(),  # noqa: B008 - it is frozen
     ) -> None:
         super().__init__(mark, callbacks)
         self._unpacker = Unpacker()
@@ -392,6 +395,7 @@ class PythonChild(Child):
             for fd in (out, err, self._board_fd):
                 os.close(fd)
         self._watch(self._fd, self._said)
+        self._write(self._fd, pack(access))
 
     def send(self, lots: list[ChildLot]) -> None:
         for lot in lots:
