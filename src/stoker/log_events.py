@@ -319,8 +319,15 @@ _event(
     "child_cannot_start",
     "error",
     "worker",
-    "The system refuses another process; its jobs are handed back, and it is tried again.",
+    "The system refuses another process; its jobs are handed back, and it is tried again, ever more slowly.",
     *("executor", "detail"),
+)
+_event(
+    "threads_reduced",
+    "warning",
+    "worker",
+    "The limit on open files allows fewer threads than were asked for; the worker serves with those.",
+    *("threads", "asked", "detail"),
 )
 _event(
     "child_wrote_garbage",

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from stoker import __version__
 from stoker import log as logs
@@ -22,6 +23,7 @@ from stoker.executors.child import die_with_parent
 from stoker.executors.native_binary import find_runner
 from stoker.ids import new_id
 from stoker.settings import Settings, without_secrets
+from stoker.worker import descriptors
 from stoker.worker.connection import Dialer, NotAllowed
 from stoker.worker.machine import ThisMachine
 from stoker.worker.supervisor import StartFailed, Supervisor
@@ -99,8 +101,24 @@ def _types_of(binary: str, fallback: Collection[str]) -> list[str]:
     return types or list(fallback)
 
 
+def _within_limits(settings: Settings, *, kinds: int) -> Settings:
+    """The settings with as many threads as there are file descriptors for."""
+    threads = descriptors.secure(settings.worker_threads, kinds=kinds)
+    if threads < settings.worker_threads:
+        log.warning(
+            "threads_reduced",
+            threads=threads,
+            asked=settings.worker_threads,
+            detail="the limit on open files allows no more; raise it (ulimit -n) or ask for fewer threads",
+        )
+    return replace(settings, worker_threads=threads)
+
+
 async def _work(settings: Settings) -> None:
     native = None if settings.execution_binary or settings.native_runner == "off" else find_runner()
+    settings = _within_limits(
+        settings, kinds=1 + bool(native) + bool(settings.commands or settings.execution_binary)
+    )
     supervisor = Supervisor(
         settings,
         Dialer(settings.coordinator_urls, settings.token),

@@ -39,9 +39,13 @@ class Board:
     def create(cls) -> tuple["Board", int]:
         """A fresh board and the file descriptor that the child opens it by."""
         fd = os.memfd_create("stoker-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, SIZE)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-        board = cls(fd)
+        try:
+            os.ftruncate(fd, SIZE)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            board = cls(fd)
+        except OSError:  # no descriptor is left for the mapping
+            os.close(fd)
+            raise
         _LAYOUT.pack_into(board._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
         return board, fd
 

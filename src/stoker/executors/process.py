@@ -9,6 +9,7 @@ for one job.
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import resource
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import termios
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +49,17 @@ CHILD_MARKER: Final = "STOKER_WORKER_CHILD"
 _GUARDIAN: Final = Path(__file__).with_name("guardian.py")
 _READ: Final = 1 << 18
 
+SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+"""The system has no room for another process now; that says nothing of the job."""
+
 log = structlog.get_logger()
+
+
+def advice(error: OSError) -> str:
+    """Return what the system said, and what to do about it."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{error}; raise the limit on open files (ulimit -n) or lower STOKER_WORKER_THREADS"
+    return str(error)
 
 
 class Guardian:
@@ -211,9 +222,25 @@ class Child(ABC):
             )
         self._callbacks.started(self)
 
-    def _pipe_from_child(self, take: Callable[[bytes], None]) -> int:
-        """A pipe whose contents reach `take`; the end for the child, to be closed after the spawn."""
+    @contextlib.contextmanager
+    def _starting(self) -> Iterator[contextlib.ExitStack]:
+        """Around the start: the stack closes the child's ends of all pipes afterwards, and nothing stays open when the
+        start fails."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, self._board_fd)
+            try:
+                yield stack
+            except BaseException:
+                for fd in list(self._readers):
+                    self._unwatch(fd)
+                self._close()
+                self.board.close()
+                raise
+
+    def _pipe_from_child(self, take: Callable[[bytes], None], stack: contextlib.ExitStack) -> int:
+        """Make a pipe whose contents reach `take`. Return the end for the child."""
         ours, theirs = os.pipe()
+        stack.callback(os.close, theirs)
         os.set_blocking(ours, False)
         self._watch(ours, take)
         return theirs
@@ -364,38 +391,38 @@ class PythonChild(Child):
         self._told_garbage = False
         self._unreported: set[int] = set()
         self._concurrent = concurrency > 0
-        self._socket, theirs = socket.socketpair()
-        self._socket.setblocking(False)
-        self._fd = self._socket.fileno()
-        argv = [sys.executable, "-m", "stoker.executors.child", "--fd", str(theirs.fileno())]
-        argv += [
-            "--board",
-            str(self._board_fd),
-            "--parent",
-            str(os.getpid()),
-            "--max-result",
-            str(max_result_bytes),
-        ]
+        self._fd = -1
+        self._socket: socket.socket | None = None
+        argv = ["--parent", str(os.getpid()), "--max-result", str(max_result_bytes)]
         argv += ["--concurrency", str(concurrency)]
         if app is not None:
             argv += ["--app", app]
-        out, err = self._pipe_from_child(self._stray("stdout")), self._pipe_from_child(self._stray("stderr"))
-        self._stray_fds = tuple(self._readers)
-        try:
-            self._spawn(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                pass_fds=(theirs.fileno(), self._board_fd),
-                environ={"PYTHONUNBUFFERED": "1"},
-            )
-        finally:
-            theirs.close()
-            for fd in (out, err, self._board_fd):
-                os.close(fd)
+        with self._starting() as stack:
+            self._start(argv, stack)
         self._watch(self._fd, self._said)
         self._write(self._fd, pack(access))
+
+    def _start(self, options: list[str], stack: contextlib.ExitStack) -> None:
+        self._socket, theirs = socket.socketpair()
+        stack.callback(theirs.close)
+        self._socket.setblocking(False)
+        self._fd = self._socket.fileno()
+        out = self._pipe_from_child(self._stray("stdout"), stack)
+        err = self._pipe_from_child(self._stray("stderr"), stack)
+        self._stray_fds = tuple(self._readers)
+        argv = [sys.executable, "-m", "stoker.executors.child", "--fd", str(theirs.fileno())]
+        self._spawn(
+            [*argv, "--board", str(self._board_fd), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            pass_fds=(theirs.fileno(), self._board_fd),
+            environ={"PYTHONUNBUFFERED": "1"},
+        )
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
 
     def send(self, lots: list[ChildLot]) -> None:
         for lot in lots:
@@ -414,7 +441,7 @@ class PythonChild(Child):
 
     def _close_fd(self, fd: int) -> None:
         if fd == self._fd:
-            self._socket.close()
+            self._close()
         else:
             super()._close_fd(fd)
 

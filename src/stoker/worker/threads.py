@@ -20,7 +20,7 @@ from msgspec.structs import astuple
 
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildLot, ChildResult, Completed, Ready, Results
-from stoker.executors.process import Child
+from stoker.executors.process import Child, advice
 from stoker.executors.resources import group_rss_kb
 from stoker.wire.frames import Assignment, AssignmentLot
 from stoker.worker.ends import CompletedWork, Ended, Ends, cuts
@@ -33,6 +33,8 @@ LOT_BYTES: Final = 1024 * 1024
 STUCK_SECONDS: Final = 0.03
 PATIENCE_SECONDS: Final = 0.25
 START_PATIENCE_SECONDS: Final = 15.0
+REFUSED_PATIENCE_SECONDS: Final = 1.0
+"""While the system refuses the child that would run it, a job is better off at another worker."""
 TELL_START_SECONDS: Final = 0.02
 TIMEOUT_GRACE_SECONDS: Final = 0.5
 COOPERATION_SECONDS: Final = 0.5
@@ -175,7 +177,7 @@ class Threads:
         try:
             child = self._spawn(executor, type)
         except OSError as error:
-            log.error("child_cannot_start", executor=executor, detail=str(error))
+            log.error("child_cannot_start", executor=executor, detail=advice(error))
             self._start_later()
             return None
         slot = self._slots[child] = Slot(child, executor)
@@ -251,7 +253,7 @@ class Threads:
         return iter(())
 
     def _new_processes(self, executor: Executor, like: Assignment) -> Iterator[Slot]:
-        while self._fits(like) and not self.closing:
+        while self._fits(like) and not self.closing and self._now() >= self._open_after:
             slot = self._open(executor, like.type)
             if slot is None:
                 return
@@ -553,8 +555,9 @@ class Threads:
             self._end_waiting(late, "handed_back", "no thread became free in time")
 
     def _patience(self, work: Work) -> float:
-        up = self._is_up(self._executor_of(work.like.type))
-        return PATIENCE_SECONDS if up else START_PATIENCE_SECONDS
+        if self._is_up(self._executor_of(work.like.type)):
+            return PATIENCE_SECONDS
+        return START_PATIENCE_SECONDS if self._now() >= self._open_after else REFUSED_PATIENCE_SECONDS
 
     def _recycle(self) -> None:
         """Replace idle warm children that ran many jobs or grew large: leaks must not outlive them."""
