@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -308,12 +307,3 @@ async def test_a_copy_of_an_async_child_leaves_and_runs_no_neighbour_again(
         assert it.copies() == []
     lines = journal.read_text(encoding="utf-8").splitlines()
     assert sorted(lines) == sorted([f"after {it.child.pid}", "neighbour 0", "neighbour 4"])
-
-
-async def test_the_copies_of_a_child_end_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(tmp_path, monkeypatch) as it:
-        it.send("is_held", {"seconds": 600})
-        await it.gone(5)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(it.child.pid, 0)
-        raise AssertionError("something of its group is left")

@@ -57,7 +57,7 @@ def adopt_orphans() -> None:
 def end_orphans(mark: bytes, tag: Tag) -> None:
     """End every adopted process that carries the mark or the tag, and what it leaves behind in turn."""
     for _ in range(_SWEEPS):
-        found = [pid for pid in _own_children() if _is_tagged(pid, tag) or _carries(pid, mark)]
+        found = [pid for pid in _own_children() if _belongs(pid, mark, tag)]
         if not found:
             return
         for pid in found:
@@ -84,14 +84,22 @@ def _own_children() -> list[int]:
         return []
 
 
-def _is_tagged(pid: int, tag: Tag) -> bool:
+def _belongs(pid: int, mark: bytes, tag: Tag) -> bool:
+    """Whether the process descends from the child with these marks. Most carry the number of another child of ours, and
+    need no second look."""
+    number = _number(pid)
+    return number == tag.number if number >> _COUNT_BITS == tag.family else _carries(pid, mark)
+
+
+def _number(pid: int) -> int:
+    """Return the soft limit on file locks of a process; 0 when it has none."""
     try:
         with open(f"/proc/{pid}/limits", "rb") as file:
             limits = file.read()
     except OSError:
-        return False
-    _, _, rest = limits.partition(b"Max file locks")
-    return rest.split(None, 1)[:1] == [str(tag.number).encode()]
+        return 0
+    (word,) = limits.partition(b"Max file locks")[2].split(None, 1)[:1] or [b""]
+    return int(word) if word.isdigit() else 0
 
 
 def _carries(pid: int, mark: bytes) -> bool:
