@@ -355,8 +355,29 @@ _event(
     "child_cannot_start",
     "error",
     "worker",
-    "The system refuses another process; its jobs are handed back, and it is tried again.",
+    "The system refuses another process; its jobs are handed back, and it is tried again, ever more slowly.",
     *("executor", "detail"),
+)
+_event(
+    "threads_reduced",
+    "warning",
+    "worker",
+    "The limit on open files allows fewer threads than were asked for; the worker serves with those.",
+    *("threads", "asked", "detail"),
+)
+_event(
+    "child_wrote_garbage",
+    "warning",
+    "worker",
+    "A task wrote into the pipe between its process and the worker, which is not its own. What it wrote was skipped.",
+    "pid",
+)
+_event(
+    "child_is_silent",
+    "warning",
+    "worker",
+    "A child process neither runs the jobs that it was given nor says anything; it is replaced, and they run elsewhere.",
+    *("pid", "jobs"),
 )
 _event(
     "runner_types_unknown",

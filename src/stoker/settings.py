@@ -33,6 +33,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from stoker import worker_endpoints
+from stoker.access import Access
 
 PREFIX = "STOKER_"
 
@@ -212,7 +213,9 @@ class Rule(NamedTuple):
     aliases: tuple[str, ...] = ()
     """Other names, in the same two spellings."""
     secret: bool = False
-    """Never shown: not in an error, not in a log."""
+    """Never shown: not in an error, not in a log. Never given to a job."""
+    kept_from_jobs: bool = False
+    """May be shown, its password masked, but is removed from the environment of every process that runs jobs."""
     default_text: str | None = None
     """For the reference page, where the default is computed."""
 
@@ -285,6 +288,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "`stoker`), which several coordinators may share.",
             DATABASE_URL,
             bare=True,
+            kept_from_jobs=True,
         ),
     ] = "sqlite:///.stoker/stoker.db"
     redis_url: Annotated[
@@ -295,6 +299,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             REDIS_URL,
             bare=True,
             aliases=("REDIS_ADDR",),
+            kept_from_jobs=True,
         ),
     ] = None
     retention_completed_sec: Annotated[
@@ -600,15 +605,41 @@ class ClientTarget(NamedTuple):
 
 
 def client_target(
-    environ: Mapping[str, str], url: str | None = None, token: str | None = None
+    environ: Mapping[str, str],
+    url: str | None = None,
+    token: str | None = None,
+    given: Access = Access(),  # noqa: B008 - it is frozen
 ) -> ClientTarget:
-    """Where the API is and how to be let in, untroubled by settings that concern servers alone."""
+    """Where the API is and how to be let in, untroubled by settings that concern servers alone.
+
+    `given` is what a worker gave the process of a task; it stands in for what nothing else says.
+    """
     entries = [entry for entry in table() if entry.field in {"api_port", "api_url", "token"}]
     values, _, problems = _read(entries, environ, {"api_url": url, "token": token})
+    if given.url is not None and not {"api_url", "api_port"} & {*values, *problems}:
+        values["api_url"] = given.url
+    if given.token is not None and not {"token"} & {*values, *problems}:
+        values["token"] = given.token
     _derive(values)
     if problems:
         raise SettingsError(problems.values())
     return ClientTarget(values.get("api_url", Settings().api_url), values.get("token"))
+
+
+def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a process that runs jobs: without the token and the addresses of Stoker's own stores.
+
+    A name without the prefix is left where the prefixed one is set to something else: then it is not read as a setting,
+    and belongs to another program.
+    """
+    kept = dict(environ)
+    for entry in table():
+        if entry.rule.secret or entry.rule.kept_from_jobs:
+            prefixed = {kept.pop(name, "") for name in entry.variables if name.startswith(PREFIX)} - {""}
+            for name in entry.variables:
+                if not prefixed or kept.get(name) in prefixed:
+                    kept.pop(name, None)
+    return kept
 
 
 def _read(
@@ -811,6 +842,10 @@ def reference() -> str:
         "Settings are environment variables, checked when a process starts; it refuses to start with a list of",
         "everything that is wrong. A variable that is empty counts as not set. Names without the prefix `STOKER_`",
         "are also read with it, and then win. Options on the command line win over both.",
+        "",
+        "Processes that run jobs do not inherit the token, `DATABASE_URL` and `REDIS_URL`, under any of their names; they",
+        "inherit everything else. A `DATABASE_URL` of the tasks' own is inherited when `STOKER_DATABASE_URL` is set to",
+        "another value, and so for Redis. See [isolation](../concepts/isolation.md#secrets).",
     ]
     section = None
     for entry in sorted(table(), key=lambda entry: _SECTIONS.index(entry.rule.section)):

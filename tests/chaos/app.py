@@ -74,3 +74,22 @@ def talk(marker: str, seconds: float) -> None:
         number += 1
         time.sleep(0.1)
     effect("end", kind="completed")
+
+
+@app.task
+def fork(marker: str, how: str) -> str:
+    """Forks. The copy comes back with another value, fails, or works for a moment while the job waits for it."""
+    effect("start")
+    pid = os.fork()
+    if pid == 0:
+        if how == "fails":
+            raise ValueError(f"{marker} in a copy")
+        if how == "works":
+            time.sleep(0.02)
+            os._exit(7)
+        return f"{marker} by a copy"
+    if how == "works" and os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 7:
+        raise ValueError(f"the copy of {marker} did not do its work")
+    value = f"{marker} by claim {current_job().claim_id}"
+    effect("end", kind="completed", value=value)
+    return value

@@ -15,7 +15,7 @@ LONGEST_SECONDS: Final = 8.0
 
 def mixture(number: int) -> dict[str, Any]:
     """Most jobs are short; some are slow, fail at first, wait, talk, have a payload of megabytes, run into their time
-    limit, or crash their process: once, or always, and then three crashes end what has attempts left."""
+    limit, fork, or crash their process: once, or always, and then three crashes end what has attempts left."""
     dice = random.Random(number)
     roll = dice.random()
     job: dict[str, Any] = {"type": "mark", "payload": {}, "priority": dice.choice((0, 1, 1, 2))}
@@ -35,7 +35,9 @@ def mixture(number: int) -> dict[str, Any]:
         job |= {"payload": {"seconds": 60}, "timeout_sec": 1.5, "max_attempts": 1}
     elif roll < 0.225:
         job |= {"type": "crash", "payload": {"crashes": dice.choice((1, 100))}, "max_attempts": 8}
-    elif roll < 0.227:
+    elif roll < 0.233:
+        job |= {"type": "fork", "payload": {"how": dice.choice(("returns", "fails", "works"))}}
+    elif roll < 0.235:
         job["payload"]["ballast"] = "x" * dice.randint(100_000, 3_000_000)
     return job
 

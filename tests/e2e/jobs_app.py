@@ -134,3 +134,55 @@ def progressing(steps: int, seconds: float) -> int:
         progress(done, steps, "on my way")
         time.sleep(seconds / steps)
     return steps
+
+
+def hidden(tag: str) -> None:
+    """Leave a process behind that has another session, no parent of ours and an empty environment."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        pid = os.spawnve(  # noqa: S606 - there must be no other process in between
+            os.P_NOWAIT, sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {}
+        )
+        os.write(writing, str(pid).encode())
+        os._exit(0)
+    record("hidden", tag, os.read(reading, 20).decode())
+
+
+@app.task
+def hide(tag: str, seconds: float = 0.0, code: int | None = None) -> None:
+    hidden(tag)
+    record("start", tag, os.getpid())
+    time.sleep(seconds)
+    if code is not None:
+        os._exit(code)
+
+
+@app.task
+async def hide_later(tag: str, seconds: float = 0.0) -> None:
+    import asyncio
+
+    hidden(tag)
+    record("start", tag, os.getpid())
+    await asyncio.sleep(seconds)
+
+
+def garbage_everywhere(data: bytes) -> None:
+    for fd in range(3, 1024):
+        try:
+            os.write(fd, data)
+        except OSError:
+            continue
+
+
+@app.task
+def scribble(tag: str, data: str) -> str:
+    """Writes garbage into every descriptor that it finds."""
+    garbage_everywhere(data.encode("latin-1"))
+    return tag
+
+
+@app.task
+async def scribble_later(tag: str, data: str) -> str:
+    garbage_everywhere(data.encode("latin-1"))
+    return tag

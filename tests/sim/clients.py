@@ -320,5 +320,6 @@ def _draw_deed(random: Random, marker: str) -> tuple[Deed, str]:
     if kind < 0.83:
         return Deed(marker, 0.01, "invalid"), "quick"
     if kind < 0.91:
-        return Deed(marker, random.uniform(0.01, 0.5), "crash", random.choice([0, 1, 2])), "work"
+        deed = Deed(marker, random.uniform(0.01, 0.5), "crash", random.choice([0, 1, 2]))
+        return msgspec.structs.replace(deed, holds=random.random() < 0.3), "work"
     return Deed(marker, 1.0, "hang", stubborn=stubborn, listens=listens), "nap" if kind > 0.98 else "work"

@@ -41,6 +41,8 @@ class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
     """It ends by itself when it is cancelled."""
     weight: str = ""
     """Makes the payload large, and does nothing."""
+    holds: bool = False
+    """It forked a process that left its group and keeps the child's pipe open: no end of the pipe tells of a death."""
 
     def ending(self, attempt: int) -> str:
         return "ok" if self.until and attempt > self.until else self.then
@@ -138,6 +140,8 @@ class SimChild:
         self._running: dict[int, ChildJob] = {}
         self._listening = True
         self._pipe: deque[list[ChildResult]] = deque()
+        self._held = False
+        self._died_at: float | None = None
         callbacks.started(self)  # type: ignore[arg-type]
         self.process.call_later(machine.random.uniform(0.05, 0.4), self._boot)
 
@@ -163,7 +167,9 @@ class SimChild:
         self._gone()
 
     def poll(self) -> None:
-        pass
+        """Ask the kernel whether it died; what it said before has been read by then."""
+        if self._died_at is not None and self._machine.loop.time() > self._died_at + PIPE_SECONDS:
+            self._gone()
 
     def die(self, code: int) -> None:
         if not self.process.alive:
@@ -172,7 +178,9 @@ class SimChild:
         self.returncode = code
         for job in self._running.values():
             self._note("killed", job)
-        self._machine.supervisor.call_later(PIPE_SECONDS, self._gone)
+        self._died_at = self._machine.loop.time()
+        if not self._held:
+            self._machine.supervisor.call_later(PIPE_SECONDS, self._gone)
 
     def _gone(self) -> None:
         """The supervisor finds the pipe closed; what was in it has been read by then."""
@@ -208,6 +216,7 @@ class SimChild:
         self._running[job.index] = job
         deed = msgspec.json.decode(job.payload, type=Deed)
         self._note("start", job)
+        self._held = self._held or deed.holds
         ending = deed.ending(job.attempt)
         if ending != "hang":
             self.process.call_later(deed.seconds, self._end, job, deed, ending, now)

@@ -569,6 +569,19 @@ def crash_reported_as_completed(patch: Patch) -> None:
     patch.set(Threads, "_end_victim", victim)
 
 
+@bug
+def death_is_told_by_the_pipe_alone(patch: Patch) -> None:
+    """A child counts as alive until its pipe ends, and a process that a task forked keeps that open."""
+    original = Threads.tick
+
+    def tick(self: Threads) -> Any:
+        for child in self.children:
+            child.poll = lambda: None  # type: ignore[method-assign]
+        return original(self)
+
+    patch.set(Threads, "tick", tick)
+
+
 # ── cancelling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -52,3 +52,25 @@ def test_an_empty_range_takes_nothing_back(boards: tuple[Board, Board]) -> None:
     ours, theirs = boards
     ours.skip(3, 3)
     assert theirs.start(3, 1.0)
+
+
+def test_a_sealed_board_cannot_be_written_or_cut_by_its_descriptor() -> None:
+    ours, fd = Board.create()
+    theirs = Board(fd)
+    theirs.seal()
+    assert theirs.start(7, 12.5)
+    with pytest.raises(PermissionError):
+        os.write(fd, b"garbage")
+    with pytest.raises(PermissionError):
+        os.ftruncate(fd, 0)
+    assert ours.running() == (7, True, 12.5)
+    os.close(fd)
+    theirs.close()
+    ours.close()
+
+
+@pytest.mark.parametrize("started", [float("nan"), float("inf"), -1.0, 1e300])
+def test_a_time_that_is_none_is_read_as_zero(boards: tuple[Board, Board], started: float) -> None:
+    ours, theirs = boards
+    theirs.start(1, started)
+    assert ours.running() == (1, True, 0.0)

@@ -2,12 +2,13 @@
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from stoker.executors.native import answers, request, requests
 from stoker.executors.pipe import (
     FROM_CHILD,
+    MARK,
     MAX_FRAME_BYTES,
     TO_CHILD,
     ChildJob,
@@ -25,7 +26,7 @@ LIKE = Assignment("", 3, "echo", b"", 2, 5, 1, None, "name", "queue", {"k": "v"}
 
 
 def framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "little") + body
+    return MARK + len(body).to_bytes(4, "little") + body
 
 
 @given(st.lists(st.binary(max_size=40), max_size=12), st.lists(st.integers(0, 60), max_size=20))
@@ -47,9 +48,33 @@ def test_a_message_in_thousands_of_pieces_is_put_together_once() -> None:
 
 
 def test_a_message_that_is_too_large_is_refused_before_it_comes() -> None:
-    unpacker = Unpacker()
+    unpacker = Unpacker(mark=b"")
     with pytest.raises(ValueError, match="bytes"):
         list(unpacker.feed((MAX_FRAME_BYTES + 1).to_bytes(4, "little")))
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=30), st.binary(max_size=40)), max_size=8),
+    st.lists(st.integers(0, 60), max_size=20),
+)
+def test_what_stands_between_messages_is_skipped_however_it_is_cut(
+    pairs: list[tuple[bytes, bytes]], sizes: list[int]
+) -> None:
+    assume(not any(byte in garbage for garbage, _ in pairs for byte in MARK))
+    stream = b"".join(garbage + framed(body) for garbage, body in pairs)
+    unpacker = Unpacker()
+    found: list[bytes] = []
+    for size in [*sizes, len(stream)]:
+        found += unpacker.feed(stream[:size])
+        stream = stream[size:]
+    assert found == [body for _, body in pairs]
+    assert unpacker.skipped == sum(len(garbage) for garbage, _ in pairs)
+
+
+def test_a_mark_with_an_impossible_length_is_skipped_like_other_garbage() -> None:
+    unpacker = Unpacker()
+    stream = MARK + (MAX_FRAME_BYTES + 1).to_bytes(4, "little") + framed(b"after")
+    assert list(unpacker.feed(stream)) == [b"after"]
 
 
 def test_a_lot_comes_out_as_its_jobs() -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from msgspec.structs import astuple
 
-from stoker.executors.child import TERMINATED
+from stoker.executors.leaving import TERMINATED
 from stoker.executors.pipe import ChildLot, ChildResult, Printed, Results
 from stoker.executors.process import Callbacks, Child, PythonChild
 from stoker.ids import new_id

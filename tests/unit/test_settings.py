@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from stoker import settings
+from stoker.access import Access
 from stoker.settings import (
     Settings,
     SettingsError,
@@ -18,6 +20,7 @@ from stoker.settings import (
     load,
     reference,
     table,
+    without_secrets,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -304,3 +307,54 @@ def test_the_module_prints_the_reference_page() -> None:
 def test_the_reference_page_names_every_setting() -> None:
     named = set(re.findall(r"^\| `(\w+)`", reference(), re.MULTILINE))
     assert named == {entry.name for entry in table()}
+
+
+# --- what jobs may see -----------------------------------------------------------------------------------
+
+
+def test_a_job_inherits_everything_but_the_secrets_of_stoker() -> None:
+    environ = {
+        "STOKER_TOKEN": "t" * 32,
+        "STOKER_DATABASE_URL": "postgresql://u:p@db/stoker",
+        "STOKER_REDIS_URL": "redis://:p@r",
+        "STOKER_REDIS_ADDR": "r:1",
+        "API_URL": "http://127.0.0.1:8080",
+        "TOKEN": "of the task's own",
+        "PATH": "/bin",
+    }
+    assert set(without_secrets(environ)) == {"API_URL", "TOKEN", "PATH"}
+    bare = {"DATABASE_URL": "postgresql://u:p@db/stoker", "REDIS_URL": "redis://r", "REDIS_ADDR": "r:1"}
+    assert without_secrets(bare) == {}
+
+
+def test_a_database_of_the_tasks_own_is_inherited_where_stoker_has_been_told_another() -> None:
+    theirs = {"DATABASE_URL": "postgresql://u:p@db/shop", "REDIS_ADDR": "cache:1"}
+    ours = {"STOKER_DATABASE_URL": "postgresql://u:p@db/stoker", "STOKER_REDIS_URL": "redis://r"}
+    assert without_secrets(theirs | ours) == theirs
+    assert without_secrets(ours | {"DATABASE_URL": ours["STOKER_DATABASE_URL"]}) == {}
+
+
+def test_a_new_secret_is_kept_from_jobs_under_all_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = settings.Rule("s", "d", settings.NAME, bare=True, aliases=("OTHER_NAME",), secret=True)
+    entry = settings.Entry("brand_new", str, None, rule)
+    monkeypatch.setattr(settings, "table", lambda: (entry,))
+    names = ("BRAND_NEW", "STOKER_BRAND_NEW", "OTHER_NAME", "STOKER_OTHER_NAME")
+    assert {entry.variables[i] for i in range(4)} == set(names)
+    assert without_secrets(dict.fromkeys(names, "x")) == {}
+
+
+def test_every_setting_that_can_hold_a_password_is_kept_from_jobs() -> None:
+    parsers = (settings.TOKEN, settings.DATABASE_URL, settings.REDIS_URL)
+    holding = [entry for entry in settings.table() if entry.rule.parser in parsers]
+    assert len(holding) == 3
+    assert all(entry.rule.secret or entry.rule.kept_from_jobs for entry in holding)
+
+
+def test_what_a_worker_gave_stands_in_for_what_the_environment_does_not_say() -> None:
+    given = Access("http://10.0.0.1:9000", "given-" * 5)
+    assert client_target({}, given=given) == (given.url, given.token)
+    assert client_target({"API_PORT": "9", "STOKER_TOKEN": TOKEN}, given=given) == (
+        "http://127.0.0.1:9",
+        TOKEN,
+    )
+    assert client_target({"API_URL": "http://a"}, token=TOKEN, given=given) == ("http://a", TOKEN)

@@ -22,6 +22,7 @@ from stoker.worker.threads import (
     DEPTH,
     LOT_BYTES,
     PATIENCE_SECONDS,
+    SILENT_TICKS,
     STUCK_SECONDS,
     TELL_START_SECONDS,
     TIMEOUT_GRACE_SECONDS,
@@ -864,3 +865,30 @@ def test_a_child_that_the_system_refuses_to_start_costs_nobody_anything() -> Non
 
 def _refused(executor: Executor, type: str) -> Any:
     raise OSError("no more processes")
+
+
+# ── children that lost their jobs ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_child_that_has_jobs_and_runs_none_is_replaced_and_they_run_elsewhere() -> None:
+    floor = Floor(1)
+    floor.take("a", "b")
+    silent = floor.children[0]
+    silent.inbox.clear()  # a task read them from the pipe
+    for _ in range(SILENT_TICKS - 1):
+        floor.tick(0.001)
+    assert silent.signals == []
+    floor.tick()
+    assert silent.signals == ["KILL"]
+    silent.die(-9)
+    floor.run_all()
+    assert floor.ends() == [("a", "completed"), ("b", "completed")]
+
+
+def test_a_child_that_runs_a_job_or_has_none_may_be_silent() -> None:
+    floor = Floor(2)
+    floor.take("a")
+    floor.children[0].start()
+    for _ in range(SILENT_TICKS * 2):
+        floor.tick(0.001)
+    assert [child.signals for child in floor.children] == [[], []]

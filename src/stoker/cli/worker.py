@@ -10,9 +10,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
 from stoker import __version__
 from stoker import log as logs
+from stoker.access import Access
 from stoker.cli import output
 from stoker.cli.signals import on_signals
 from stoker.executors.app_check import import_error
@@ -20,7 +22,8 @@ from stoker.executors.builtin import BUILTINS
 from stoker.executors.child import die_with_parent
 from stoker.executors.native_binary import find_runner
 from stoker.ids import new_id
-from stoker.settings import Settings
+from stoker.settings import Settings, without_secrets
+from stoker.worker import descriptors
 from stoker.worker.connection import Dialer, NotAllowed
 from stoker.worker.machine import ThisMachine
 from stoker.worker.supervisor import StartFailed, Supervisor
@@ -54,7 +57,8 @@ def start_problems(settings: Settings) -> list[str]:
         runner_types(settings.execution_binary)
     except StartFailed as error:
         problems.append(str(error))
-    why = None if settings.app is None else import_error(settings.app)
+    given = Access(settings.coordinator_urls[0], settings.token)
+    why = None if settings.app is None else import_error(settings.app, given)
     if why is not None:
         problems.append(f"the app {settings.app} cannot be imported: {why}")
     return problems
@@ -82,7 +86,14 @@ def runner_types(binary: str | None) -> list[str]:
 
 def _types_of(binary: str, fallback: Collection[str]) -> list[str]:
     try:
-        told = subprocess.run([binary, "--types"], capture_output=True, timeout=10, check=True, text=True)
+        told = subprocess.run(
+            [binary, "--types"],
+            capture_output=True,
+            timeout=10,
+            check=True,
+            text=True,
+            env=without_secrets(os.environ),
+        )
     except (subprocess.SubprocessError, UnicodeDecodeError) as error:
         log.warning("runner_types_unknown", runner=binary, detail=str(error))
         return list(fallback)
@@ -90,8 +101,24 @@ def _types_of(binary: str, fallback: Collection[str]) -> list[str]:
     return types or list(fallback)
 
 
+def _within_limits(settings: Settings, *, kinds: int) -> Settings:
+    """The settings with as many threads as there are file descriptors for."""
+    threads = descriptors.secure(settings.worker_threads, kinds=kinds)
+    if threads < settings.worker_threads:
+        log.warning(
+            "threads_reduced",
+            threads=threads,
+            asked=settings.worker_threads,
+            detail="the limit on open files allows no more; raise it (ulimit -n) or ask for fewer threads",
+        )
+    return replace(settings, worker_threads=threads)
+
+
 async def _work(settings: Settings) -> None:
     native = None if settings.execution_binary or settings.native_runner == "off" else find_runner()
+    settings = _within_limits(
+        settings, kinds=1 + bool(native) + bool(settings.commands or settings.execution_binary)
+    )
     supervisor = Supervisor(
         settings,
         Dialer(settings.coordinator_urls, settings.token),

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
+from stoker import access
 from stoker.client.errors import ConnectionFailed, Problem, ProblemError, problem_error
 from stoker.client.requests import Conversation, Request
 
@@ -45,7 +46,7 @@ class Transport:
     ) -> None:
         from stoker.settings import client_target
 
-        self.url, self._token = client_target(os.environ, url, token)
+        self.url, self._token = client_target(os.environ, url, token, access.given())
         self._pauses = pauses
         self._client: httpx.Client | None = None
         # A connection belongs to the loop that opened it, so each loop has its own client.

@@ -9,18 +9,27 @@ import sys
 import traceback
 from typing import Final
 
+import msgspec
+
+from stoker import access
 from stoker.executors import child
+from stoker.settings import without_secrets
 
 PATIENCE_SECONDS: Final = 60
 """An import that takes longer is left to the workers, which wait for it as long as it takes."""
 
 
-def import_error(app: str) -> str | None:
-    """Why a worker could not import the app, in one line; None if it could."""
+def import_error(app: str, given: access.Access) -> str | None:
+    """Why a worker could not import the app, in one line; None if it could. `given` is what a worker would give it."""
     argv = [sys.executable, "-m", __name__, app]
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_SECONDS, check=False
+            argv,
+            input=msgspec.json.encode(given),
+            capture_output=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+            env=without_secrets(os.environ),
         )
     except subprocess.TimeoutExpired:
         return None
@@ -39,6 +48,7 @@ def describe(error: BaseException) -> str:
 
 
 def main(app: str) -> int:
+    access.give(msgspec.json.decode(sys.stdin.buffer.read(), type=access.Access))
     try:
         child.Tasks(app)
     except BaseException as error:  # noqa: BLE001 - whatever the user's module raises is told to the operator

@@ -7,19 +7,14 @@ memory cannot be told apart here.
 
 import asyncio
 import os
-import signal
 import socket
-import sys
 import time
 from collections.abc import Mapping
-from typing import NoReturn
 
 from stoker.context import connect, enter_job
 from stoker.domain.retry import Kind
 from stoker.executors.child import (
-    TERMINATED,
     PythonTask,
-    SupervisorLine,
     UnknownType,
     check_size,
     context_of,
@@ -27,7 +22,9 @@ from stoker.executors.child import (
     encode_result,
     failure,
 )
+from stoker.executors.leaving import Terminated, leave_copy
 from stoker.executors.pipe import TO_CHILD, CancelJob, ChildJob, ChildLot, ChildResult, Unpacker
+from stoker.executors.supervisor_line import SupervisorLine
 
 
 class AsyncChild:
@@ -40,15 +37,48 @@ class AsyncChild:
         self._cancelled: set[int] = set()
         self._flush_soon = False
         self._leaving = False
+        self._socket: socket.socket | None = None
 
     def run(self) -> None:
+        """Serve until the pipe closes or SIGTERM comes. A `sys.exit` in a task that a job started beside itself stops the
+        loop; it is the error of that task alone, so the loop goes on."""
         connect(self)
-        signal.signal(signal.SIGTERM, self._terminate)
-        asyncio.run(self._serve())
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        os.register_at_fork(after_in_child=lambda: self._after_fork(loop))
+        serving = loop.create_task(self._serve())
+        while not serving.done():
+            try:
+                loop.run_until_complete(serving)
+            except Terminated:
+                self._wind_down(loop)
+                raise
+            except (SystemExit, KeyboardInterrupt):
+                continue
 
-    def _terminate(self, *_: object) -> NoReturn:
+    def _wind_down(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let every task run its `finally` blocks; the supervisor kills what takes too long. Threads are not waited
+        for."""
         self._leaving = True
-        sys.exit(TERMINATED)
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+
+    def _after_fork(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Runs in a forked copy: it leaves as soon as the task that forked gives control back to the loop. The loop's next
+        turn would run the neighbours a second time and change the selector that both processes share."""
+        if self._socket is not None:
+            self._socket.close()
+        ready = getattr(loop, "_ready", None)
+        if ready is None:  # another kind of loop, which the user's app installed
+            loop.call_soon(leave_copy)
+            return
+        handle = asyncio.Handle(leave_copy, (), loop)
+        for index in range(len(ready)):
+            ready[index] = handle
+        ready.append(handle)
 
     # What `stoker.context` asks for.
 
@@ -59,7 +89,8 @@ class AsyncChild:
         return index in self._cancelled
 
     async def _serve(self) -> None:
-        reader, _ = await asyncio.open_connection(sock=_socket(self._line.fd), limit=1 << 20)
+        self._socket = socket.socket(fileno=os.dup(self._line.fd))
+        reader, _ = await asyncio.open_connection(sock=self._socket, limit=1 << 20)
         while chunk := await reader.read(1 << 18):
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
@@ -89,8 +120,12 @@ class AsyncChild:
             if self._leaving and job.index not in self._cancelled:
                 return  # the loop closes, and the supervisor knows best what that means for who was on it
             kind, error = self._fell(job, cause)
+        except Terminated:
+            raise
         except BaseException as cause:  # noqa: BLE001 - whatever a job raises is the job's failure, not ours
             kind, error = self._fell(job, cause)
+        if self._line.forked:
+            leave_copy()
         self._cancelled.discard(job.index)
         del self._running[job.index]
         self._line.result(ChildResult(job.index, kind, result, error, started, time.monotonic()))
@@ -101,6 +136,8 @@ class AsyncChild:
     def _fell(self, job: ChildJob, cause: BaseException) -> tuple[Kind, bytes]:
         """What became of a job that raised. A `CancelledError` that nobody asked for is one of the job's own, as of a task
         that it cancelled and then awaits."""
+        if self._line.forked:
+            leave_copy(cause)
         return "cancelled" if job.index in self._cancelled else failure(cause), describe(cause)
 
     async def _call(self, job: ChildJob) -> bytes:
@@ -113,7 +150,3 @@ class AsyncChild:
     def _flush(self) -> None:
         self._flush_soon = False
         self._line.flush()
-
-
-def _socket(fd: int) -> socket.socket:
-    return socket.socket(fileno=os.dup(fd))

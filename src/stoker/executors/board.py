@@ -9,6 +9,8 @@ writes the range first and looks at `running` a tick later. What lies behind the
 for sure; for anything before, the child's own word follows.
 """
 
+import contextlib
+import fcntl
 import mmap
 import os
 import struct
@@ -21,24 +23,53 @@ _SKIP_OFFSET: Final = 24
 _CANCEL: Final = struct.Struct("<q")
 _CANCEL_OFFSET: Final = 40
 _BUSY: Final = struct.Struct("<q")
+_F_SEAL_FUTURE_WRITE: Final = 0x0010
 SIZE: Final = 4096
 NOTHING: Final = -1
+_LATEST: Final = 1e15
+"""What is not a time on any clock must not reach the arithmetic of the supervisor."""
 
 
 class Board:
     def __init__(self, fd: int) -> None:
+        self._fd = fd
         self._memory = mmap.mmap(fd, SIZE)
 
     @classmethod
     def create(cls) -> tuple["Board", int]:
         """A fresh board and the file descriptor that the child opens it by."""
-        fd = os.memfd_create("stoker-board", os.MFD_CLOEXEC)
-        os.ftruncate(fd, SIZE)
-        board = cls(fd)
+        fd = os.memfd_create("stoker-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(fd, SIZE)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            board = cls(fd)
+        except OSError:  # no descriptor is left for the mapping
+            os.close(fd)
+            raise
         _LAYOUT.pack_into(board._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
         return board, fd
 
     # The child's side.
+
+    def seal(self) -> None:
+        """From here on only the two mappings that exist can change the board: a task that writes into every descriptor it
+        finds does not touch it."""
+        with contextlib.suppress(OSError):  # a kernel before 5.1
+            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
+
+    def for_a_copy(self) -> "Board":
+        """Give up this board in a forked copy of the child. Return one that cannot be written to and that still tells
+        whether the job was cancelled."""
+        copy = Board.__new__(Board)
+        try:
+            copy._memory = mmap.mmap(self._fd, SIZE, prot=mmap.PROT_READ)
+        except (OSError, ValueError):
+            copy._memory = mmap.mmap(-1, SIZE)
+            _LAYOUT.pack_into(copy._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
+        with contextlib.suppress(OSError):
+            os.close(self._fd)
+        self.close()
+        return copy
 
     def start(self, index: int, now: float) -> bool:
         """Mark a job as running; False when it was taken back and must not run."""
@@ -62,7 +93,7 @@ class Board:
     def running(self) -> tuple[int, bool, float]:
         """The index of the last job that was started, whether it still runs, and since when."""
         index, busy, started = _RUNNING.unpack_from(self._memory, 0)
-        return index, bool(busy), started
+        return index, bool(busy), started if 0.0 <= started < _LATEST else 0.0
 
     def skip(self, first: int, end: int) -> None:
         _SKIP.pack_into(self._memory, _SKIP_OFFSET, first, end)

@@ -45,6 +45,7 @@ class JobStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
+        self._emit(-1, self._stream, b"")
         self._outside.flush()
 
 

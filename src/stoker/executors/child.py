@@ -13,10 +13,8 @@ import contextlib
 import ctypes
 import importlib
 import os
-import select
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -25,34 +23,21 @@ from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
+from stoker import access
 from stoker.context import JobContext, connect, enter_job
 from stoker.domain import json_text
 from stoker.domain.retry import Kind
 from stoker.executors import capture
 from stoker.executors.board import Board
 from stoker.executors.builtin import BUILTINS
-from stoker.executors.pipe import (
-    TO_CHILD,
-    ChildJob,
-    ChildLot,
-    ChildResult,
-    Printed,
-    Progressed,
-    Ready,
-    Results,
-    Unpacker,
-    pack,
-)
+from stoker.executors.leaving import Terminated, exit_code, leave, leave_copy, terminate
+from stoker.executors.pipe import TO_CHILD, ChildJob, ChildLot, ChildResult, Ready, Unpacker, pack
 from stoker.executors.resources import MemoryLimit, Meter
-from stoker.wire.frames import Stream
+from stoker.executors.supervisor_line import SHORT_SECONDS, SupervisorLine
 
 PR_SET_PDEATHSIG: Final = 1
-SHORT_SECONDS: Final = 0.001
-LATE_SECONDS: Final = 0.005
-OUTPUT_BYTES: Final = 32 * 1024
 MESSAGE_MAX: Final = 4_000
 TRACEBACK_MAX: Final = 16_000
-TERMINATED: Final = 128 + signal.SIGTERM
 
 Run = Callable[[bytes], bytes]
 
@@ -93,19 +78,42 @@ class Tasks:
         return runners
 
 
-def main() -> None:
+def main() -> NoReturn:
     options = _options()
     die_with_parent(options.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, terminate)
     os.set_inheritable(options.fd, False)
     os.set_inheritable(options.board, False)
-    line = SupervisorLine(options.fd, Board(options.board))
+    board = Board(options.board)
+    board.seal()
+    line = SupervisorLine(options.fd, board)
     connect(line)
     capture.install(line.printed)
+    ended: BaseException | None = None
+    try:
+        serve(options, line)
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the supervisor is gone
+    except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends with it
+        ended = error
+    if line.forked:
+        leave_copy(ended)
+    with contextlib.suppress(OSError):
+        line.flush()
+    leave(exit_code(ended))
+
+
+def serve(options: argparse.Namespace, line: SupervisorLine) -> None:
+    """Import the user's app, say what it has, run jobs until the pipe closes."""
+    _receive_access(line)
     try:
         tasks = Tasks(options.app)
-    except BaseException as error:  # noqa: BLE001 - whatever the user's module raises is told to the operator
+    except Terminated:
+        raise
+    except BaseException as error:
+        if line.forked:
+            raise
         detail = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
         line.send(pack(Ready([], error=detail)))
         sys.exit(1)
@@ -116,6 +124,20 @@ def main() -> None:
         AsyncChild(line, tasks.python, options.max_result).run()
     else:
         SyncChild(line, tasks.sync_runners(), options.max_result).run()
+
+
+def _receive_access(line: SupervisorLine) -> None:
+    """Wait for the first message. Nothing follows it before this child has said that it is ready."""
+    unpacker = Unpacker()
+    messages: list[bytes] = []
+    while not messages:
+        chunk = os.read(line.fd, 1 << 18)
+        if not chunk:
+            raise BrokenPipeError
+        messages += unpacker.feed(chunk)
+    order = TO_CHILD.decode(messages[0])
+    if isinstance(order, access.Access):
+        access.give(order)
 
 
 def _options() -> argparse.Namespace:
@@ -134,11 +156,6 @@ def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def _terminate(*_: object) -> NoReturn:
-    """SIGTERM unwinds the job, so that its `finally` blocks run, and ends the process."""
-    sys.exit(TERMINATED)
 
 
 def _import(app: str) -> Any:
@@ -182,97 +199,6 @@ def check_size(result: bytes, limit: int) -> bytes:
     return result
 
 
-class SupervisorLine:
-    """Everything that this process says to its supervisor, from whichever thread, in order."""
-
-    def __init__(self, fd: int, board: Board) -> None:
-        self.fd = fd
-        self.board = board
-        self.saw_cancel = False
-        self._lock = threading.RLock()
-        self._dirty = threading.Event()
-        self._results = Results.of()
-        self._oldest = 0.0
-        """When the first of them ended."""
-        self.has_results = False
-        self._output: list[Printed] = []
-        self._output_bytes = 0
-        self._written: dict[int, int] = {}
-        self._progress: dict[int, Progressed] = {}
-        threading.Thread(target=self._flush_late, name="stoker-line", daemon=True).start()
-
-    def send(self, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            try:
-                view = view[os.write(self.fd, view) :]
-            except BlockingIOError:  # an async child shares this socket with its event loop
-                select.select([], [self.fd], [])
-
-    def result(self, result: ChildResult) -> None:
-        """Send a result soon: with the next ones if they come at once, else in a moment."""
-        with self._lock:
-            self._results.add(result)
-            self._written.pop(result.index, None)
-            if not self.has_results:
-                self.has_results, self._oldest = True, result.finished
-            due = result.finished - self._oldest > SHORT_SECONDS
-        if due:
-            self.flush()
-        elif not self._dirty.is_set():
-            self._dirty.set()
-
-    def printed(self, index: int, stream: Stream, data: bytes) -> None:
-        with self._lock:
-            written = self._written.get(index, 0)
-            data = data[: max(0, capture.LIMIT - written)]
-            if not data:
-                return
-            self._written[index] = written + len(data)
-            last = self._output[-1] if self._output else None
-            if last is not None and last.index == index and last.stream == stream:
-                self._output[-1] = Printed(index, stream, last.data + data)
-            else:
-                self._output.append(Printed(index, stream, data))
-            self._output_bytes += len(data)
-            full = self._output_bytes >= OUTPUT_BYTES
-        if full:
-            self.flush()
-        else:
-            self._dirty.set()
-
-    def progress(self, index: int, done: float, total: float | None, message: str | None) -> None:
-        with self._lock:
-            self._progress[index] = Progressed(index, done, total, message)
-        self._dirty.set()
-
-    def cancelled(self, index: int) -> bool:
-        if self.board.cancelled(index):
-            self.saw_cancel = True
-            return True
-        return False
-
-    def flush(self) -> None:
-        """Send everything that waits, output before the results that end it."""
-        with self._lock:
-            output, self._output, self._output_bytes = self._output, [], 0
-            progress, self._progress = self._progress, {}
-            self._dirty.clear()
-            data = b"".join(map(pack, output)) + b"".join(map(pack, progress.values()))
-            if self.has_results:
-                data += pack(self._results)
-                self._results, self.has_results = Results.of(), False
-            if data:
-                self.send(data)
-
-    def _flush_late(self) -> None:
-        while True:
-            self._dirty.wait()
-            time.sleep(LATE_SECONDS)
-            with contextlib.suppress(OSError):  # the supervisor is gone, and so are we in a moment
-                self.flush()
-
-
 class SyncChild:
     """Runs jobs one after the other on the main thread."""
 
@@ -287,13 +213,15 @@ class SyncChild:
         self._cpus: list[int] | None = None
 
     def run(self) -> None:
-        while chunk := os.read(self._line.fd, 1 << 18):
+        line = self._line
+        while chunk := os.read(line.fd, 1 << 18):
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
                 if isinstance(order, ChildLot):
                     for job in order.jobs():
                         self._one(job)
-            self._line.flush()
+            line.flush()
+            line.check_owner()
 
     def _one(self, job: ChildJob) -> None:
         line = self._line
@@ -330,13 +258,15 @@ class SyncChild:
                 raise UnknownType(f"this worker has no task of type {job.type!r}")
             with MemoryLimit(job.memory_mb):
                 result = check_size(run(job.payload), self._max_result)
-        except SystemExit as error:
-            if error.code == TERMINATED:
-                raise
-            return "error", None, describe(error)
+        except Terminated:
+            raise
         except BaseException as error:  # noqa: BLE001 - whatever a job raises is the job's failure, not ours
+            if self._line.forked:
+                leave_copy(error)
             kind: Kind = "cancelled" if self._line.saw_cancel else failure(error)
             return kind, None, describe(error, job.memory_mb)
+        if self._line.forked:
+            leave_copy()
         if self._line.saw_cancel:
             return "cancelled", None, None
         return "completed", result, None
@@ -397,5 +327,4 @@ def _text(text: str, limit: int) -> str:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        main()
+    main()

@@ -14,16 +14,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
+import structlog
 
 from stoker.domain.json_text import fault, is_json
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Printed, Results
-from stoker.executors.process import Callbacks, Child
+from stoker.executors.process import SCARCE, Callbacks, Child, advice
 
 ARGUMENT_MAX: Final = 64 * 1024
 TAIL_BYTES: Final = 4_000
 NOT_RETRYABLE: Final = (2, 3, 4)
 """Exit codes of the runner's contract that no retry can mend: usage, unusable payload, unknown type."""
+
+log = structlog.get_logger()
 
 Argv = Callable[[ChildJob], tuple[Sequence[str], bytes]]
 """What to run for a job, and what to give it on stdin."""
@@ -71,26 +74,38 @@ class OneShot(Child):
         self._index = job.index
         words, given = self._argv(job)
         self._started = time.monotonic()
-        self.board.start(job.index, self._started)
-        stdin, self._stdin = os.pipe()
-        os.set_blocking(self._stdin, False)
-        out, err = self._pipe_from_child(self._printed_result), self._pipe_from_child(self._logged)
         try:
-            self._spawn(words, stdin=stdin, stdout=out, stderr=err, pass_fds=(), environ=job_environ(job))
+            self._start(words, job)
         except OSError as error:
             self._fail_to_start(error)
             return
-        finally:
-            for fd in (stdin, out, err):
-                os.close(fd)
+        self.board.start(job.index, self._started)
         self._limit_memory(job.memory_mb)
-        self._write(self._stdin, given)
+        if self._stdin is not None:
+            self._write(self._stdin, given)
+
+    def _start(self, words: Sequence[str], job: ChildJob) -> None:
+        with contextlib.ExitStack() as stack:
+            stdin, self._stdin = os.pipe()
+            stack.callback(os.close, stdin)
+            os.set_blocking(self._stdin, False)
+            out = self._pipe_from_child(self._printed_result, stack)
+            err = self._pipe_from_child(self._logged, stack)
+            self._spawn(words, stdin=stdin, stdout=out, stderr=err, pass_fds=(), environ=job_environ(job))
 
     def cancel(self, index: int) -> None:
         self.terminate()
 
     def _fail_to_start(self, error: OSError) -> None:
-        """The operator's mistake, not the job's; it is tried again, since it may be mended meanwhile."""
+        """The operator's mistake, not the job's; it is tried again, since it may be mended meanwhile. Where the system has
+        no room for another process the job has not started: it waits for another one."""
+        if error.errno in SCARCE:
+            log.error("child_cannot_start", executor="command", detail=advice(error))
+            self.ready = False
+            self.returncode = 127
+            self._loop.call_soon(self._gone)
+            return
+        self.board.start(self._index, self._started)
         message = problem("cannot_start", f"the command cannot be started: {error}")
         self._loop.call_soon(self._finish, "error", None, message)
         self.returncode = 127

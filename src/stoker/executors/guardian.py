@@ -2,7 +2,8 @@
 
 The supervisor tells it, one line each, of the process groups it starts (`+123`) and of those that ended (`-123`).
 When the pipe closes the supervisor is gone: every group that is still listed is killed, and so is every process that
-carries the worker's session in its environment, which finds those that made a group or a session of their own.
+carries one of the worker's marks: its session in the environment, or its number as the soft limit on file locks (see
+`orphans.py`). That finds those that made a group or a session of their own, also with an empty environment.
 
 Run as a script with nothing but the standard library's core, so that it is small and starts at once.
 """
@@ -12,11 +13,12 @@ import os
 import signal
 import sys
 
-SWEEPS = 3
+SWEEPS = 50
+COUNT_BITS = 20
 
 
 def main() -> None:
-    marker = sys.argv[1].encode()
+    marker, family = sys.argv[1].encode(), int(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups = _listen()
@@ -24,9 +26,12 @@ def main() -> None:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
     for _ in range(SWEEPS):  # what was forking while we looked is found the next time
-        for pid in _marked(marker):
+        found = _marked(marker, family)
+        for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+        if not found:
+            break
 
 
 def _listen() -> set[int]:
@@ -44,15 +49,25 @@ def _listen() -> set[int]:
     return groups
 
 
-def _marked(marker: bytes) -> list[int]:
-    """Processes that were started under this worker's session, ourselves apart."""
-    found: list[int] = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) != os.getpid():
-            with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
-                if marker in file.read().split(b"\0"):
-                    found.append(int(entry))
-    return found
+def _marked(marker: bytes, family: int) -> list[int]:
+    """Living processes that were started under this worker's session, ourselves apart."""
+    others = [entry for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
+    return [int(entry) for entry in others if _carries(entry, marker, family)]
+
+
+def _carries(pid: str, marker: bytes, family: int) -> bool:
+    if _read(pid, "stat").rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"]):
+        return False
+    if marker in _read(pid, "environ").split(b"\0"):
+        return True
+    number = _read(pid, "limits").partition(b"Max file locks")[2].split(None, 1)[:1]
+    return bool(number) and number[0].isdigit() and int(number[0]) >> COUNT_BITS == family
+
+
+def _read(pid: str, name: str) -> bytes:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
+    return b""
 
 
 if __name__ == "__main__":

@@ -35,18 +35,18 @@ class NativeChild(Child):
     def __init__(self, mark: str, callbacks: Callbacks, *, binary: Path, max_result_bytes: int) -> None:
         super().__init__(mark, callbacks)
         self._max_result_bytes = max_result_bytes
-        self._unpacker = Unpacker()
-        stdin, self._stdin = os.pipe()
-        os.set_blocking(self._stdin, False)
-        out, err = self._pipe_from_child(self._said), self._pipe_from_child(self._logged)
-        self._out_fd = next(iter(self._readers))
+        self._unpacker = Unpacker(mark=b"")
+        self._stdin = -1
         argv = [str(binary), "--serve", "--board", str(self._board_fd), "--parent", str(os.getpid())]
         argv += ["--max-result", str(max_result_bytes)]
-        try:
+        with self._starting() as stack:
+            stdin, self._stdin = os.pipe()
+            stack.callback(os.close, stdin)
+            os.set_blocking(self._stdin, False)
+            out = self._pipe_from_child(self._said, stack)
+            err = self._pipe_from_child(self._logged, stack)
+            self._out_fd = next(iter(self._readers))
             self._spawn(argv, stdin=stdin, stdout=out, stderr=err, pass_fds=(self._board_fd,), environ={})
-        finally:
-            for fd in (stdin, out, err, self._board_fd):
-                os.close(fd)
 
     def send(self, lots: list[ChildLot]) -> None:
         self.jobs_taken += sum(len(lot.ids) for lot in lots)
@@ -61,7 +61,8 @@ class NativeChild(Child):
         return fd == self._out_fd
 
     def _close(self) -> None:
-        os.close(self._stdin)
+        if self._stdin >= 0:
+            os.close(self._stdin)
 
     def _said(self, data: bytes) -> None:
         messages = self._unpacker.feed(data)

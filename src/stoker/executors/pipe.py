@@ -1,4 +1,7 @@
-"""What a supervisor and its Python children say to each other over a socket pair: length-prefixed MessagePack.
+"""What a supervisor and its Python children say to each other over a socket pair: MessagePack behind a mark and a length.
+
+The pipe is open in the process in which tasks run, and a task may write into any descriptor that it finds. Each message
+therefore begins with a mark that such bytes do not have by chance, and what stands between messages is skipped.
 
 Times are readings of CLOCK_MONOTONIC, which all processes of one machine share. Each job sent to a child has an index
 that only grows; results and output name it.
@@ -12,11 +15,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import astuple
 
+from stoker.access import Access
 from stoker.domain.retry import Kind
 from stoker.wire.frames import Assignment, Stream
 
-_HEADER: Final = struct.Struct("<I")
-HEADER_BYTES: Final = _HEADER.size
+MARK: Final = b"\xc1\x9bs\xf4"
+"""Before each message; 0xc1 is the one byte that MessagePack never uses."""
+_LENGTH: Final = struct.Struct("<I")
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 
 # ── supervisor → child ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -75,7 +80,8 @@ class CancelJob(msgspec.Struct, array_like=True, frozen=True, tag="c"):
     index: int
 
 
-ToChild = ChildLot | CancelJob
+ToChild = Access | ChildLot | CancelJob
+"""`Access` is the first message, before the user's app is imported."""
 
 # ── child → supervisor ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,16 +182,20 @@ FROM_CHILD: Final[msgspec.msgpack.Decoder[FromChild]] = msgspec.msgpack.Decoder(
 
 def pack(message: ToChild | FromChild) -> bytes:
     body = _ENCODER.encode(message)
-    return _HEADER.pack(len(body)) + body
+    return MARK + _LENGTH.pack(len(body)) + body
 
 
 class Unpacker:
-    """Cuts a stream of bytes back into messages."""
+    """Cuts a stream of bytes back into messages. `mark` begins each of them; without one there is nothing to skip to."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: bytes = MARK) -> None:
+        self._mark = mark
+        self._header = len(mark) + _LENGTH.size
         self._rest = bytearray()
-        self._wanted = HEADER_BYTES
+        self._wanted = self._header
         """So many bytes are the least with which there is something to do."""
+        self.skipped = 0
+        """How many bytes belonged to no message."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         if self._rest:
@@ -193,15 +203,26 @@ class Unpacker:
             if len(self._rest) < self._wanted:
                 return
             data = bytes(self._rest)
-        start, end, self._wanted = 0, len(data), HEADER_BYTES
-        while end - start >= HEADER_BYTES:
-            (size,) = _HEADER.unpack_from(data, start)
+        mark, header = self._mark, self._header
+        start, end, self._wanted = 0, len(data), header
+        while end - start >= header:
+            (size,) = _LENGTH.unpack_from(data, start + len(mark))
+            if not data.startswith(mark, start) or (mark and size > MAX_FRAME_BYTES):
+                start = self._skip(data, start)
+                continue
             if size > MAX_FRAME_BYTES:
                 raise ValueError(f"a message of {size} bytes")
-            body, after = start + HEADER_BYTES, start + HEADER_BYTES + size
+            body, after = start + header, start + header + size
             if after > end:
-                self._wanted = HEADER_BYTES + size
+                self._wanted = header + size
                 break
             start = after
             yield data[body:after]
         self._rest = bytearray(data[start:])
+
+    def _skip(self, data: bytes, start: int) -> int:
+        """Return where the next message may begin. The last bytes are kept, since a mark may be cut in two."""
+        found = data.find(self._mark, start + 1)
+        after = found if found >= 0 else max(start + 1, len(data) - len(self._mark) + 1)
+        self.skipped += after - start
+        return after

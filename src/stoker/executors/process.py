@@ -9,6 +9,7 @@ for one job.
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import resource
@@ -18,12 +19,15 @@ import subprocess
 import sys
 import termios
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import structlog
+
+from stoker.access import Access
 from stoker.executors.board import Board
-from stoker.executors.orphans import end_orphans
+from stoker.executors.orphans import Tag, end_orphans, tagged
 from stoker.executors.pipe import (
     FROM_CHILD,
     CancelJob,
@@ -37,12 +41,25 @@ from stoker.executors.pipe import (
     pack,
 )
 from stoker.log_stream import put
+from stoker.settings import without_secrets
 from stoker.wire.frames import Stream
 
 MARKER: Final = "STOKER_WORKER_SESSION"
 CHILD_MARKER: Final = "STOKER_WORKER_CHILD"
 _GUARDIAN: Final = Path(__file__).with_name("guardian.py")
 _READ: Final = 1 << 18
+
+SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+"""The system has no room for another process now; that says nothing of the job."""
+
+log = structlog.get_logger()
+
+
+def advice(error: OSError) -> str:
+    """Return what the system said, and what to do about it."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return f"{error}; raise the limit on open files (ulimit -n) or lower STOKER_WORKER_THREADS"
+    return str(error)
 
 
 class Guardian:
@@ -51,7 +68,14 @@ class Guardian:
     def __init__(self, session_id: str) -> None:
         # Isolated and without site-packages: it must start fast and depend on nothing.
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_GUARDIAN), f"{MARKER}={session_id}"],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                str(_GUARDIAN),
+                f"{MARKER}={session_id}",
+                str(Tag(session_id, 0).family),
+            ],
             stdin=subprocess.PIPE,
             start_new_session=True,
             env={},
@@ -123,6 +147,7 @@ class Child(ABC):
         self._mark = mark
         Child._count += 1
         self._own_mark = f"{CHILD_MARKER}={mark}-{Child._count}"
+        self._tag = Tag(mark, Child._count)
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._readers: dict[int, Callable[[bytes], None]] = {}
@@ -180,20 +205,42 @@ class Child(ABC):
         pass_fds: Sequence[int],
         environ: Mapping[str, str],
     ) -> None:
-        self._process = subprocess.Popen(
-            argv,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=tuple(pass_fds),
-            start_new_session=True,
-            env={**os.environ, **environ, MARKER: self._mark, CHILD_MARKER: self._own_mark.partition("=")[2]},
-        )
+        with tagged(self._tag):
+            self._process = subprocess.Popen(
+                argv,
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=tuple(pass_fds),
+                start_new_session=True,
+                env={
+                    **without_secrets(os.environ),
+                    **environ,
+                    MARKER: self._mark,
+                    CHILD_MARKER: self._own_mark.partition("=")[2],
+                },
+            )
         self._callbacks.started(self)
 
-    def _pipe_from_child(self, take: Callable[[bytes], None]) -> int:
-        """A pipe whose contents reach `take`; the end for the child, to be closed after the spawn."""
+    @contextlib.contextmanager
+    def _starting(self) -> Iterator[contextlib.ExitStack]:
+        """Around the start: the stack closes the child's ends of all pipes afterwards, and nothing stays open when the
+        start fails."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, self._board_fd)
+            try:
+                yield stack
+            except BaseException:
+                for fd in list(self._readers):
+                    self._unwatch(fd)
+                self._close()
+                self.board.close()
+                raise
+
+    def _pipe_from_child(self, take: Callable[[bytes], None], stack: contextlib.ExitStack) -> int:
+        """Make a pipe whose contents reach `take`. Return the end for the child."""
         ours, theirs = os.pipe()
+        stack.callback(os.close, theirs)
         os.set_blocking(ours, False)
         self._watch(ours, take)
         return theirs
@@ -313,7 +360,7 @@ class Child(ABC):
         if self._waits_to_write and self._writing_fd is not None:
             self._loop.remove_writer(self._writing_fd)
         self.kill()  # what it started goes with it,
-        end_orphans(self._own_mark.encode())  # also what left its group
+        end_orphans(self._own_mark.encode(), self._tag)  # also what left its group
         for fd in list(self._readers):
             self._unwatch(fd)
         self._callbacks.exited(self)
@@ -337,42 +384,45 @@ class PythonChild(Child):
         app: str | None,
         max_result_bytes: int,
         concurrency: int = 0,
+        access: Access = Access(),  # noqa: B008 - it is frozen
     ) -> None:
         super().__init__(mark, callbacks)
         self._unpacker = Unpacker()
+        self._told_garbage = False
         self._unreported: set[int] = set()
         self._concurrent = concurrency > 0
-        self._socket, theirs = socket.socketpair()
-        self._socket.setblocking(False)
-        self._fd = self._socket.fileno()
-        argv = [sys.executable, "-m", "stoker.executors.child", "--fd", str(theirs.fileno())]
-        argv += [
-            "--board",
-            str(self._board_fd),
-            "--parent",
-            str(os.getpid()),
-            "--max-result",
-            str(max_result_bytes),
-        ]
+        self._fd = -1
+        self._socket: socket.socket | None = None
+        argv = ["--parent", str(os.getpid()), "--max-result", str(max_result_bytes)]
         argv += ["--concurrency", str(concurrency)]
         if app is not None:
             argv += ["--app", app]
-        out, err = self._pipe_from_child(self._stray("stdout")), self._pipe_from_child(self._stray("stderr"))
-        self._stray_fds = tuple(self._readers)
-        try:
-            self._spawn(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                pass_fds=(theirs.fileno(), self._board_fd),
-                environ={"PYTHONUNBUFFERED": "1"},
-            )
-        finally:
-            theirs.close()
-            for fd in (out, err, self._board_fd):
-                os.close(fd)
+        with self._starting() as stack:
+            self._start(argv, stack)
         self._watch(self._fd, self._said)
+        self._write(self._fd, pack(access))
+
+    def _start(self, options: list[str], stack: contextlib.ExitStack) -> None:
+        self._socket, theirs = socket.socketpair()
+        stack.callback(theirs.close)
+        self._socket.setblocking(False)
+        self._fd = self._socket.fileno()
+        out = self._pipe_from_child(self._stray("stdout"), stack)
+        err = self._pipe_from_child(self._stray("stderr"), stack)
+        self._stray_fds = tuple(self._readers)
+        argv = [sys.executable, "-m", "stoker.executors.child", "--fd", str(theirs.fileno())]
+        self._spawn(
+            [*argv, "--board", str(self._board_fd), *options],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            pass_fds=(theirs.fileno(), self._board_fd),
+            environ={"PYTHONUNBUFFERED": "1"},
+        )
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
 
     def send(self, lots: list[ChildLot]) -> None:
         for lot in lots:
@@ -391,13 +441,16 @@ class PythonChild(Child):
 
     def _close_fd(self, fd: int) -> None:
         if fd == self._fd:
-            self._socket.close()
+            self._close()
         else:
             super()._close_fd(fd)
 
     def _said(self, data: bytes) -> None:
         for message in self._unpacker.feed(data):
             self._handle(FROM_CHILD.decode(message))
+        if self._unpacker.skipped and not self._told_garbage:
+            self._told_garbage = True
+            log.warning("child_wrote_garbage", pid=self.pid)
 
     def _handle(self, message: FromChild) -> None:
         match message:

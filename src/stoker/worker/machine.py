@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final, Protocol
 
+from stoker.access import Access
 from stoker.executors import orphans
 from stoker.executors.command import OneShot, command_argv, runner_argv
 from stoker.executors.native import NativeChild
@@ -95,4 +96,11 @@ class ThisMachine:
             argv = command_argv(command)
             return OneShot(mark, callbacks, argv=argv, strict=False, max_result_bytes=limit)
         concurrency = settings.async_concurrency if executor == "async" else 0
-        return PythonChild(mark, callbacks, app=settings.app, max_result_bytes=limit, concurrency=concurrency)
+        return PythonChild(
+            mark,
+            callbacks,
+            app=settings.app,
+            max_result_bytes=limit,
+            concurrency=concurrency,
+            access=Access(settings.coordinator_urls[0], settings.token),
+        )

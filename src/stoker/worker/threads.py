@@ -20,7 +20,7 @@ from msgspec.structs import astuple
 
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildLot, ChildResult, Completed, Ready, Results
-from stoker.executors.process import Child
+from stoker.executors.process import Child, advice
 from stoker.executors.resources import group_rss_kb
 from stoker.wire.frames import Assignment, AssignmentLot
 from stoker.worker.ends import CompletedWork, Ended, Ends, cuts
@@ -33,11 +33,16 @@ LOT_BYTES: Final = 1024 * 1024
 STUCK_SECONDS: Final = 0.03
 PATIENCE_SECONDS: Final = 0.25
 START_PATIENCE_SECONDS: Final = 15.0
+REFUSED_PATIENCE_SECONDS: Final = 1.0
+"""While the system refuses the child that would run it, a job is better off at another worker."""
 TELL_START_SECONDS: Final = 0.02
 TIMEOUT_GRACE_SECONDS: Final = 0.5
 COOPERATION_SECONDS: Final = 0.5
 """How long a job may take to notice that it was cancelled before it gets a signal."""
 RECYCLE_EVERY_SECONDS: Final = 1.0
+SILENT_TICKS: Final = 200
+"""So many looks (ten seconds) at a child that has jobs, runs none and says nothing: then it will not run them. Looks are
+counted and not seconds, because a machine that stood still has not looked."""
 
 
 log = structlog.get_logger()
@@ -93,6 +98,7 @@ class Slot:
         self.kill_at: float | None = None
         self.skipping: tuple[int, int] | None = None
         self.retiring = False
+        self.silent_ticks = 0
         self.cpus: list[int] | None = None
 
     @property
@@ -171,7 +177,7 @@ class Threads:
         try:
             child = self._spawn(executor, type)
         except OSError as error:
-            log.error("child_cannot_start", executor=executor, detail=str(error))
+            log.error("child_cannot_start", executor=executor, detail=advice(error))
             self._start_later()
             return None
         slot = self._slots[child] = Slot(child, executor)
@@ -253,7 +259,7 @@ class Threads:
         return iter(())
 
     def _new_processes(self, executor: Executor, like: Assignment) -> Iterator[Slot]:
-        while self._fits(like) and not self.closing:
+        while self._fits(like) and not self.closing and self._now() >= self._open_after:
             slot = self._open(executor, like.type)
             if slot is None:
                 return
@@ -326,6 +332,7 @@ class Threads:
 
     def on_results(self, child: Child, results: Results) -> None:
         slot = self._slots[child]
+        slot.silent_ticks = 0
         ends = Ends(self._complete(slot, results.completed))
         back: list[Work] = []
         for result in results.others:
@@ -473,8 +480,10 @@ class Threads:
                 continue
             self._carry_out(slot, now)
             range_ = slot.skipping
-            for work, started in slot.running():
+            running = slot.running()
+            for work, started in running:
                 starts += self._watch(slot, work, started, now)
+            self._watch_silence(slot, runs=bool(running))
             if range_ is not None:
                 self._take_back(slot, range_)
         self._hand_back_late(now)
@@ -513,6 +522,13 @@ class Threads:
             return [(work, started)]
         return []
 
+    def _watch_silence(self, slot: Slot, *, runs: bool) -> None:
+        """End a child that lost the jobs it was sent, as when a task read them from the pipe."""
+        slot.silent_ticks = 0 if runs or not slot.sent else slot.silent_ticks + 1
+        if slot.silent_ticks == SILENT_TICKS:
+            log.warning("child_is_silent", pid=slot.child.pid, jobs=len(slot.sent))
+            slot.child.kill()
+
     def _watch_memory(self, slot: Slot, work: Work, memory_mb: int) -> None:
         """The job's own limit stops most; this stops what its grandchildren take, or a library that ignores it."""
         if self._memory_kb(slot.child.pid) > memory_mb * 1024 + self._baseline_kb(slot):
@@ -545,8 +561,9 @@ class Threads:
             self._end_waiting(late, "handed_back", "no thread became free in time")
 
     def _patience(self, work: Work) -> float:
-        up = self._is_up(self._executor_of(work.like.type))
-        return PATIENCE_SECONDS if up else START_PATIENCE_SECONDS
+        if self._is_up(self._executor_of(work.like.type)):
+            return PATIENCE_SECONDS
+        return START_PATIENCE_SECONDS if self._now() >= self._open_after else REFUSED_PATIENCE_SECONDS
 
     def _recycle(self) -> None:
         """Replace idle warm children that ran many jobs or grew large: leaks must not outlive them."""
