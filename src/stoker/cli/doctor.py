@@ -51,7 +51,7 @@ def check_storage(settings: Settings) -> list[Finding]:
     if settings.on_postgres:
         findings = check_postgres(settings.database_url)
     else:
-        findings = list(check_data_folder(settings.database_path))
+        findings = [*check_data_folder(settings.database_path), *check_database_file(settings.database_path)]
     return findings + (check_redis(settings.redis_url) if settings.redis_url else [])
 
 
@@ -144,6 +144,18 @@ def check_data_folder(database: Path) -> Iterator[Finding]:
         return
     yield Finding("data folder", "ok", f"{folder} is writable")
     yield judge_space(folder, shutil.disk_usage(folder).free)
+
+
+def check_database_file(database: Path) -> Iterator[Finding]:
+    """The log of a coordinator that was killed is beside its database."""
+    from stoker.domain.errors import StoreUnavailable
+    from stoker.store.sqlite import open_marker
+
+    try:
+        open_marker.check(database.resolve())
+    except (StoreUnavailable, OSError) as error:
+        fix = "put the missing file back, or accept the loss as it is said here"
+        yield Finding("database file", "broken", str(error), fix)
 
 
 def existing_parent(folder: Path) -> Path:
