@@ -223,6 +223,14 @@ _event(
 )
 
 _event(
+    "database_connections_replaced",
+    "warning",
+    "coordinator",
+    "PostgreSQL is read-only, in recovery or shutting down. All connections are made anew: there may be another server "
+    "behind the same address, or the same one may be writable again.",
+    "detail",
+)
+_event(
     "database_file_lost",
     "error",
     "coordinator",
