@@ -216,7 +216,7 @@ class _Ready(msgspec.Struct):
 def judge_ready(status: int, body: bytes) -> Finding:
     """Whether jobs would run."""
     if status == 200:
-        return Finding("ready", "ok", "the store answers and a worker is registered")
+        return Finding("ready", "ok", "jobs can be stored and a worker is registered")
     try:
         reasons = msgspec.json.decode(body, type=_Ready).reasons
     except (msgspec.DecodeError, UnicodeDecodeError):
