@@ -198,6 +198,7 @@ class Coordinator:
             wake=self._dispatch.wake,
             expired=self._on_expired,
             promoted=self._events.changed_many,
+            in_doubt=self._readiness.in_doubt,
         )
         self._neighbours = Neighbours(
             self._bus,

@@ -43,6 +43,10 @@ class Readiness:
             return None
         return self._failure or f"the store has not confirmed a write for {PATIENCE_SECONDS:g} s"
 
+    def in_doubt(self) -> bool:
+        """Whether the last write that is known of failed."""
+        return self._failure is not None
+
     async def close(self) -> None:
         probe = self._probe
         if probe is not None:

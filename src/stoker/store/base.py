@@ -421,7 +421,8 @@ class Store(Protocol):
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[str | None]:
-        """Heartbeats: one row each. The status of each session; None for one that is unknown or was given up for lost."""
+        """Heartbeats: one row each. The status of each session; None for one that is unknown or was given up for lost. With
+        no renewals it writes nothing, and raises where the store knows without writing that it could not."""
         ...
 
     async def set_session_status(self, session_id: str, status: str) -> bool:

@@ -527,6 +527,10 @@ SELECT {final} FROM stoker.history WHERE seq = ANY($1::bigint[]) AND {where} ORD
 -- name: get_meta
 SELECT value FROM stoker.meta WHERE key = $1
 
+-- name: would_write
+-- Refused where nothing can be written; else it does nothing.
+DELETE FROM stoker.meta WHERE false
+
 -- name: touch_meta
 INSERT INTO stoker.meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value
 

@@ -432,6 +432,8 @@ class Round:
     async def renew(self, calls: list[Sequence[Renewal]]) -> list[list[str | None]]:
         used = {item.session_id: item.threads_used for call in calls for item in call}
         if not used:
+            # Whether a heartbeat could be stored is the question then. This changes no row, and fails on a read-only server.
+            await self._link.execute(Q["would_write"])
             return [[] for _ in calls]
         rows = await self._link.fetch(Q["renew_sessions"], *_columns(sorted(used.items())), self._judge)
         status = {row[0]: row[1] for row in rows}
