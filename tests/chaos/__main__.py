@@ -22,6 +22,7 @@ from tests.chaos.clients import Crowd
 from tests.chaos.faults import Director
 from tests.chaos.load import Meddler, has_a_key, mixture
 from tests.chaos.picture import draw
+from tests.chaos.readiness import Balancer
 from tests.chaos.stage import LEASE_SECONDS, PostgresStage, Stage, stage
 from tests.chaos.watching import with_kills
 from tests.checkers.history import History, Rules
@@ -94,9 +95,10 @@ def play(store: str, seconds: float, seed: int, out: Path, *, keep: bool = False
             spec=mixture,
             keys=has_a_key,
         )
+        balancer = Balancer(made.ports)
         meddlers = [Meddler(crowd, f"meddler-{index}", seed + index) for index in range(3)]
         _torment(director, began + seconds)
-        history = _aftermath(made, crowd, meddlers)
+        history = _aftermath(made, crowd, meddlers, balancer)
         verdict = judge.judge(
             history,
             store=STORES[store],
@@ -125,7 +127,7 @@ def _torment(director: Director, until: float) -> None:
             play.result()
 
 
-def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler]) -> History:
+def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler], balancer: Balancer) -> History:
     """Wait until everything is over, and read what became of it."""
     for meddler in meddlers:
         meddler.stop()
@@ -133,6 +135,7 @@ def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler]) -> History:
     quiet_from = time.monotonic()
     crowd.join(QUIET_SECONDS)
     _until_nothing_moves(made)
+    balancer.stop()
     ended = time.monotonic()
     assert not made.ears.misheard, f"frames that could not be read: {made.ears.misheard[:5]}"
     kept = made.books.read(_conversion(made))
@@ -148,6 +151,8 @@ def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler]) -> History:
         counts=kept.counts,
         faults=made.faults,
         outages=made.outages,
+        unwritable=made.unwritable,
+        readies=balancer.answers,
         deaths=made.dead,
         quiet_from=quiet_from,
         ended=ended,

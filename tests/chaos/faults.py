@@ -10,10 +10,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tests.chaos import clocks
-from tests.chaos.stage import LEASE_SECONDS, Stage, send, tree
+from tests.chaos.stage import LEASE_SECONDS, SqliteStage, Stage, send, tree
 from tests.checkers.history import Death, Fault, Outage
 from tests.support.proxy import Proxy
 
@@ -76,13 +77,15 @@ class Director:
             self._cut_doors,
             self._close_door,
         ]
+        if isinstance(self._stage, SqliteStage):
+            kinds.append(self._start_second)
         if clocks.library() is not None:
             kinds += [self._jump_worker, self._jump_coordinator]
         if self._stage.disk is not None:
             kinds.append(self._fill_disk)
         if self._stage.postgres is not None:
             kinds += [self._kill_postgres, self._stop_postgres, self._restart_postgres, self._cut_store]
-            kinds += [self._close_store, self._cut_commits]
+            kinds += [self._close_store, self._cut_commits, self._make_read_only]
         if self._stage.redis is not None:
             kinds += [self._kill_redis, self._stop_redis, self._flush_redis, self._cut_redis]
         return kinds
@@ -175,6 +178,27 @@ class Director:
             self._note("coordinator killed", "*", begins)
 
         return Scene(kind, f"c{index}", play)
+
+    def _start_second(self) -> Scene:
+        """Somebody starts another coordinator on the same file, by another name: it must not run for a moment."""
+        kind = self._dice.choice(["symbolic", "hard"])
+
+        def play() -> None:
+            path = Path(self._stage.database.removeprefix("sqlite:///"))
+            link = path.with_name("second.db")
+            link.unlink(missing_ok=True)
+            if kind == "symbolic":
+                link.symlink_to(path)
+            else:
+                link.hardlink_to(path)
+            try:
+                second = self._stage.start("serve", "--port", 0, "--database", f"sqlite:///{link}")
+                assert second.exit_code(30) == 1, "a second coordinator ended otherwise than by being refused"
+                assert "in use by another coordinator" in second.output, second.output
+            finally:
+                link.unlink()
+
+        return Scene("second coordinator on the file", "c0", play)
 
     def _replace_coordinator(self) -> Scene:
         index = self._coordinator()
@@ -399,6 +423,24 @@ class Director:
             self._note("store: killed", "*", begins)
 
         return Scene("PostgreSQL: SIGKILL", "store", play)
+
+    def _make_read_only(self) -> Scene:
+        """As a standby is, or a primary whose administrator wants quiet: it answers, and nothing can be stored."""
+        seconds = self._seconds(5.5, 7.5)
+
+        def play() -> None:
+            postgres = self._stage.postgres
+            assert postgres is not None
+            begins = time.monotonic()
+            postgres.psql("ALTER DATABASE chaos SET default_transaction_read_only = on")
+            postgres.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'chaos'")
+            unwritable_from = time.monotonic()
+            time.sleep(seconds)
+            self._stage.unwritable.append(Outage(unwritable_from, time.monotonic()))
+            postgres.psql("ALTER DATABASE chaos RESET default_transaction_read_only")
+            self._note("store: read-only", "*", begins)
+
+        return Scene("PostgreSQL: read-only", "store", play)
 
     def _restart_postgres(self) -> Scene:
         def play() -> None:

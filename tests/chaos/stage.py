@@ -56,6 +56,7 @@ class Stage(Fleet):
         """Between each coordinator and the store, where there is a connection."""
         self.faults: list[Fault] = []
         self.outages: list[Outage] = []
+        self.unwritable: list[Outage] = []
         self.dead: list[Death] = []
         """The sessions of workers that were killed, and when."""
         self.worker_count = workers

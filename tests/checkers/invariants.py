@@ -727,11 +727,20 @@ def ready_only_while_jobs_can_be_stored(book: Book) -> Found:
     for answer in history.readies:
         for outage in history.unwritable:
             known_from = outage.begins + history.rules.ready_trust + WRITING
-            if answer.ready and known_from <= answer.asked and answer.answered <= outage.ends:
+            inside = known_from <= answer.asked and answer.answered <= outage.ends
+            if answer.ready and inside and not _stood_still(history, outage.begins, answer.answered):
                 yield (
                     None,
-                    f"{answer.coordinator} said that it is ready at {answer.answered:.3f}, and nothing could be stored",
+                    f"{answer.coordinator} said at {answer.answered:.3f} that it is ready: nothing could be stored",
                 )
+
+
+def _stood_still(history: History, begins: float, ends: float) -> bool:
+    """Whether a process may have heard of an old write as late as this, because it had not run meanwhile."""
+    return any(
+        fault.kind.endswith(("pause", "stopped", "blocked")) and fault.begins <= ends and fault.ends >= begins
+        for fault in history.faults
+    )
 
 
 def ready_again_after_quiet(book: Book) -> Found:
