@@ -245,6 +245,45 @@ _event(
 )
 
 _event(
+    "database_connections_replaced",
+    "warning",
+    "coordinator",
+    "PostgreSQL is read-only, in recovery or shutting down. All connections are made anew: there may be another server "
+    "behind the same address, or the same one may be writable again.",
+    "detail",
+)
+_event(
+    "database_file_lost",
+    "error",
+    "coordinator",
+    "The SQLite file, or the write-ahead log beside it, was deleted or replaced while it was open. Nothing is accepted "
+    "until the file is back; `detail` says what to do.",
+    *("file", "detail"),
+)
+_event(
+    "database_file_back",
+    "warning",
+    "coordinator",
+    "The SQLite file that was missing stands under its name again, and jobs are accepted.",
+    "file",
+)
+_event(
+    "database_has_hard_links",
+    "warning",
+    "coordinator",
+    "The SQLite file has more than one name. Always use the same one: the write-ahead log belongs to the name, not to the "
+    "file.",
+    *("file", "links"),
+)
+_event(
+    "open_marker_not_written",
+    "warning",
+    "coordinator",
+    "The file that marks the database as open could not be written, as on a full disk. A write-ahead log that is lost "
+    "after a crash will not be noticed.",
+    *("file", "detail"),
+)
+_event(
     "tracing_unavailable",
     "warning",
     "coordinator",

@@ -22,10 +22,10 @@ from tests.chaos.clients import Crowd
 from tests.chaos.faults import Director
 from tests.chaos.load import Meddler, has_a_key, mixture
 from tests.chaos.picture import draw
-from tests.chaos.readiness import is_ready, lies
+from tests.chaos.readiness import Balancer
 from tests.chaos.stage import LEASE_SECONDS, PostgresStage, Stage, stage
 from tests.chaos.watching import with_kills
-from tests.checkers.history import History, Rules, Violation
+from tests.checkers.history import History, Rules
 
 STORES: Final = {"sqlite": "SQLite", "postgres": "PostgreSQL + Redis"}
 ROUND_SECONDS: Final = 240.0
@@ -34,7 +34,6 @@ FAULT_EVERY_SECONDS: Final = 1.7
 AT_ONCE: Final = 3
 QUIET_SECONDS: Final = 120.0
 STUCK_SECONDS: Final = 45.0
-READY_SECONDS: Final = 15.0
 RULES: Final = Rules(backoff_base=1.0, lease=LEASE_SECONDS, clock_slack=0.01)
 
 
@@ -96,9 +95,10 @@ def play(store: str, seconds: float, seed: int, out: Path, *, keep: bool = False
             spec=mixture,
             keys=has_a_key,
         )
+        balancer = Balancer(made.ports)
         meddlers = [Meddler(crowd, f"meddler-{index}", seed + index) for index in range(3)]
         _torment(director, began + seconds)
-        history = _aftermath(made, crowd, meddlers)
+        history = _aftermath(made, crowd, meddlers, balancer)
         verdict = judge.judge(
             history,
             store=STORES[store],
@@ -108,8 +108,8 @@ def play(store: str, seconds: float, seed: int, out: Path, *, keep: bool = False
             requests_failed=len(crowd.failures),
             skipped=director.skipped,
             coordinators=len(made.ports),
-            findings=made.findings + lies(made.ready.polls, crowd.told),
-            peak_rss_kb=made.ready.peak_rss_kb,
+            findings=made.findings,
+            peak_rss_kb=made.memory.peak_kb,
         )
         title = f"{STORES[store]}: {verdict.jobs:,} jobs, {len(director.played)} faults"
         picture = draw(history, director.played, began, title)
@@ -129,7 +129,7 @@ def _torment(director: Director, until: float) -> None:
             play.result()
 
 
-def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler]) -> History:
+def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler], balancer: Balancer) -> History:
     """Wait until everything is over, and read what became of it."""
     for meddler in meddlers:
         meddler.stop()
@@ -138,7 +138,7 @@ def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler]) -> History:
     for submitters in (crowd, *made.rushes):
         submitters.join(QUIET_SECONDS)
     _until_nothing_moves(made)
-    _expect_readiness(made)
+    balancer.stop()
     ended = time.monotonic()
     assert not made.ears.misheard, f"frames that could not be read: {made.ears.misheard[:5]}"
     kept = made.books.read(_conversion(made))
@@ -155,6 +155,8 @@ def _aftermath(made: Stage, crowd: Crowd, meddlers: list[Meddler]) -> History:
         counts=kept.counts,
         faults=made.faults,
         outages=made.outages,
+        unwritable=made.unwritable,
+        readies=balancer.answers,
         deaths=made.dead,
         quiet_from=quiet_from,
         ended=ended,
@@ -171,17 +173,6 @@ def _until_nothing_moves(made: Stage) -> None:
             fewest, since = left, time.monotonic()
     if fewest:
         say(f"{fewest} jobs do not come to their end: {made.any().get('/stats')}")
-
-
-def _expect_readiness(made: Stage) -> None:
-    """When all faults are over, every coordinator must say that it is ready."""
-    deadline = time.monotonic() + READY_SECONDS
-    for door in made.doors:
-        while not is_ready(door.port) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        if not is_ready(door.port):
-            text = f"port {door.port} is not ready {READY_SECONDS:g} s after the last fault"
-            made.findings.append(Violation("ready_comes_back", "-", text))
 
 
 def _conversion(made: Stage) -> Conversion:

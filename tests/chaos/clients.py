@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from tests.chaos.readiness import Told
 from tests.checkers.history import Answer, Item, Op
 
 ANSWER_SECONDS: Final = 20.0
@@ -57,8 +56,6 @@ class Crowd:
         self.ops: list[Op] = []
         self.failures: list[str] = []
         """Every request that was not answered as it should be, in words."""
-        self.told: list[Told] = []
-        """Which submissions were stored, and which were refused because nothing could be stored."""
         self.ids: dict[str, str] = {}
         """What was promised: marker → job."""
         self._spec = spec
@@ -126,8 +123,6 @@ class Crowd:
             answer, id, words = line.post(port, "/jobs", body, headers)
             answered = time.monotonic()
             self.ops.append(Op("submit", client, called, answered, answer, [item], [id] if id else []))
-            if id is not None or words.startswith("503"):
-                self.told.append(Told(answered, port, id is not None))
             if id is not None:
                 self.ids[marker] = id
                 return

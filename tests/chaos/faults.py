@@ -25,7 +25,6 @@ BREATH_SECONDS: Final = LEASE_SECONDS + 2.5
 """Long enough for a lease to end and for its jobs to be taken back."""
 RUSH_JOBS: Final = 12
 RUSH_SECONDS: Final = 120.0
-READ_ONLY: Final = "ALTER SYSTEM SET default_transaction_read_only"
 REST_SECONDS: Final = 2.0
 """For everybody else, so that some work is done between two faults."""
 
@@ -387,22 +386,6 @@ class Director:
 
         return Scene("disk full", "store", play)
 
-    def _make_read_only(self) -> Scene:
-        """As a standby is, or a server whose administrator stopped writes; the connections stay open throughout."""
-        seconds = self._seconds(2, 4)
-
-        def play() -> None:
-            assert self._stage.postgres is not None
-            begins = time.monotonic()
-            self._stage.postgres.psql(f"{READ_ONLY} = on;\nSELECT pg_reload_conf()")
-            time.sleep(seconds)
-            self._stage.postgres.psql(
-                f"BEGIN READ WRITE;\nCOMMIT;\n{READ_ONLY} = off;\nSELECT pg_reload_conf()"
-            )
-            self._note("store: read-only", "*", begins)
-
-        return Scene("PostgreSQL: read-only", "store", play)
-
     def _second_coordinator(self) -> Scene:
         """Somebody starts another coordinator on the same file by another name, or after tidying the lock file away."""
         stage = self._stage
@@ -456,6 +439,28 @@ class Director:
             self._note("store: killed", "*", begins)
 
         return Scene("PostgreSQL: SIGKILL", "store", play)
+
+    def _make_read_only(self) -> Scene:
+        """As a standby is, or a primary whose administrator wants quiet: it answers, and nothing can be stored. The
+        connections are closed, or they stay open and are read-only from one moment to the next."""
+        seconds, closing = self._seconds(5.5, 7.5), self._dice.random() < 0.5
+
+        def play() -> None:
+            postgres = self._stage.postgres
+            assert postgres is not None
+            begins = time.monotonic()
+            postgres.psql("ALTER SYSTEM SET default_transaction_read_only = on")
+            postgres.psql("SELECT pg_reload_conf()")
+            if closing:
+                postgres.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'chaos'")
+            unwritable_from = time.monotonic()
+            time.sleep(seconds)
+            self._stage.unwritable.append(Outage(unwritable_from, time.monotonic()))
+            postgres.psql("ALTER SYSTEM RESET default_transaction_read_only")
+            postgres.psql("SELECT pg_reload_conf()")
+            self._note("store: read-only", "*", begins)
+
+        return Scene("PostgreSQL: read-only", "store", play)
 
     def _restart_postgres(self) -> Scene:
         def play() -> None:

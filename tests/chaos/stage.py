@@ -15,7 +15,7 @@ from tests.chaos.books import Books, PostgresBooks, SqliteBooks
 from tests.chaos.clients import Crowd
 from tests.chaos.clocks import Clock
 from tests.chaos.fleet import Fleet
-from tests.chaos.readiness import ReadyWatcher, is_ready
+from tests.chaos.memory import MemoryWatcher
 from tests.chaos.tap import Ears
 from tests.chaos.watching import Watcher
 from tests.checkers.history import Death, Fault, Outage, Violation
@@ -58,6 +58,7 @@ class Stage(Fleet):
         """Between each coordinator and the store, where there is a connection."""
         self.faults: list[Fault] = []
         self.outages: list[Outage] = []
+        self.unwritable: list[Outage] = []
         self.dead: list[Death] = []
         """The sessions of workers that were killed, and when."""
         self.worker_count = workers
@@ -66,7 +67,7 @@ class Stage(Fleet):
         self.redis: Redis | None = None
         self.disk: Disk | None = None
         self.watcher = Watcher(self.effects_path)
-        self.ready = ReadyWatcher([door.port for door in self.doors], self._coordinator_pids)
+        self.memory = MemoryWatcher(self._coordinator_pids)
         self.rushes: list[Crowd] = []
         """Crowds of clients that faults sent, beside the steady load."""
         self.findings: list[Violation] = []
@@ -129,7 +130,7 @@ class Stage(Fleet):
         for door in (*self.doors, *self.store_doors):
             door.close()
         self.watcher.stop()
-        self.ready.stop()
+        self.memory.stop()
 
 
 class PostgresStage(Stage):
@@ -160,15 +161,13 @@ class SqliteStage(Stage):
         self.file = place / "stoker.db"
         self.books = SqliteBooks(self.file)
 
-    def try_second_coordinator(self, file: Path, within: float = 20.0) -> str | None:
-        """Start a coordinator on another name of the database; return what it said when it refused, None when it began to
+    def try_second_coordinator(self, file: Path) -> str | None:
+        """Start a coordinator on another name of the database; return what it said when it refused, None when it went on to
         serve (and end it then)."""
-        port = free_port()
-        second = self.start("serve", "--port", port, "--database", f"sqlite:///{file}")
-        deadline = time.monotonic() + within
-        while second.running and is_ready(port) is None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if second.running:
+        second = self.start("serve", "--port", free_port(), "--database", f"sqlite:///{file}")
+        try:
+            second.exit_code(within=30)
+        except AssertionError:
             second.kill()
             return None
         return second.output

@@ -8,9 +8,20 @@ import pytest
 
 from tests.chaos.judge import Verdict, judge, recoveries, table, together
 from tests.chaos.picture import draw
-from tests.chaos.readiness import Poll, Told, lies
 from tests.chaos.watching import with_kills
-from tests.checkers.history import Ack, Change, Death, Effect, Fault, History, Item, Op, Rules, StoredJob
+from tests.checkers.history import (
+    Ack,
+    Change,
+    Death,
+    Effect,
+    Fault,
+    History,
+    Item,
+    Op,
+    Rules,
+    StoredJob,
+    Violation,
+)
 
 LEASE = 5.0
 
@@ -126,29 +137,6 @@ def test_a_run_must_have_heard_acknowledgements_lost_answers_and_seen_crashes() 
     assert judged(whole).untried == []
 
 
-def refused(*times: float, port: int = 1) -> list[Told]:
-    return [Told(at, port, stored=False) for at in times]
-
-
-def test_a_coordinator_that_refuses_everything_and_says_ready_lies() -> None:
-    told = refused(10.0, 10.5, 11.0, 11.5)
-    (lie,) = lies([Poll(12.0, 1, ready=True)], told)
-    assert lie.invariant == "ready_means_a_job_can_be_stored"
-    assert lies([Poll(12.0, 1, ready=False)], told) == []
-
-
-def test_ready_is_no_lie_when_something_was_stored_lately_or_too_little_was_refused() -> None:
-    told = refused(10.0, 10.5, 11.0, 11.5)
-    assert lies([Poll(12.0, 1, ready=True)], [*told, Told(11.8, 1, stored=True)]) == []
-    assert lies([Poll(12.0, 1, ready=True)], told[:2]) == []
-
-
-def test_ready_is_judged_by_what_happened_at_the_same_coordinator_in_the_last_seconds() -> None:
-    told = refused(10.0, 10.5, 11.0, 11.5)
-    assert lies([Poll(12.0, 2, ready=True)], told) == []
-    assert lies([Poll(15.0, 1, ready=True)], told) == []
-
-
 def test_findings_of_the_run_itself_and_too_much_memory_are_violations() -> None:
     run = killed(history(freed=15.2))
     wrong = judge(
@@ -160,8 +148,8 @@ def test_findings_of_the_run_itself_and_too_much_memory_are_violations() -> None
         requests_failed=0,
         skipped=[],
         coordinators=3,
-        findings=lies([Poll(12.0, 1, ready=True)], refused(10.0, 10.5, 11.0)),
+        findings=[Violation("one_coordinator_per_file", "-", "a second coordinator served")],
         peak_rss_kb=2_000_000,
     )
     names = {violation.invariant for violation in wrong.violations}
-    assert names == {"ready_means_a_job_can_be_stored", "memory_is_bounded"}
+    assert names == {"one_coordinator_per_file", "memory_is_bounded"}

@@ -100,6 +100,15 @@ class Outage(Record, frozen=True):
     ends: float
 
 
+class Ready(Record, frozen=True):
+    """What a coordinator answered when it was asked whether it is ready."""
+
+    asked: float
+    answered: float
+    coordinator: str
+    ready: bool
+
+
 class StoredJob(Record, frozen=True):
     id: str
     marker: str
@@ -175,6 +184,10 @@ class Rules(Record, frozen=True):
     """How much longer than allowed a job may be seen to run: grace, kill, and the log's own delay."""
     clock_slack: float = 0.0
     """How far times in the journal may be from the observer's: a store notes its own."""
+    ready_trust: float = 2.0
+    """For so long after the last write that succeeded a coordinator may believe that the next one will."""
+    ready_again: float = 10.0
+    """So long after all faults ended every coordinator is ready."""
 
 
 class History(Record, frozen=True):
@@ -190,6 +203,9 @@ class History(Record, frozen=True):
     """Jobs by status, as the store's own counters have it."""
     faults: list[Fault] = []
     outages: list[Outage] = []
+    unwritable: list[Outage] = []
+    """Times in which the store could be read and nothing could be stored: a full disk, a read-only server."""
+    readies: list[Ready] = []
     deaths: list[Death] = []
     expected_ticks: list[Tick] = []
     fired_ticks: list[Tick] = []

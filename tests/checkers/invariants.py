@@ -748,6 +748,40 @@ def each_cron_tick_fires_once(book: Book) -> Found:
             yield None, f"{schedule} fired {count} times at {tick}"
 
 
+def ready_only_while_jobs_can_be_stored(book: Book) -> Found:
+    """P15: while nothing can be stored, nobody is told otherwise for longer than the last write is trusted."""
+    history = book.history
+    for answer in history.readies:
+        for outage in history.unwritable:
+            known_from = outage.begins + history.rules.ready_trust + WRITING
+            inside = known_from <= answer.asked and answer.answered <= outage.ends
+            if answer.ready and inside and not _stood_still(history, outage.begins, answer.answered):
+                yield (
+                    None,
+                    f"{answer.coordinator} said at {answer.answered:.3f} that it is ready: nothing could be stored",
+                )
+
+
+def _stood_still(history: History, begins: float, ends: float) -> bool:
+    """Whether a process may have heard of an old write as late as this, because it had not run meanwhile."""
+    return any(
+        fault.kind.endswith(("pause", "stopped", "blocked")) and fault.begins <= ends and fault.ends >= begins
+        for fault in history.faults
+    )
+
+
+def ready_again_after_quiet(book: Book) -> Found:
+    """P15: a coordinator that can store jobs again says so."""
+    history = book.history
+    if history.quiet_from is None:
+        return
+    again_from = history.quiet_from + history.rules.ready_again
+    last = {answer.coordinator: answer for answer in history.readies if answer.asked >= again_from}
+    for name, answer in sorted(last.items()):
+        if not answer.ready:
+            yield None, f"{name} was not ready at {answer.answered:.3f}, long after all faults had ended"
+
+
 INVARIANTS: Final[dict[str, Invariant]] = {
     invariant.__name__: invariant
     for invariant in (
@@ -782,6 +816,8 @@ INVARIANTS: Final[dict[str, Invariant]] = {
         nobody_is_cancelled_unasked,
         everything_is_final_after_quiet,
         each_cron_tick_fires_once,
+        ready_only_while_jobs_can_be_stored,
+        ready_again_after_quiet,
     )
 }
 

@@ -143,9 +143,8 @@ async def open_store(
 
 def drop_store(store: SqliteStore) -> None:
     """What the kernel does to the files of a killed process: nothing is committed, the lock is free."""
-    for db in (store._reads, store._db):
-        db.close(True)
-    store._lock.release()
+    store._reads.close(True)
+    store._file.drop()
 
 
 class RemoteStore:

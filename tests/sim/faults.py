@@ -419,6 +419,7 @@ class Fate:
         disk.full += 1
         await asyncio.sleep(seconds)
         disk.full -= 1
+        self._world.unwritable.append(Outage(began, self._world.loop.time()))
         self._outage(began)
 
     async def commit_fails(self) -> None:

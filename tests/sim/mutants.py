@@ -25,6 +25,7 @@ from stoker.coordinator import connection, reports, upkeep
 from stoker.coordinator.connection import Connection
 from stoker.coordinator.coordinator import Coordinator, Submitted
 from stoker.coordinator.neighbours import Neighbours
+from stoker.coordinator.readiness import Readiness
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, Unsent, compare
 from stoker.domain import byte_bounds
@@ -700,6 +701,28 @@ def waiting_answers_too_early(patch: Patch) -> None:
         return replace(job, status="completed") if job.status == "running" and job.attempt > 1 else job
 
     patch.set(Coordinator, "get", get)
+
+
+@bug
+def ready_without_a_write(patch: Patch) -> None:
+    """Readiness is told by what can be read."""
+
+    async def why_not(self: Readiness) -> str | None:
+        return None
+
+    patch.set(Readiness, "why_not", why_not)
+
+
+@bug
+def never_ready_again(patch: Patch) -> None:
+    """A store that failed once counts as failed for good."""
+    original = Readiness._note
+
+    def note(self: Readiness, error: Exception | None) -> None:
+        if error is not None or self._failure is None:
+            original(self, error)
+
+    patch.set(Readiness, "_note", note)
 
 
 # ── running them ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -39,6 +39,7 @@ from tests.checkers.history import (
     History,
     Op,
     Outage,
+    Ready,
     Rules,
     StoredAttempt,
     StoredJob,
@@ -54,6 +55,7 @@ from tests.sim.machine import Deed
 from tests.sim.meter import BOUNDS, Meter
 from tests.sim.net import Weather
 from tests.sim.nodes import BusLines, CoordinatorNode, NoLogs, WorkerNode
+from tests.sim.watcher import Watcher
 
 LEASE_SECONDS: Final = 4.0
 LOAD_SECONDS: Final = 30.0
@@ -95,6 +97,8 @@ class World:
         self.acks: list[Ack] = []
         self.reports: list[Told] = []
         self.outages: list[Outage] = []
+        self.unwritable: list[Outage] = []
+        self.readies: list[Ready] = []
         self.deaths: list[Death] = []
         self.faults: list[Fault] = []
         self.meter = Meter()
@@ -218,6 +222,7 @@ class World:
         fate = Fate(self, until)
         for client in self.clients:
             client.start(client.work(until, self.chance.uniform(0.4, 1.8)))
+        Watcher(self).start()
         await fate.run()
         await fate.end()
         self.quiet_from = self.loop.time()
@@ -271,6 +276,8 @@ class World:
             dict(counts),
             self.faults,
             self.outages,
+            self.unwritable,
+            self.readies,
             self.deaths,
             quiet_from=self.quiet_from,
             ended=self.loop.time(),

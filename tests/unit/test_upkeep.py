@@ -42,6 +42,8 @@ class FakeStore:
         self.asked = 0
         self.broken: Exception | None = None
         self.unwritable: Exception | None = None
+        self.full: Exception | None = None
+        """Raised by what really writes: a heartbeat that holds nothing does not."""
 
     def _check(self) -> None:
         if self.broken is not None:
@@ -76,6 +78,11 @@ class FakeStore:
             raise self.unwritable
         return []
 
+    async def probe(self) -> None:
+        self.asked += 1
+        if self.full is not None:
+            raise self.full
+
     async def expire(self, since: int, policy: RetryPolicy) -> Expired:
         self._check()
         assert since == self.now_us() - int(TIMEOUT * SECOND)
@@ -99,6 +106,7 @@ class House:
         self.store = FakeStore(clock)
         self.wakes = 0
         self.expired: list[Expired] = []
+        self.in_doubt = False
         self.upkeep = Upkeep(
             self.store,  # type: ignore[arg-type]  # the part of a store that upkeep uses
             clock,
@@ -107,6 +115,7 @@ class House:
             retention=Retention(1, 1),
             wake=self._wake,
             expired=self.expired.append,
+            in_doubt=lambda: self.in_doubt,
         )
 
     def _wake(self) -> None:
@@ -214,7 +223,7 @@ async def turn(house: House, task: asyncio.Task[None]) -> None:
     house.clock.advance(TICK_SECONDS)
     asked = house.store.asked
     house.upkeep.nudge()
-    failing = house.store.broken is not None or house.store.unwritable is not None
+    failing = any((house.store.broken, house.store.unwritable, house.store.full))
     await until(lambda: house.store.asked >= asked + (1 if failing else 3) or task.done())
     for _ in range(5):
         await asyncio.sleep(0)
@@ -245,6 +254,22 @@ async def test_while_heartbeats_cannot_be_written_nobody_is_given_up(clock: Fake
         house.store.unwritable = StoreUnavailable("the disk is full")
         await turn(house, task)
         house.store.unwritable = None
+        failed_at = clock.monotonic()
+        while not house.store.expired_at and clock.monotonic() < failed_at + 3 * TIMEOUT:
+            await turn(house, task)
+    assert house.store.expired_at[0] - failed_at >= TIMEOUT
+
+
+async def test_after_a_write_that_failed_a_real_one_tells_whether_heartbeats_can_be_stored(
+    clock: FakeClock,
+) -> None:
+    """A heartbeat that holds nothing can be committed on a full disk."""
+    house = House(clock)
+    async with running(house) as task:
+        await until(lambda: house.store.asked >= 3)
+        house.store.full, house.in_doubt = StoreUnavailable("the disk is full"), True
+        await turn(house, task)
+        house.store.full, house.in_doubt = None, False
         failed_at = clock.monotonic()
         while not house.store.expired_at and clock.monotonic() < failed_at + 3 * TIMEOUT:
             await turn(house, task)

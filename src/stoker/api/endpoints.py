@@ -540,7 +540,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "public",
         "operation",
         "Can jobs be accepted and run?",
-        "503 with reasons until a worker is registered and the store answers.",
+        "200 only while jobs can be stored and some worker is registered, else 503 with reasons. When the last write "
+        "failed, or none succeeded for 2 s, a small one is tried, at most once a second.",
         response=ReadyView,
         also=503,
     ),

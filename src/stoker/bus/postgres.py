@@ -19,7 +19,10 @@ MAX_BYTES: Final = 7_900
 ANSWER_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 1.0
 
-_NOTIFY: Final = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
+_NOTIFY: Final = (
+    "SELECT current_setting('transaction_read_only') = 'on', count(pg_notify($1, message)) "
+    "FROM unnest($2::text[]) AS message"
+)
 
 
 class PostgresBus(LineBus):
@@ -60,7 +63,12 @@ class PostgresLine:
         return line
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        await self._connection.execute(_NOTIFY, CHANNEL, [message.decode() for message in messages])
+        read_only = await self._connection.fetchval(
+            _NOTIFY, CHANNEL, [message.decode() for message in messages]
+        )
+        if read_only:
+            # It may be the primary no longer, and then the other coordinators speak elsewhere.
+            raise ConnectionError("the server is read-only")
 
     async def listen(self) -> None:
         await self._lost.wait()

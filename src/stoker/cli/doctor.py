@@ -51,7 +51,7 @@ def check_storage(settings: Settings) -> list[Finding]:
     if settings.on_postgres:
         findings = check_postgres(settings.database_url)
     else:
-        findings = list(check_data_folder(settings.database_path))
+        findings = [*check_data_folder(settings.database_path), *check_database_file(settings.database_path)]
     return findings + (check_redis(settings.redis_url) if settings.redis_url else [])
 
 
@@ -146,6 +146,18 @@ def check_data_folder(database: Path) -> Iterator[Finding]:
     yield judge_space(folder, shutil.disk_usage(folder).free)
 
 
+def check_database_file(database: Path) -> Iterator[Finding]:
+    """The log of a coordinator that was killed is beside its database."""
+    from stoker.domain.errors import StoreUnavailable
+    from stoker.store.sqlite import open_marker
+
+    try:
+        open_marker.check(database.resolve())
+    except (StoreUnavailable, OSError) as error:
+        fix = "put the missing file back, or accept the loss as it is said here"
+        yield Finding("database file", "broken", str(error), fix)
+
+
 def existing_parent(folder: Path) -> Path:
     """The folder, or the nearest one above it that exists; the rest will be made on first start."""
     folder = folder.absolute()
@@ -204,7 +216,7 @@ class _Ready(msgspec.Struct):
 def judge_ready(status: int, body: bytes) -> Finding:
     """Whether jobs would run."""
     if status == 200:
-        return Finding("ready", "ok", "the store answers and a worker is registered")
+        return Finding("ready", "ok", "jobs can be stored and a worker is registered")
     try:
         reasons = msgspec.json.decode(body, type=_Ready).reasons
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -30,12 +30,13 @@ from stoker.coordinator.metrics import Metrics, text_in_turns
 from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
 from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
 from stoker.coordinator.queues import QueueState, queue_states
+from stoker.coordinator.readiness import PATIENCE_SECONDS, Readiness
 from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions
 from stoker.coordinator.upkeep import Upkeep
-from stoker.domain.errors import Conflict, NotFound, Stopping
+from stoker.domain.errors import Conflict, NotFound, Stopping, StoreUnavailable
 from stoker.domain.explain import Explanation, Facts, Hand, explain
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
@@ -146,6 +147,7 @@ class Coordinator:
         )
         self._metrics = Metrics(version)
         store.on_transaction(self._metrics.on_transaction)
+        self._readiness = Readiness(store, clock.monotonic)
         self._series = Series(
             store, self._metrics, shard=_shard(new_id()), depths=self._depths, gauges=self._gauges
         )
@@ -197,6 +199,7 @@ class Coordinator:
             wake=self._dispatch.wake,
             expired=self._on_expired,
             promoted=self._events.changed_many,
+            in_doubt=self._readiness.in_doubt,
         )
         self._neighbours = Neighbours(
             self._bus,
@@ -240,6 +243,7 @@ class Coordinator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._http.close()
+        await self._readiness.close()
         await self._series.close()
 
     # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -665,8 +669,17 @@ class Coordinator:
     async def not_ready(self) -> list[str]:
         if self._leaving:
             return ["the coordinator is shutting down"]
-        live = [row for row in await self._store.sessions() if row.status == "live"]
-        return [] if live else ["no worker is registered; start one with: stoker worker"]
+        why_not = await self._readiness.why_not()
+        if why_not is not None:
+            return [f"jobs cannot be stored: {why_not}"]
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                rows = await self._store.sessions()
+        except (StoreUnavailable, TimeoutError) as error:
+            return [f"the store does not answer: {str(error) or 'no answer in time'}"]
+        if not any(row.status == "live" for row in rows):
+            return ["no worker is registered; start one with: stoker worker"]
+        return []
 
     async def metrics(self) -> bytes:
         dead = await self._store.page(JobQuery(JobFilter(dead_letters=True), limit=1))

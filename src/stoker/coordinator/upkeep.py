@@ -44,6 +44,7 @@ class Upkeep:
         wake: Callable[[], None],
         expired: Callable[[Expired], None],
         promoted: Callable[[int], None] = lambda count: None,
+        in_doubt: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -53,6 +54,7 @@ class Upkeep:
         self._wake_dispatch = wake
         self._expired = expired
         self._promoted = promoted
+        self._in_doubt = in_doubt
         self._nudge = asyncio.Event()
         self._next_purge = clock.monotonic() + PURGE_EVERY_SECONDS
         self._last_tick = clock.monotonic()
@@ -68,8 +70,7 @@ class Upkeep:
     async def run(self) -> None:
         while True:
             try:
-                # Heartbeats are writes, so a write that does nothing tells whether they are possible.
-                await self._store.renew([])
+                await self._check_heartbeats()
                 await self.tick()
             except Exception as error:
                 log.error(
@@ -80,6 +81,14 @@ class Upkeep:
                 await self._rest(TICK_SECONDS)  # whatever is due: it cannot be queued now
                 continue
             await self._pause()
+
+    async def _check_heartbeats(self) -> None:
+        """Raise when no heartbeat can be stored. One that holds nothing tells that a server is away or read-only; a full
+        disk is found by a real write, which is made when the last one failed."""
+        if self._in_doubt():
+            await self._store.probe()
+        else:
+            await self._store.renew([])
 
     async def tick(self) -> None:
         self._notice_sleep()

@@ -369,6 +369,16 @@ class Store(Protocol):
         """Whom to tell of every transaction: the seconds until it was durable, and the jobs that it wrote."""
         ...
 
+    def on_outcome(self, call: Callable[[Exception | None], None]) -> None:
+        """Whom to tell how writes end: None for one that stored something durably, and the error of one that failed. A
+        transaction that had nothing to write tells nothing."""
+        ...
+
+    async def probe(self) -> None:
+        """Write something small by the path that jobs take; return when it is durable. Raises `StoreUnavailable` where a job
+        could not be stored either. Changes nothing that anything else reads."""
+        ...
+
     @property
     def pending(self) -> int:
         """Jobs received that wait for their transaction."""
@@ -423,7 +433,8 @@ class Store(Protocol):
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[str | None]:
-        """Heartbeats: one row each. The status of each session; None for one that is unknown or was given up for lost."""
+        """Heartbeats: one row each. The status of each session; None for one that is unknown or was given up for lost. With
+        no renewals it writes nothing, and raises where the store knows without writing that it could not."""
         ...
 
     async def set_session_status(self, session_id: str, status: str) -> bool:

@@ -53,6 +53,8 @@ class GroupCommit:
         self._closing = False
         self.observe: Callable[[float, int], None] = lambda seconds, jobs: None
         """Told of every transaction that became durable: how long it took, and how many jobs it wrote."""
+        self.refused: Callable[[Exception], None] = lambda error: None
+        """Told of every transaction that the store refused."""
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run(), name="stoker-group-commit")
 
@@ -125,6 +127,8 @@ class GroupCommit:
             results = await self._transact(commands, not self._waiting and weight <= FEW)
         except Exception as error:  # noqa: BLE001 - whatever failed, each caller gets its own answer
             if len(commands) == 1 or isinstance(error, StoreUnreachable):
+                if isinstance(error, StoreUnavailable):
+                    self.refused(error)
                 for command in commands:
                     _answer(command, error)
                 return

@@ -31,6 +31,7 @@ class WritingVerbs:
     def __init__(self, group: GroupCommit, reports: GroupCommit) -> None:
         self._group = group
         self._reports = reports
+        self._tell: Callable[[Exception | None], None] = lambda error: None
 
     @property
     def pending(self) -> int:
@@ -40,6 +41,15 @@ class WritingVerbs:
     def on_transaction(self, call: Callable[[float, int], None]) -> None:
         for line in self._lines:
             line.observe = call
+
+    def on_outcome(self, call: Callable[[Exception | None], None]) -> None:
+        self._tell = call
+        for line in self._lines:
+            line.refused = call
+
+    async def probe(self) -> None:
+        await self._group.call("probe", None, weight=0)
+        self._tell(None)
 
     @property
     def _lines(self) -> Iterable[GroupCommit]:
@@ -58,6 +68,8 @@ class WritingVerbs:
             bounded=True,
             size=sum([sum(map(len, item.lot.payloads)) for item in submissions]),
         )
+        if not all(item.repeated for item in result):
+            self._tell(None)
         return result
 
     async def claim(self, request: ClaimRequest) -> Granted:
@@ -72,12 +84,11 @@ class WritingVerbs:
         return result
 
     async def complete(self, done: Sequence[Completions]) -> set[tuple[str, int]]:
-        stale: set[tuple[str, int]] = await self._reports.call(
-            "complete",
-            done,
-            weight=sum(len(item.ids) for item in done),
-            size=sum([sum(map(len, item.results)) for item in done]),
-        )
+        weight = sum(len(item.ids) for item in done)
+        size = sum([sum(map(len, item.results)) for item in done])
+        stale: set[tuple[str, int]] = await self._reports.call("complete", done, weight=weight, size=size)
+        if len(stale) < weight:
+            self._tell(None)
         return stale
 
     async def open_session(self, session: Session) -> str | None:

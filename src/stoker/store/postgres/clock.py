@@ -35,9 +35,12 @@ class ServerClock:
 
     async def set(self, database: Database) -> None:
         asked_at = self._clock.monotonic()
-        server_us = int(await database.fetchval(Q["now"]))
+        ((server_us, read_only),) = await database.fetch(Q["now"])
         answered_at = self._clock.monotonic()
-        self._server_us, self._read_at = server_us, (asked_at + answered_at) / 2
+        self._server_us, self._read_at = int(server_us), (asked_at + answered_at) / 2
+        if read_only:
+            # Reads would go on for ever from a server that is not the primary any more, and find nothing new.
+            await database.replace_connections("the server is read-only")
 
     async def keep(self, database: Database) -> None:
         while True:

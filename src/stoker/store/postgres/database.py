@@ -28,6 +28,8 @@ STATEMENT_MS: Final = 30_000
 MAX_CONNECTIONS: Final = 8
 MAX_WRITERS: Final = 4
 READ_TRIES: Final = 3
+WORD_SECONDS: Final = 5.0
+"""How often, at most, replaced connections are worth a line in the log."""
 
 _PREPARED_OFF = re.compile(r"prepared=(?:off|0|false)")
 _MIGRATION = re.compile(r"^(\d{4})_(\w+)\.sql$")
@@ -50,15 +52,22 @@ WRITING: Final = {
 """Settings of the connections that write. They are asked for when connecting; a pooler that refuses this gets them with
 every transaction."""
 
+NOT_THE_SERVER: Final = (
+    asyncpg.ReadOnlySQLTransactionError,  # a standby, or a session that began while its role was read-only
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+)
+"""The server at the other end of a connection cannot be written to, and the connection may stay open all the same. Another
+connection may find a server that can, so all of them are replaced."""
+
 UNREACHABLE: Final = (
+    *NOT_THE_SERVER,
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a statement on a connection that was lost in the middle of another one
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
 )
 """The server is not there, or not there yet: another try may find it."""
@@ -77,6 +86,9 @@ class Database:
     def __init__(self, url: str, pools: "Pools") -> None:
         self._url = url
         self._pools = pools
+        self._next_word = 0.0
+        self.generation = 0
+        """Grows whenever all connections are to be replaced: one that was acquired before should be given back."""
 
     @classmethod
     async def open(cls, url: str, *, max_connections: int = MAX_CONNECTIONS) -> "Database":
@@ -102,6 +114,22 @@ class Database:
         with contextlib.suppress(*UNREACHABLE):
             await self._pools.writing.release(link, timeout=1.0)
 
+    async def replace_connections(self, reason: str) -> None:
+        """Use none of the present connections again: those in use are closed when they are given back."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_word:
+            self._next_word = now + WORD_SECONDS
+            log.warning("database_connections_replaced", detail=reason)
+        self.generation += 1
+        for pool in (self._pools.writing, self._pools.reading):
+            await pool.expire_connections()
+
+    async def _heed(self, error: StoreUnreachable, generation: int) -> None:
+        """Replace all connections after an error which shows that this is not the server any more. Several callers may meet
+        it at once; the first has done it for those whose connections are of the same `generation`."""
+        if isinstance(error.__cause__, NOT_THE_SERVER) and generation == self.generation:
+            await self.replace_connections(str(error))
+
     async def read(self, work: Callable[[Link], Awaitable[T]], *, begin: str | None = None) -> T:
         """Run reads that may be repeated: a connection that died in the pool is no reason to fail. `begin` asks for a
         transaction that begins with these words."""
@@ -119,15 +147,20 @@ class Database:
     async def _read(self, work: Callable[[Link], Awaitable[T]], begin: str | None) -> T:
         # A pooler may give another connection to what follows the parsing of a statement, except in a transaction.
         begin = begin or (None if _prepares(self._url) else "BEGIN")
-        with refusals("the database refused to answer"):
-            async with (
-                self._pools.reading.acquire(timeout=CONNECT_SECONDS) as link,
-                asyncio.timeout(READ_SECONDS),
-            ):
-                if begin is None:
-                    return await work(link)
-                async with _between(link, begin):
-                    return await work(link)
+        generation = self.generation
+        try:
+            with refusals("the database refused to answer"):
+                async with (
+                    self._pools.reading.acquire(timeout=CONNECT_SECONDS) as link,
+                    asyncio.timeout(READ_SECONDS),
+                ):
+                    if begin is None:
+                        return await work(link)
+                    async with _between(link, begin):
+                        return await work(link)
+        except StoreUnreachable as error:
+            await self._heed(error, generation)
+            raise
 
     async def fetch(self, sql: str, *values: Any) -> list[Any]:
         return await self.read(lambda link: link.fetch(sql, *values))
@@ -144,9 +177,14 @@ class Database:
         """A transaction of statements that find their rows by index. Raises `StoreUnreachable` where the end is unknown.
         `first` is a statement without an answer that goes along with the BEGIN."""
         begin = self._pools.begin if first is None else f"{self._pools.begin}; {first}"
-        with refusals("the database refused the transaction; nothing was changed"):
-            async with _between(link, begin):
-                yield
+        generation = self.generation
+        try:
+            with refusals("the database refused the transaction; nothing was changed"):
+                async with _between(link, begin):
+                    yield
+        except StoreUnreachable as error:
+            await self._heed(error, generation)
+            raise
 
     async def stop_preparing(self) -> None:
         """From now on without prepared statements, on new connections."""

@@ -37,6 +37,7 @@ class Writer:
         self._shard = shard
         self._patience_seconds = patience_seconds
         self._link: Link | None = None
+        self._generation = database.generation
         self.left_over: Callable[[], None] = lambda: None
         """Told when a round left jobs in the queue."""
 
@@ -87,9 +88,11 @@ class Writer:
         return results
 
     async def _connected(self) -> Link:
-        if self._link is None or db.is_lost(self._link):
+        generation = self._database.generation
+        if self._link is None or self._generation != generation or db.is_lost(self._link):
             await self.let_go()
             self._link = await self._database.acquire()
+            self._generation = generation
         return self._link
 
     async def let_go(self) -> None:

@@ -1,38 +1,109 @@
 """Opening the file: one owner at a time, the right pragmas, migrations forward only."""
 
-import fcntl
-import os
 import re
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Final
 
 import apsw
+import structlog
 
 from stoker.domain.errors import StoreUnavailable
+from stoker.store.sqlite import open_marker, private_files
+from stoker.store.sqlite.file_lock import FileLock, Identity, identity_of
 
 _MIGRATION = re.compile(r"^(\d{4})_\w+\.sql$")
 _BUSY_MS = 5_000
+CHECK_SECONDS: Final = 0.5
 _MAPPED_BYTES = 2**31 - 2**16  # the most that SQLite maps; what lies beyond is read as usual
 
+log = structlog.get_logger()
 
-class FileLock:
-    """Holds `<database>.lock` for as long as a coordinator owns the file: two would each believe their own memory."""
 
-    def __init__(self, database: Path) -> None:
-        self._path = database.with_name(database.name + ".lock")
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+class DatabaseFile:
+    """A database file that this process owns, with the connection that writes to it. Open with `DatabaseFile.open(path)`;
+    while it is open, `check` tells whether the file is still the one that stands under its name."""
+
+    def __init__(self, lock: FileLock, db: apsw.Connection, applied: list[int]) -> None:
+        self._lock = lock
+        self._wal: Identity | None = None
+        self._lost: str | None = None
+        self._next_check = 0.0
+        self.db = db
+        self.path = lock.path
+        self.applied = applied
+        """The migrations that opening it applied."""
+
+    @classmethod
+    def open(cls, path: Path) -> "DatabaseFile":
+        """Take the file, make it if it is not there, and bring its schema up to date. Raises `StoreUnavailable`."""
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._fd)
-            raise StoreUnavailable(
-                f"{database} is in use by another coordinator; stop that one first, or give this one its own "
-                "--database (several coordinators need PostgreSQL)"
-            ) from None
+            private_files.make_folder(path.parent)
+            lock = FileLock(path)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot open {path}: {error}") from error
+        db: apsw.Connection | None = None
+        try:
+            open_marker.check(lock.path)
+            private_files.mend_database(lock.path)
+            db = open_writer(lock.path)
+            applied = migrate(db)
+            open_marker.set_marker(db, lock)
+            if lock.hard_links > 1:
+                log.warning("database_has_hard_links", file=str(lock.path), links=lock.hard_links)
+            return cls(lock, db, applied)
+        except BaseException as error:
+            if db is not None:
+                db.close(True)
+            lock.release()
+            if isinstance(error, apsw.Error):
+                raise StoreUnavailable(f"cannot open {path}: {error}") from error
+            raise
 
-    def release(self) -> None:
-        os.close(self._fd)
+    def check(self, monotonic: float) -> None:
+        """Raise `StoreUnavailable` while the file, or the log beside it, is not the one that was opened: what is written
+        then is lost with this process. Looks at the names at most every `CHECK_SECONDS`."""
+        if monotonic >= self._next_check:
+            self._next_check = monotonic + CHECK_SECONDS
+            self._look()
+        if self._lost is not None:
+            raise StoreUnavailable(self._lost)
+
+    def _look(self) -> None:
+        was, self._lost = self._lost, self._what_is_lost()
+        if self._lost is not None and self._lost != was:
+            log.error("database_file_lost", file=str(self.path), detail=self._lost)
+        elif self._lost is None and was is not None:
+            log.warning("database_file_back", file=str(self.path))
+
+    def _what_is_lost(self) -> str | None:
+        if identity_of(self.path) != self._lock.identity:
+            return (
+                f"the database file {self.path} was deleted or replaced under this coordinator, so nothing more is "
+                "accepted; put the file back, or stop this coordinator and start it on the right file"
+            )
+        wal = open_marker.wal_path(self.path)
+        found = identity_of(wal)
+        self._wal = self._wal or found
+        if found != self._wal:
+            return (
+                f"the write-ahead log {wal} was deleted or replaced under this coordinator, so nothing more is accepted; "
+                "stop it with SIGTERM, which moves what it has stored into the database file, and start it again"
+            )
+        return None
+
+    def close(self) -> None:
+        """The last to be closed of all connections to the file: SQLite then moves the log into it."""
+        open_marker.clear_marker(self.db, self.path)
+        self.db.close()
+        self._lock.release()
+
+    def drop(self) -> None:
+        """Let go as the kernel does when the process is killed: the log stays beside the file."""
+        self.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self.db.close(True)
+        self._lock.release()
 
 
 def open_writer(path: Path) -> apsw.Connection:
@@ -70,9 +141,10 @@ def migrations() -> Iterator[tuple[int, str]]:
             yield int(match[1]), folder.joinpath(name).read_text(encoding="utf-8")
 
 
-def migrate(db: apsw.Connection) -> int:
-    """Bring the schema up to date, each migration in its own transaction; the version reached."""
+def migrate(db: apsw.Connection) -> list[int]:
+    """Bring the schema up to date, each migration in its own transaction; the versions that were applied."""
     (version,) = db.execute("PRAGMA user_version").fetchone() or (0,)
+    applied = []
     known = 0
     for number, sql in migrations():
         known = number
@@ -83,8 +155,9 @@ def migrate(db: apsw.Connection) -> int:
                 pass
             db.execute(f"PRAGMA user_version = {number}")
         version = number
+        applied.append(number)
     if version > known:
         raise StoreUnavailable(
             f"this database has schema {version}, and this Stoker knows only up to {known}; upgrade Stoker"
         )
-    return int(version)
+    return applied

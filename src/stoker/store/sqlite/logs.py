@@ -23,6 +23,7 @@ from stoker.store.gather import MAX_WAITING_BYTES, Gather, Key, by_attempt
 from stoker.store.logs import PAGE_BYTES, Entry, Extent, LogPage, Piece, Selection, Written, fit
 from stoker.store.packing import entries, packed
 from stoker.store.queries import load
+from stoker.store.sqlite import private_files
 
 Q: Final = load("stoker.store.sqlite", "logs.sql")
 
@@ -54,8 +55,10 @@ class SqliteLogs:
     ) -> "SqliteLogs":
         """Whoever opens this holds the lock of the jobs' file, which stands for both."""
         try:
+            private_files.make_file(path)
+            private_files.mend_database(path)
             return cls(Book(_open(path)), threads=threads, max_waiting_bytes=max_waiting_bytes)
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             raise StoreUnavailable(f"cannot open {path}: {error}") from error
 
     @property

@@ -25,7 +25,7 @@ from stoker.store.move_format import (
     RecordedAttempt,
     without,
 )
-from stoker.store.sqlite import database
+from stoker.store.sqlite import database, open_marker
 from stoker.store.sqlite.logs import SCHEMA as LOGS_SCHEMA
 from stoker.store.sqlite.logs import SqliteLogs, logs_path
 from stoker.store.sqlite.round import COLUMN_LIST, Memory, Q
@@ -136,6 +136,8 @@ def _logs_snapshot(path: Path) -> apsw.Connection | None:
 def _snapshot(path: Path) -> apsw.Connection:
     if not path.exists():
         raise StoreUnavailable(f"there is no database at {path}; name one with --database")
+    path = path.resolve()
+    open_marker.check(path)
     db = database.open_reader(path)
     try:
         check_up_to_date(db, path)
@@ -168,11 +170,11 @@ class _AttemptsBySeq:
 class SqliteTarget:
     """A file, held under the lock that coordinators hold: what one keeps in memory must not change behind its back."""
 
-    def __init__(self, path: Path, lock: database.FileLock, db: apsw.Connection, clock: Clock) -> None:
+    def __init__(self, path: Path, file: database.DatabaseFile, clock: Clock) -> None:
         self._path = path
-        self._lock = lock
+        self._file = file
         self._logs: apsw.Connection | None = None
-        self._db = db
+        self._db = db = file.db
         self._clock = clock
         self._memory = Memory()
         self._memory.load(db)
@@ -180,16 +182,12 @@ class SqliteTarget:
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> "SqliteTarget":
         """Take the file, make it if it is not there and bring its schema up to date."""
-        with _refusals(f"{path} cannot be opened"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = database.FileLock(path)
-            try:
-                db = database.open_writer(path)
-                database.migrate(db)
-                return cls(path, lock, db, clock)
-            except BaseException:
-                lock.release()
-                raise
+        file = database.DatabaseFile.open(path)
+        try:
+            return cls(path, file, clock)
+        except BaseException:
+            file.close()
+            raise
 
     async def priority_order(self) -> PriorityOrder | None:
         return _priority_order(self._db)
@@ -265,10 +263,9 @@ class SqliteTarget:
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     async def close(self) -> None:
-        self._db.close()
         if self._logs is not None:
             self._logs.close()
-        self._lock.release()
+        self._file.close()
 
 
 async def _open_logs(path: Path) -> apsw.Connection:

@@ -533,6 +533,10 @@ class Round:
         rows = self._rows(Q["renew_session"], item.session_id, self._now, item.threads_used)
         return str(rows[0][0]) if rows else None
 
+    def probe(self, calls: list[None]) -> list[None]:
+        self._db.execute(Q["put_meta"], ("probe", str(self._now)))
+        return calls
+
     def set_session_status(self, calls: list[tuple[str, str]]) -> list[bool]:
         return [self._changed(Q["set_session_status"], *call) for call in calls]
 
@@ -756,6 +760,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "correct_times": Round.correct_times,
     "purge": Round.purge,
     "put_series": Round.put_series,
+    "probe": Round.probe,
     "insert": Round.insert,
     "claim": Round.claim,
 }

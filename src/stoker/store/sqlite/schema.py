@@ -9,6 +9,7 @@ import apsw
 from stoker.domain.errors import StoreUnavailable
 from stoker.store.schema import Migration, names, pending
 from stoker.store.sqlite import database
+from stoker.store.sqlite.file_lock import InUse
 
 PACKAGE: Final = "stoker.store.sqlite"
 WAIT_SECONDS: Final = 10.0
@@ -67,34 +68,10 @@ async def up(path: Path) -> list[int]:
         try:
             if not pending(before):
                 return []
-            return _up(path)
-        except _InUse as error:
+            file = database.DatabaseFile.open(path)
+            file.close()
+            return file.applied
+        except InUse:
             if loop.time() >= deadline:
-                raise StoreUnavailable(str(error)) from None
+                raise
             await asyncio.sleep(POLL_SECONDS)
-
-
-class _InUse(Exception):
-    pass
-
-
-def _up(path: Path) -> list[int]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = database.FileLock(path)
-    except StoreUnavailable as error:
-        raise _InUse(str(error)) from None
-    except OSError as error:
-        raise StoreUnavailable(f"{path} cannot be opened ({error})") from error
-    try:
-        wanted = pending(status(path))
-        db = database.open_writer(path)
-        try:
-            database.migrate(db)
-        finally:
-            db.close()
-        return [migration.version for migration in wanted]
-    except apsw.Error as error:
-        raise StoreUnavailable(f"{path} could not be brought up to date ({error})") from error
-    finally:
-        lock.release()

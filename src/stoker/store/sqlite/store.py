@@ -44,27 +44,26 @@ class SqliteStore(WritingVerbs):
 
     def __init__(
         self,
-        path: Path,
-        lock: database.FileLock,
-        db: apsw.Connection,
+        file: database.DatabaseFile,
         clock: Clock,
         *,
         threads: bool,
         max_pending: int,
     ) -> None:
-        self._lock = lock
-        self._db = db
+        self._file = file
+        self._db = db = file.db
         self._clock = clock
         self._memory = Memory()
         self._memory.load(db)
         self._writer: Writer = ThreadWriter(db) if threads else InlineWriter(db)
-        self._reads = database.open_reader(path)
+        self._reads = database.open_reader(file.path)
         self._open_reader: Reader | None = Reader(self._reads, self._highest_completed)
         self._completed_to: int | None = None
         self._readers: dict[Kind, Readers] = {}
         if threads:
             self._readers = {
-                kind: Readers(path, kind, number, self._highest_completed) for kind, number in THREADS.items()
+                kind: Readers(file.path, kind, number, self._highest_completed)
+                for kind, number in THREADS.items()
             }
             self._starting = asyncio.ensure_future(self._find_highest_completed())
         group = GroupCommit(self._transact, max_pending=max_pending)
@@ -81,18 +80,14 @@ class SqliteStore(WritingVerbs):
         max_pending: int = DEFAULT_MAX_PENDING,
     ) -> "SqliteStore":
         """Take the file, bring it up to date and check that it was made for the same priority order."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = database.FileLock(path)
+        file = database.DatabaseFile.open(path)
         try:
-            db = database.open_writer(path)
-            database.migrate(db)
-            _check_priority_order(db, priority_order)
-            return cls(path, lock, db, clock, threads=threads, max_pending=max_pending)
-        except apsw.Error as error:
-            lock.release()
-            raise StoreUnavailable(f"cannot open {path}: {error}") from error
-        except BaseException:
-            lock.release()
+            _check_priority_order(file.db, priority_order)
+            return cls(file, clock, threads=threads, max_pending=max_pending)
+        except BaseException as error:
+            file.close()
+            if isinstance(error, apsw.Error):
+                raise StoreUnavailable(f"cannot open {path}: {error}") from error
             raise
 
     @property
@@ -109,6 +104,7 @@ class SqliteStore(WritingVerbs):
         """There is nobody else to run what is left."""
 
     async def _transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
+        self._file.check(self._clock.monotonic())
         calls = [(command.verb, command.argument) for command in commands]
         round = Round(self._db, self._memory, self.now_us())
         results = await self._writer.transact(lambda: round.run(calls), alone=alone)
@@ -213,9 +209,8 @@ class SqliteStore(WritingVerbs):
             await asyncio.gather(self._starting, return_exceptions=True)
         for readers in self._readers.values():
             readers.close()
-        for db in (self._reads, self._db):
-            db.close()
-        self._lock.release()
+        self._reads.close()
+        self._file.close()
 
 
 def _check_priority_order(db: apsw.Connection, order: PriorityOrder) -> None:

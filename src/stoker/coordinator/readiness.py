@@ -1,0 +1,77 @@
+"""Whether a job can be stored now: the answer behind `/ready`.
+
+The last write tells. While jobs are stored one after the other there is nothing to find out, and asking costs nothing. When
+the last write failed, or none succeeded for `TRUST_SECONDS`, a probe is written by the path that jobs take. All who ask
+meanwhile share that probe, and the next one is made `RETRY_SECONDS` later at the earliest, so that a crowd of load balancers
+does not become a load.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from stoker.store.base import Store
+
+TRUST_SECONDS: Final = 2.0
+"""For so long a write that succeeded stands for the next one."""
+RETRY_SECONDS: Final = 1.0
+PATIENCE_SECONDS: Final = 3.0
+"""Whoever asks is not kept waiting longer than this, however long the store takes."""
+
+
+class Readiness:
+    """Listens to how writes end, and writes a probe when that does not tell enough."""
+
+    def __init__(self, store: Store, monotonic: Callable[[], float]) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._stored_at: float | None = None
+        self._failure: str | None = None
+        self._probe: asyncio.Task[None] | None = None
+        self._next_probe = 0.0
+        store.on_outcome(self._note)
+
+    async def why_not(self) -> str | None:
+        """Why a job could not be stored now; None when it could."""
+        if self._sure():
+            return None
+        if self._probe is None and self._monotonic() >= self._next_probe:
+            self._probe = asyncio.create_task(self._try(), name="stoker-probe")
+        if self._probe is not None:
+            await asyncio.wait([self._probe], timeout=PATIENCE_SECONDS)
+        if self._sure():
+            return None
+        return self._failure or f"the store has not confirmed a write for {PATIENCE_SECONDS:g} s"
+
+    def in_doubt(self) -> bool:
+        """Whether the last write that is known of failed."""
+        return self._failure is not None
+
+    async def close(self) -> None:
+        probe = self._probe
+        if probe is not None:
+            probe.cancel()
+            await asyncio.wait([probe])
+
+    def _sure(self) -> bool:
+        """Whether the last write succeeded, a moment ago."""
+        if self._failure is not None or self._stored_at is None:
+            return False
+        return self._monotonic() - self._stored_at < TRUST_SECONDS
+
+    async def _try(self) -> None:
+        try:
+            await self._store.probe()
+        except Exception as error:  # noqa: BLE001 - whatever it was, a job would meet the same
+            self._note(error)
+        else:
+            self._note(None)
+        finally:
+            self._probe = None
+            self._next_probe = self._monotonic() + RETRY_SECONDS
+
+    def _note(self, error: Exception | None) -> None:
+        if error is None:
+            self._stored_at, self._failure = self._monotonic(), None
+        else:
+            self._failure = str(error) or type(error).__name__
