@@ -383,7 +383,7 @@ ORDER BY seq DESC
 SELECT * FROM stoker.{table} WHERE {key} AND seq >= ? AND seq < ? ORDER BY seq {order} LIMIT ?
 
 -- name: walk_matches
-SELECT seq FROM ({walk}) AS walk WHERE {where} LIMIT ? OFFSET ?
+SELECT seq FROM ({walk}) AS walk WHERE {where} LIMIT ?
 
 -- name: walked
 -- How far a walk went.
@@ -391,13 +391,11 @@ SELECT count(*), min(seq) FROM (SELECT seq FROM ({walk}) AS walk) AS seqs
 
 -- name: over_pairs
 -- A walk in each of these lanes and ranks.
-SELECT part.* FROM unnest(?::int[], ?::smallint[]) AS pair (lane_id, rank) CROSS JOIN LATERAL ({each}) AS part
+SELECT part.seq FROM unnest(?::int[], ?::smallint[]) AS pair (lane_id, rank) CROSS JOIN LATERAL ({each}) AS part
+ORDER BY seq {order} LIMIT ?
 
 -- name: skipped
 SELECT seq FROM ({parts}) AS parts ORDER BY seq {order} LIMIT ? OFFSET ?
-
--- name: count_matches
-SELECT count(*) FROM (SELECT FROM ({matches}) AS found LIMIT ?) AS counted
 
 -- name: first_and_last
 SELECT (SELECT seq FROM stoker.{table} ORDER BY seq LIMIT 1), (SELECT seq FROM stoker.{table} ORDER BY seq DESC LIMIT 1)
