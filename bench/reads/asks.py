@@ -107,14 +107,13 @@ def _of(endpoint: Endpoint, known: Known) -> Iterator[Ask]:
         raise NotCovered(f"GET {endpoint.path} has parameters without values: {', '.join(missing)}")
     is_list = issubclass(endpoint.query, DeadLettersQuery)
     bound = LIST_MS if is_list else OTHER_MS
+    stream = bool(endpoint.events) or endpoint.or_text
     for path in _paths(endpoint.path, known):
-        yield Ask(path, bound, stream=bool(endpoint.events))
+        yield Ask(path, bound, stream)
         for name in names:
             if name not in _NOT_ALIKE.get(endpoint.path, ()):
                 for value in values[name]:
-                    yield Ask(
-                        f"{path}?{urlencode({name: value})}", bound, bool(endpoint.events) or name == "follow"
-                    )
+                    yield Ask(f"{path}?{urlencode({name: value})}", bound, stream)
         if is_list:
             for pair in itertools.combinations([name for name in names if name in COMBINED], 2):
                 yield Ask(f"{path}?{urlencode({name: COMBINED[name] for name in pair})}", bound)

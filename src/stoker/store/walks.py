@@ -26,8 +26,10 @@ NAMES: Final = 20_000
 """Up to so many names are searched for a text from end to end."""
 ID_PREFIX: Final = 8
 """A text of so many characters that begins an id is taken for an id where there are more names than that."""
-SOURCES: Final = 500
+SOURCES: Final = 200
 """Up to so many sources are merged into one page; with more, the table is walked."""
+DEEP: Final = 20_000
+"""Beyond this offset only lists whose length is known are counted through."""
 MERGED: Final = 200_000
 """Rows that are read, at most, to merge sources up to a page far behind."""
 SKIP: Final = 500_000

@@ -26,6 +26,7 @@ from stoker.store.postgres.filters import Clauses, filter_clauses, numbered
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import Q
 from stoker.store.walks import (
+    DEEP,
     ID_PREFIX,
     NAMES,
     ORDER_PAD,
@@ -46,9 +47,6 @@ WALKING: Final = (
     "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan"
 )
 """Begins the transaction of a list."""
-DEEP: Final = 20_000
-"""Beyond this offset only lists whose length is known, and that come from one source or from both tables whole, are read."""
-
 _SMALL_STATUSES: Final[tuple[Status, ...]] = ("running", "queued")
 _INDEXED: Final[tuple[Status, ...]] = ("failed", "cancelled", "scheduled", "blocked")
 COMPARED_PAIRS: Final = 30

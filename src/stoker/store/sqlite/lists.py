@@ -24,6 +24,7 @@ from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
 from stoker.store.common import counted, id_range, is_counted, like_part
 from stoker.store.sqlite.filters import Q, filter_sql
 from stoker.store.walks import (
+    DEEP,
     ID_PREFIX,
     MERGED,
     NAMES,
@@ -102,6 +103,8 @@ class Lists:
             if len(sources) == 1:
                 return self._skipping(query, sources[0], span, total), total, False
             return self._merging(sources, span, take, take).page(query), total, False
+        if query.offset > DEEP:
+            raise TooDeep(query.offset)
         first = query.before_seq is None
         merging = self._merging(sources, span, take, max(take, TOTAL_CAP + 1) if first else take)
         from_top = merging if first else self._merging(sources, whole, 0, TOTAL_CAP + 1)
@@ -271,6 +274,8 @@ class Lists:
         walk, values, where, compared = self._walk(
             source, span, max(budget, take) if source.exact else budget, order
         )
+        if source.plain and not skip:
+            return [int(row[0]) for row in self._db.execute(walk, (*values[:-1], take))]
         sql = Q["walk_matches"].format(walk=walk, where=where)
         return [int(row[0]) for row in self._db.execute(sql, (*values, *compared, take, skip))]
 
