@@ -103,6 +103,13 @@ bench: $(RUNTIME) ## Measure throughput and latency on this machine
 bench-postgres: $(BENCH) ## The same on PostgreSQL, beside pgqueuer and Procrastinate
 	$(BIN)/python -m bench.postgres
 
+JOBS ?= 5000000
+STORES ?= sqlite postgres
+
+.PHONY: reads
+reads: $(DEV) ## Ask for every GET with JOBS=5000000 queued and as many finished jobs, on both stores (10 GB in build/reads)
+	$(BIN)/python -m bench.reads --jobs $(JOBS) $(STORES)
+
 .PHONY: docs
 docs: $(DEV) ## Write the reference pages again, from the code
 	$(BIN)/python -m stoker.api.reference > docs/reference/rest.md
