@@ -34,7 +34,6 @@ from stoker.store.walks import (
     SMALL,
     SOURCES,
     WALK,
-    Halving,
     Merged,
     Merging,
     Span,
@@ -252,11 +251,7 @@ class Lists:
         return Span(low, high)
 
     async def _first_at(self, table: str, moment: int, span: Span) -> int:
-        halving = Halving(moment, span)
-        while (probe := halving.probe) is not None:
-            ((seq, created_at),) = await self._link.fetch(Q["created_from"].format(table=table), probe)
-            halving.tell(seq, created_at)
-        return halving.low
+        return int(await self._link.fetchval(Q["first_at"].format(table=table), moment, *span))
 
     def _walk(self, source: Source, span: Span, budget: int, order: str = "DESC") -> tuple[str, list[Any]]:
         """The first jobs of a source."""

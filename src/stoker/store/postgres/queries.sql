@@ -400,8 +400,20 @@ SELECT seq FROM ({parts}) AS parts ORDER BY seq {order} LIMIT ? OFFSET ?
 -- name: first_and_last
 SELECT (SELECT seq FROM stoker.{table} ORDER BY seq LIMIT 1), (SELECT seq FROM stoker.{table} ORDER BY seq DESC LIMIT 1)
 
--- name: created_from
-SELECT seq, created_at FROM stoker.{table} WHERE seq >= $1 ORDER BY seq LIMIT 1
+-- name: first_at
+-- About the lowest number between two whose job was created at or after a moment, by halving: numbers follow times of creation.
+WITH RECURSIVE halving (low, high) AS (
+    SELECT $2::bigint, $3::bigint
+    UNION ALL
+    SELECT
+        CASE WHEN probe.created_at >= $1 THEN low ELSE probe.seq + 1 END,
+        CASE WHEN probe.created_at >= $1 THEN (low + high) / 2 ELSE high END
+    FROM halving CROSS JOIN LATERAL (
+        SELECT seq, created_at FROM stoker.{table} WHERE seq >= (low + high) / 2 ORDER BY seq LIMIT 1
+    ) AS probe
+    WHERE low < high
+)
+SELECT low FROM halving ORDER BY high - low LIMIT 1
 
 -- name: pairs_of_lanes
 -- The lanes and ranks in which jobs are queued, of these lanes, with the priority that the rank stands for: one probe for each.
