@@ -117,6 +117,10 @@ cost: $(DEV) ## CPU, system calls and transactions per job of each process; BASE
 urgent: $(DEV) ## Start urgent jobs amid a flood of short ones, on both stores, 1 and 4 workers; JOBS=500000 is the flood
 	$(BIN)/python -m bench.urgent $(if $(JOBS),--jobs $(JOBS)) $(PARTS)
 
+.PHONY: reads
+reads: $(DEV) ## Ask for every GET with JOBS=5000000 queued and as many finished jobs, on both stores (10 GB in build/reads)
+	$(BIN)/python -m bench.reads --jobs $(or $(JOBS),5000000) $(or $(STORES),sqlite postgres)
+
 .PHONY: docs
 docs: $(DEV) ## Write the reference pages again, from the code
 	$(BIN)/python -m stoker.api.reference > docs/reference/rest.md

@@ -1,8 +1,8 @@
 """What a large database is filled with, as SQL that both stores understand.
 
 Of `jobs` finished jobs, numbered from 1, eight in a hundred failed and two were cancelled; as many queued jobs follow, nine
-in ten of them in one lane, and a few that are scheduled or running. So the finished jobs lie below the whole backlog, and some
-of what can be asked for (a type, a worker, a name) has a handful of jobs at the far end: the hard cases of a list.
+in ten of them in one lane, and a few that are scheduled or running. So the finished jobs lie below the whole backlog, and
+some of what can be asked for (a type, a worker, a name) has a handful of jobs at the far end: the hard cases of a list.
 """
 
 from typing import Final

@@ -166,7 +166,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "read",
         "jobs",
         "List jobs, newest first",
-        "`total` is exact unless `total_capped` is true. Deep lists: follow `next_cursor`.",
+        "`total` is exact unless `total_capped` is true; then there are at least that many. One request looks at a bounded "
+        "number of jobs: where few match, a page can have fewer than `limit`, even none, and a `next_cursor` all the same. "
+        "The list ends where `next_cursor` is null.",
         query=JobsQuery,
         response=JobsView,
     ),
@@ -261,7 +263,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "read",
         "dead letters",
         "List dead letters, newest first",
-        "Jobs that failed for good and were not discarded.",
+        "Jobs that failed for good and were not discarded. Pages are those of `GET /jobs`.",
         query=DeadLettersQuery,
         response=JobsView,
     ),
@@ -273,7 +275,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "dead letters",
         "List dead letters by how they failed",
         "A group has the same type of job and of error, the same message but for ids, numbers, quoted text and paths, and "
-        "the same place in the code. Those that failed last come first.",
+        "the same place in the code. Those that failed last come first. With more than 20,000 failed jobs an answer may be "
+        "30 seconds old.",
         query=GroupsQuery,
         response=GroupsView,
     ),

@@ -30,7 +30,12 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=MAX_LIMIT, description="Jobs per page.")]
 Offset = Annotated[
-    int, msgspec.Meta(ge=0, le=MAX_OFFSET, description="Jobs to skip; for deep lists use `cursor`.")
+    int,
+    msgspec.Meta(
+        ge=0,
+        le=MAX_OFFSET,
+        description="Jobs to skip; too far into a list this is refused, follow `next_cursor`.",
+    ),
 ]
 Cursor = Annotated[
     str,
@@ -60,7 +65,12 @@ Moment = Annotated[
 ]
 Text = Annotated[
     str,
-    msgspec.Meta(min_length=1, max_length=256, description="The beginning of an id, or a part of a name."),
+    msgspec.Meta(
+        min_length=1,
+        max_length=256,
+        description="The beginning of an id, or a part of a name. Where more than 20,000 jobs have names, a text of eight "
+        "or more characters that begins an id is taken for an id alone.",
+    ),
 ]
 
 

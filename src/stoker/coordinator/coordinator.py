@@ -20,6 +20,7 @@ from stoker.bus.local import JobWaiters, NoBus
 from stoker.clock import SECOND, Clock
 from stoker.coordinator.bulk import Bulks
 from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
+from stoker.coordinator.dead_groups import DeadGroups
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.durations import durations_of
 from stoker.coordinator.events import LATEST_BULKS, Events, Message, success_rate, sum_by_status
@@ -188,6 +189,7 @@ class Coordinator:
         retention = Retention(
             int(settings.retention_completed_sec * SECOND), int(settings.retention_failed_sec * SECOND)
         )
+        self._dead_groups = DeadGroups(store, clock.monotonic)
         self._bulks = Bulks(store, before=self._before_bulk, done=self._on_bulk_stepped)
         self._keeper = LogKeeper(store, logs, spared_us=min(retention.completed_us, retention.failed_us))
         self._upkeep = Upkeep(
@@ -451,6 +453,7 @@ class Coordinator:
             wanted = filter or JobFilter()
             count = await self._in_bulk(lambda most: self._store.replay_where(wanted, most), limit)
             self._events.changed_many(count)
+        self._dead_groups.forget()
         self._dispatch.wake()
         log.info("dead_letters_replayed", count=count)
         return count
@@ -466,6 +469,7 @@ class Coordinator:
             wanted = filter or JobFilter()
             count = await self._in_bulk(lambda most: self._store.discard_where(wanted, most), limit)
             self._events.changed_many(count)
+        self._dead_groups.forget()
         self._events.look_soon()
         log.info("dead_letters_discarded", count=count)
         return count
@@ -482,7 +486,7 @@ class Coordinator:
         return total
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
-        return await self._store.dead_letter_groups(limit)
+        return await self._dead_groups.get(limit)
 
     # ── bulk operations ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -525,6 +529,7 @@ class Coordinator:
 
     def _on_bulk_stepped(self, stepped: BulkStepped) -> None:
         bulk = stepped.bulk
+        self._dead_groups.forget()
         if bulk.action == "cancel":
             self._on_cancelled(stepped.jobs, 0)
         elif bulk.action == "retry":

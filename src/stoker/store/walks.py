@@ -1,9 +1,9 @@
 """How far a list may look: the bounds that keep every page quick, however many jobs there are.
 
-A page is read from one or more sources. A source is an index, or the table, read from the newest job down; each job on the way
-is compared with the filter. One request looks at `WALK` jobs at most. Where that is not enough to fill the page, the page ends
-early, perhaps without a job, and its cursor leads on: a client that follows cursors sees every job that matches, once. A source
-that is known to be small is read whole and sorted instead.
+A page is read from one or more sources. A source is an index, or the table, read from the newest job down; each job on the
+way is compared with the filter. One request looks at `WALK` jobs at most. Where that is not enough to fill the page, the
+page ends early, perhaps without a job, and its cursor leads on: a client that follows cursors sees every job that matches,
+once. A source that is known to be small is read whole and sorted instead.
 """
 
 from collections import Counter
@@ -14,58 +14,105 @@ from stoker.domain.errors import TooDeep
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
 
-WALK: Final = 50_000
-"""Jobs that a page may look at, and as many again its total."""
+WALK: Final = 30_000
+"""Jobs of a table that a page may look at; behind the first page its total looks at as many again."""
+CHUNK: Final = 5_000
+"""Jobs that a source looks at before another one has its turn."""
+LOOKUP: Final = 4
+"""A job that is looked up from an index costs so many times as much as the next one of a table."""
 SMALL: Final = 5_000
 """Up to so many jobs of an index are read whole and sorted."""
 NAMES: Final = 20_000
 """Up to so many names are searched for a text from end to end."""
 ID_PREFIX: Final = 8
 """A text of so many characters that begins an id is taken for an id where there are more names than that."""
-SOURCES: Final = 500
+SOURCES: Final = 200
 """Up to so many sources are merged into one page; with more, the table is walked."""
+DEEP: Final = 20_000
+"""Beyond this offset only lists whose length is known are counted through."""
 MERGED: Final = 200_000
 """Rows that are read, at most, to merge sources up to a page far behind."""
 SKIP: Final = 500_000
 """Jobs that `offset` may skip from the nearer end of a list whose length is known."""
 ORDER_PAD: Final = 10_000
-"""Numbers follow times of creation, but for jobs that were accepted at the same moment or while a clock was set: so many jobs
-on either side of a moment are compared one by one."""
+"""Numbers follow times of creation, but for jobs that were accepted at the same moment or while a clock was set: so many
+jobs on either side of a moment are compared one by one."""
 
 _WITH_WORKER: Final[tuple[Status, ...]] = ("running", "completed", "failed", "cancelled")
 
 
-class Found(NamedTuple):
-    """What one source has for a page: numbers of jobs, and the last number that it looked at, if it stopped early."""
-
-    seqs: list[int]
-    stopped_at: int | None
-
-
 class Merged(NamedTuple):
+    """Numbers of the jobs of a page, and the number before which the next one begins; None at the end of the list."""
+
     seqs: list[int]
     next_before_seq: int | None
 
 
-def merged(found: Sequence[Found], query: JobQuery) -> Merged:
-    """Return the page of these sources and the number before which the next one begins; None at the end of the list.
+class Merging:
+    """Decides how far each source of a page is walked, and puts together what they find.
 
-    Nothing older than the newest point at which a source stopped may be shown yet: that source may have a job in between.
+    Nothing older than the newest point that a source has reached may be shown yet: that source may have a job in between. So
+    it is always that source which walks on, until `goal` jobs are known to be the newest, or `WALK` jobs were looked at, or
+    every source is at its end.
     """
-    stops = [part.stopped_at for part in found if part.stopped_at is not None]
-    floor = max(stops, default=None)
-    seqs = sorted((seq for part in found for seq in part.seqs if floor is None or seq >= floor), reverse=True)
-    page = seqs[query.offset : query.offset + query.limit]
-    if len(seqs) > query.offset + query.limit:
-        return Merged(page, page[-1])
-    if floor is not None and len(seqs) < query.offset:
-        raise TooDeep(query.offset)
-    return Merged(page, floor)
 
+    def __init__(self, tops: Sequence[int | None], lookups: Sequence[bool], goal: int) -> None:
+        """`tops` has a number above all that each source has, or None for one without jobs; `lookups` says of each whether
+        its jobs are looked up from an index."""
+        self._lookups = lookups
+        self._reached = {place: top for place, top in enumerate(tops) if top is not None}
+        self._left = WALK
+        self._goal = goal
+        self._seqs: list[int] = []
 
-def capped_total(matches: int, *, complete: bool) -> tuple[int, bool]:
-    """The total of a list and whether there may be more."""
-    return min(matches, TOTAL_CAP), matches > TOTAL_CAP or not complete
+    @property
+    def wanting(self) -> int:
+        """How many jobs are missing from the goal."""
+        return max(self._goal - len(self._seqs), 0)
+
+    def next(self) -> tuple[int, int, int] | None:
+        """The source that walks on, the number before which it does, and how many jobs it looks at; None at the end."""
+        floor = self._floor
+        if floor is None or self._left <= 0 or sum(seq >= floor for seq in self._seqs) >= self._goal:
+            return None
+        source = next(source for source, reached in self._reached.items() if reached == floor)
+        return source, floor, self._chunk(source)
+
+    def _chunk(self, source: int) -> int:
+        return CHUNK // LOOKUP if self._lookups[source] else CHUNK
+
+    def walked(self, source: int, seqs: Sequence[int], looked_at: int, lowest: int | None) -> None:
+        """Take in what a source found on its way; where it looked at less than it might, it is at its end."""
+        self._seqs += seqs
+        self._left -= looked_at * (LOOKUP if self._lookups[source] else 1)
+        if looked_at < self._chunk(source) or lowest is None:
+            del self._reached[source]
+        else:
+            self._reached[source] = lowest
+
+    def ended(self, source: int, seqs: Sequence[int] = ()) -> None:
+        """Take in all that a source has, or all of it that the goal can need."""
+        self._seqs += seqs
+        self._reached.pop(source, None)
+
+    @property
+    def _floor(self) -> int | None:
+        return max(self._reached.values(), default=None)
+
+    def page(self, query: JobQuery) -> Merged:
+        floor = self._floor
+        seqs = sorted((seq for seq in self._seqs if floor is None or seq >= floor), reverse=True)
+        page = seqs[query.offset : query.offset + query.limit]
+        if len(seqs) > query.offset + query.limit:
+            return Merged(page, page[-1])
+        if floor is not None and len(seqs) < query.offset:
+            raise TooDeep(query.offset)
+        return Merged(page, floor)
+
+    def total(self) -> tuple[int, bool]:
+        """The total of a list that was walked from its top, and whether there may be more."""
+        matches = len(self._seqs)
+        return min(matches, TOTAL_CAP), matches > TOTAL_CAP or bool(self._reached)
 
 
 def present(wanted: JobFilter, counts: Sequence[Count]) -> Counter[Status]:
@@ -84,6 +131,11 @@ def present(wanted: JobFilter, counts: Sequence[Count]) -> Counter[Status]:
         ):
             found[count.status] += count.count
     return Counter({status: found[status] for status in statuses if found[status] > 0})
+
+
+def only(wanted: JobFilter, *fields: str) -> bool:
+    """Whether a filter asks for these fields alone."""
+    return wanted == JobFilter(**{field: getattr(wanted, field) for field in fields})
 
 
 class Span(NamedTuple):

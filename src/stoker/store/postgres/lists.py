@@ -2,9 +2,9 @@
 
 Which sources a page is read from depends on the filter, and a status says in which of the two tables they are:
 
-- Jobs with a name, and failed, cancelled and dead ones, each have an index in the order of their numbers.
+- Jobs with a name, and failed, cancelled, scheduled, blocked and dead ones, have indexes in the order of their numbers.
 - Queued jobs stand in that order within each lane and rank, so their pairs are merged, where these are not too many.
-- Scheduled and running jobs, jobs that failed in one way, and what a text finds, are read whole while they are few.
+- Running jobs, jobs that failed in one way, and what a text finds, are read whole while they are few.
 - For everything else `jobs` or `history` is walked.
 
 Counters say at once when there is nothing to find. The statements run with `WALKING`, so that each source is read in the
@@ -22,10 +22,11 @@ from stoker.domain.lifecycle import FINAL, Status
 from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
 from stoker.store.common import counted, id_range, is_counted, like_part
 from stoker.store.postgres.database import Link
-from stoker.store.postgres.filters import filter_clauses, numbered
+from stoker.store.postgres.filters import Clauses, filter_clauses, numbered
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import Q
 from stoker.store.walks import (
+    DEEP,
     ID_PREFIX,
     NAMES,
     ORDER_PAD,
@@ -33,12 +34,10 @@ from stoker.store.walks import (
     SMALL,
     SOURCES,
     WALK,
-    Found,
-    Halving,
     Merged,
+    Merging,
     Span,
-    capped_total,
-    merged,
+    only,
     present,
 )
 
@@ -47,11 +46,10 @@ WALKING: Final = (
     "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan"
 )
 """Begins the transaction of a list."""
-DEEP: Final = 20_000
-"""Beyond this offset only lists whose length is known, and that come from one source or from both tables whole, are read."""
-
-_SMALL_STATUSES: Final[tuple[Status, ...]] = ("scheduled", "running", "queued")
-_INDEXED: Final[tuple[Status, ...]] = ("failed", "cancelled")
+_SMALL_STATUSES: Final[tuple[Status, ...]] = ("running", "queued")
+_INDEXED: Final[tuple[Status, ...]] = ("failed", "cancelled", "scheduled", "blocked")
+COMPARED_PAIRS: Final = 30
+"""Lanes and ranks that are walked one by one where their jobs must be compared."""
 _TABLES: Final = ("jobs", "history")
 
 
@@ -69,16 +67,17 @@ class Source(NamedTuple):
     """How many of them can match at most, where counters know it."""
     pairs: tuple[list[int], list[int]] | None = None
     """Lanes and ranks: the source is one of each."""
+    plain: bool = False
+    """Whether the index has nothing that does not match."""
+
+    @property
+    def lookup(self) -> bool:
+        return self.key != "true"
 
     @property
     def exact(self) -> bool:
-        """Whether everything that is read matches."""
-        lane = JobFilter(self.wanted.status, self.wanted.type, self.wanted.queue, self.wanted.priority)
-        return self.whole or (self.pairs is not None and self.wanted == lane)
-
-    def share(self, budget: int) -> int:
-        """What each lane and rank may look at."""
-        return budget if self.pairs is None else max(budget // max(len(self.pairs[0]), 1), 1)
+        """Whether everything that is read matches, or is little."""
+        return self.whole or self.plain
 
 
 class Lists:
@@ -93,18 +92,49 @@ class Lists:
         """The numbers of a page, the total of its list, and whether that was capped."""
         wanted = query.filter
         sources = await self._sources(wanted)
-        spans = {table: await self._span(table, wanted) for table in {source.table for source in sources}}
-        total, capped = await self._total(wanted, sources, spans)
+        whole = spans = {
+            table: await self._span(table, wanted) for table in {source.table for source in sources}
+        }
         if query.before_seq is not None:
-            spans = {
-                table: span._replace(high=min(span.high, query.before_seq)) for table, span in spans.items()
-            }
-        if query.offset > DEEP:
-            return await self._skipped(query, sources, spans, total), total, capped
+            high = query.before_seq
+            spans = {table: span._replace(high=min(span.high, high)) for table, span in spans.items()}
         take = query.offset + query.limit + 1
-        budget = max(WALK // max(len(sources), 1), query.limit + 1) + query.offset
-        found = [await self._found(source, spans[source.table], take, budget) for source in sources]
-        return merged(found, query), total, capped
+        if is_counted(wanted):
+            total = counted(self._counts, wanted)
+            if query.offset > DEEP:
+                return await self._skipped(query, sources, spans, total), total, False
+            return (await self._merging(sources, spans, take, take)).page(query), total, False
+        if query.offset > DEEP:
+            raise TooDeep(query.offset)
+        first = query.before_seq is None
+        merging = await self._merging(sources, spans, take, max(take, TOTAL_CAP + 1) if first else take)
+        from_top = merging if first else await self._merging(sources, whole, 0, TOTAL_CAP + 1)
+        return merging.page(query), *from_top.total()
+
+    async def _merging(
+        self, sources: Sequence[Source], spans: Mapping[str, Span], take: int, goal: int
+    ) -> Merging:
+        """Walk the sources until so many jobs are found; `take` are for a page, and the others are only counted."""
+        tops = [None if source.exact else await self._top(source, spans[source.table]) for source in sources]
+        merging = Merging(tops, [source.lookup for source in sources], goal)
+        for place, source in enumerate(sources):
+            if source.exact:
+                most = max(take, merging.wanting)
+                merging.ended(place, await self._matches(source, spans[source.table], most, most))
+        while (walk := merging.next()) is not None:
+            place, high, chunk = walk
+            source = sources[place]
+            below = spans[source.table]._replace(high=high)
+            seqs = await self._matches(source, below, chunk, chunk)
+            merging.walked(place, seqs, *await self._walked(source, below, chunk))
+        return merging
+
+    async def _top(self, source: Source, span: Span) -> int | None:
+        """A number above all that a source has."""
+        if not source.lookup:
+            return span.high
+        _, highest = await self._walked(source, span, 1)
+        return None if highest is None else highest + 1
 
     # ── which sources ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,32 +149,39 @@ class Lists:
             if any((status in FINAL) == (table == "history") for status in found_in)
         ]
         if wanted.name is not None:
-            return [Source(table, wanted, "name = ?", (wanted.name,)) for table in tables]
+            return [
+                Source(table, wanted, "name = ?", (wanted.name,), plain=only(wanted, "name"))
+                for table in tables
+            ]
         if wanted.text is not None and (found := await self._searched(wanted, tables)) is not None:
             return found
         if wanted.fingerprint is not None and (few := await self._few_alike(wanted)) is not None:
             return [few]
         if (
-            found_in == present(JobFilter(), self._counts)
+            found_in == (everything := present(JobFilter(), self._counts))
             and (wanted.type, wanted.queue, wanted.priority) == (None,) * 3
         ):
             return [Source(table, wanted) for table in tables]
-        return await self._by_status(wanted, found_in)
+        return await self._by_status(wanted, found_in, everything)
 
-    async def _by_status(self, wanted: JobFilter, found_in: Counter[Status]) -> list[Source]:
+    async def _by_status(
+        self, wanted: JobFilter, found_in: Counter[Status], everything: Counter[Status]
+    ) -> list[Source]:
         found: list[Source] = []
         walked: dict[str, dict[Status, int]] = {table: {} for table in _TABLES}
         for status, number in found_in.items():
             part = replace(wanted, status=status)
             table = "history" if status in FINAL else "jobs"
             if status == "failed" and wanted.dead_letters:
-                found.append(Source(table, part, "status = 'failed' AND discarded_at IS NULL"))
+                part = replace(part, status=None)
+                key = "status = 'failed' AND discarded_at IS NULL"
+                found.append(Source(table, part, key, plain=only(part, "dead_letters")))
             elif status in _INDEXED:
-                found.append(Source(table, part, f"status = '{status}'"))
-            elif number <= SMALL and status in _SMALL_STATUSES:
+                found.append(Source(table, part, f"status = '{status}'", plain=only(part, "status")))
+            elif everything[status] <= SMALL and status in _SMALL_STATUSES:
                 found.append(Source(table, part, f"status = '{status}'", whole=True))
             elif status == "queued" and (pairs := await self._pairs(part)) is not None:
-                found.append(pairs)
+                found += pairs
             else:
                 walked[table][status] = number
         for table, numbers in walked.items():
@@ -154,17 +191,20 @@ class Lists:
                 )
         return found
 
-    async def _pairs(self, wanted: JobFilter) -> Source | None:
+    async def _pairs(self, wanted: JobFilter) -> list[Source] | None:
         """The lanes and ranks in which such jobs are queued; None where there are too many."""
         lanes = self._memory.lanes_matching(wanted.queue, wanted.type)
         if len(lanes) > SOURCES:
             return None
         rows = await self._link.fetch(Q["pairs_of_lanes"], lanes)
         kept = [row for row in rows if wanted.priority in (None, row[2])]
-        if len(kept) > SOURCES:
-            return None
-        key = "status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank"
-        return Source("jobs", wanted, key, pairs=([row[0] for row in kept], [row[1] for row in kept]))
+        if only(wanted, "status", "type", "queue", "priority"):
+            key = "status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank"
+            pairs = [row[0] for row in kept], [row[1] for row in kept]
+            return [Source("jobs", wanted, key, pairs=pairs, plain=True)] if len(kept) <= SOURCES else None
+        key = "status = 'queued' AND lane_id = ? AND rank = ?"
+        few = len(kept) <= COMPARED_PAIRS
+        return [Source("jobs", wanted, key, (row[0], row[1])) for row in kept] if few else None
 
     async def _searched(self, wanted: JobFilter, tables: Sequence[str]) -> list[Source] | None:
         """Where a text is found; None where it must be looked for job by job."""
@@ -211,11 +251,7 @@ class Lists:
         return Span(low, high)
 
     async def _first_at(self, table: str, moment: int, span: Span) -> int:
-        halving = Halving(moment, span)
-        while (probe := halving.probe) is not None:
-            ((seq, created_at),) = await self._link.fetch(Q["created_from"].format(table=table), probe)
-            halving.tell(seq, created_at)
-        return halving.low
+        return int(await self._link.fetchval(Q["first_at"].format(table=table), moment, *span))
 
     def _walk(self, source: Source, span: Span, budget: int, order: str = "DESC") -> tuple[str, list[Any]]:
         """The first jobs of a source."""
@@ -223,62 +259,28 @@ class Lists:
         sql = Q["walk"].format(table=source.table, key=source.key, order=order)
         return sql, [*source.values, span.low, span.high, limit]
 
-    def _matches(
-        self, source: Source, span: Span, budget: int, take: int, skip: int = 0, order: str = "DESC"
+    def _matching(
+        self, source: Source, span: Span, budget: int, take: int, order: str = "DESC"
     ) -> tuple[str, list[Any]]:
         """Those of them that match."""
         walk, values = self._walk(source, span, budget, order)
-        compared = filter_clauses(source.wanted, self._memory)
+        compared = Clauses() if source.plain else filter_clauses(source.wanted, self._memory)
         sql = Q["walk_matches"].format(walk=walk, where=compared.where)
-        return self._over_pairs(source, sql, [*values, *compared.values, take, skip])
-
-    def _over_pairs(self, source: Source, sql: str, values: list[Any]) -> tuple[str, list[Any]]:
+        values = [*values, *compared.values, take]
         if source.pairs is None:
             return sql, values
-        return Q["over_pairs"].format(each=sql), [*source.pairs, *values]
+        return Q["over_pairs"].format(each=sql, order=order), [*source.pairs, *values, take]
 
     async def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
         return await self._link.fetch(numbered(sql), *values)
 
-    async def _found(self, source: Source, span: Span, take: int, budget: int, skip: int = 0) -> Found:
-        most = take if source.most is None else min(take, max(source.most - skip, 0))
-        budget = source.share(budget)
-        rows = await self._rows(*self._matches(source, span, max(budget, most), most, skip))
-        seqs = [row[0] for row in rows]
-        if source.exact or (len(seqs) >= most and source.pairs is None):
-            return Found(seqs, None)
-        walked = await self._walked(source, span, max(budget, most))
-        stops = [low for looked_at, low in walked if looked_at == max(budget, most)]
-        # Of a lane and rank that filled the page by itself, what is behind that is not missing yet.
-        full = sorted(seqs, reverse=True)[take - 1] if len(seqs) >= take else None
-        return Found(seqs, max((low for low in stops if full is None or low > full), default=None))
+    async def _matches(self, source: Source, span: Span, take: int, budget: int) -> list[int]:
+        return [row[0] for row in await self._rows(*self._matching(source, span, budget, take))]
 
-    async def _walked(self, source: Source, span: Span, budget: int) -> list[Any]:
-        """How many jobs a walk looks at, and the lowest number among them, for each lane and rank of the source."""
+    async def _walked(self, source: Source, span: Span, budget: int) -> Any:
+        """How many jobs a walk looks at, and the lowest number among them."""
         walk, values = self._walk(source, span, budget)
-        return await self._rows(*self._over_pairs(source, Q["walked"].format(walk=walk), values))
-
-    async def _total(
-        self, wanted: JobFilter, sources: Sequence[Source], spans: Mapping[str, Span]
-    ) -> tuple[int, bool]:
-        if is_counted(wanted):
-            return counted(self._counts, wanted), False
-        left, matches = WALK, 0
-        for source in sources:
-            span, budget = spans[source.table], TOTAL_CAP + 1 if source.exact else source.share(left)
-            sql, values = self._matches(source, span, budget, TOTAL_CAP + 1 - matches)
-            (row,) = await self._rows(
-                Q["count_matches"].format(matches=sql), [*values, TOTAL_CAP + 1 - matches]
-            )
-            matches += row[0]
-            if matches > TOTAL_CAP:
-                break
-            if not source.exact:
-                walked = await self._walked(source, span, budget)
-                left -= sum(looked_at for looked_at, _ in walked)
-                if any(looked_at == budget for looked_at, _ in walked):
-                    return capped_total(matches, complete=False)
-        return capped_total(matches, complete=True)
+        return (await self._rows(Q["walked"].format(walk=walk), values))[0]
 
     async def _skipped(
         self, query: JobQuery, sources: Sequence[Source], spans: Mapping[str, Span], total: int
@@ -299,7 +301,7 @@ class Lists:
         order = "ASC" if from_the_end else "DESC"
         budget = WALK + 2 * skip
         parts = [
-            self._matches(source, spans[source.table], budget, take + skip, 0, order) for source in sources
+            self._matching(source, spans[source.table], budget, take + skip, order) for source in sources
         ]
         sql = Q["skipped"].format(parts=" UNION ALL ".join(f"({part})" for part, _ in parts), order=order)
         rows = await self._rows(sql, [*(value for _, values in parts for value in values), take, skip])

@@ -434,7 +434,7 @@ ORDER BY seq DESC
 SELECT * FROM stoker.{table} WHERE {key} AND seq >= ? AND seq < ? ORDER BY seq {order} LIMIT ?
 
 -- name: walk_matches
-SELECT seq FROM ({walk}) AS walk WHERE {where} LIMIT ? OFFSET ?
+SELECT seq FROM ({walk}) AS walk WHERE {where} LIMIT ?
 
 -- name: walked
 -- How far a walk went.
@@ -442,19 +442,29 @@ SELECT count(*), min(seq) FROM (SELECT seq FROM ({walk}) AS walk) AS seqs
 
 -- name: over_pairs
 -- A walk in each of these lanes and ranks.
-SELECT part.* FROM unnest(?::int[], ?::smallint[]) AS pair (lane_id, rank) CROSS JOIN LATERAL ({each}) AS part
+SELECT part.seq FROM unnest(?::int[], ?::smallint[]) AS pair (lane_id, rank) CROSS JOIN LATERAL ({each}) AS part
+ORDER BY seq {order} LIMIT ?
 
 -- name: skipped
 SELECT seq FROM ({parts}) AS parts ORDER BY seq {order} LIMIT ? OFFSET ?
 
--- name: count_matches
-SELECT count(*) FROM (SELECT FROM ({matches}) AS found LIMIT ?) AS counted
-
 -- name: first_and_last
 SELECT (SELECT seq FROM stoker.{table} ORDER BY seq LIMIT 1), (SELECT seq FROM stoker.{table} ORDER BY seq DESC LIMIT 1)
 
--- name: created_from
-SELECT seq, created_at FROM stoker.{table} WHERE seq >= $1 ORDER BY seq LIMIT 1
+-- name: first_at
+-- About the lowest number between two whose job was created at or after a moment, by halving: numbers follow times of creation.
+WITH RECURSIVE halving (low, high) AS (
+    SELECT $2::bigint, $3::bigint
+    UNION ALL
+    SELECT
+        CASE WHEN probe.created_at >= $1 THEN low ELSE probe.seq + 1 END,
+        CASE WHEN probe.created_at >= $1 THEN (low + high) / 2 ELSE high END
+    FROM halving CROSS JOIN LATERAL (
+        SELECT seq, created_at FROM stoker.{table} WHERE seq >= (low + high) / 2 ORDER BY seq LIMIT 1
+    ) AS probe
+    WHERE low < high
+)
+SELECT low FROM halving ORDER BY high - low LIMIT 1
 
 -- name: pairs_of_lanes
 -- The lanes and ranks in which jobs are queued, of these lanes, with the priority that the rank stands for: one probe for each.

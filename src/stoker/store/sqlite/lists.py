@@ -2,9 +2,9 @@
 
 Which sources a page is read from depends on the filter:
 
-- Jobs with a name, and failed, cancelled, blocked and dead ones, each have an index in the order of their numbers.
+- Jobs with a name, and failed, cancelled, scheduled, blocked and dead ones, have indexes in the order of their numbers.
 - Queued jobs stand in that order within each lane and rank, so their pairs are merged, where these are not too many.
-- Scheduled and running jobs, jobs that failed in one way, and what a text finds, are read whole while they are few.
+- Running jobs, jobs that failed in one way, and what a text finds, are read whole while they are few.
 - For everything else the table is walked. Completed jobs may lie under a long backlog, so their walk begins at the highest
   number that ever completed, which the writer keeps in memory.
 
@@ -24,6 +24,7 @@ from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
 from stoker.store.common import counted, id_range, is_counted, like_part
 from stoker.store.sqlite.filters import Q, filter_sql
 from stoker.store.walks import (
+    DEEP,
     ID_PREFIX,
     MERGED,
     NAMES,
@@ -32,12 +33,11 @@ from stoker.store.walks import (
     SMALL,
     SOURCES,
     WALK,
-    Found,
     Halving,
     Merged,
+    Merging,
     Span,
-    capped_total,
-    merged,
+    only,
     present,
 )
 
@@ -45,6 +45,7 @@ _IN_ORDER: Final[dict[Status, str]] = {
     "failed": "jobs_failed",
     "cancelled": "jobs_cancelled",
     "blocked": "jobs_blocked",
+    "scheduled": "jobs_scheduled",
 }
 """Statuses with an index in the order of numbers."""
 _WHOLE: Final[dict[Status, str]] = {
@@ -66,6 +67,17 @@ class Source(NamedTuple):
     """Few enough to be read and sorted."""
     most: int | None = None
     """How many of them can match at most, where counters know it."""
+    plain: bool = False
+    """Whether the index has nothing that does not match."""
+
+    @property
+    def lookup(self) -> bool:
+        return self.index_sql != "NOT INDEXED"
+
+    @property
+    def exact(self) -> bool:
+        """Whether everything that is read matches, or is little."""
+        return self.whole or self.plain
 
 
 class Lists:
@@ -80,17 +92,44 @@ class Lists:
         """The numbers of a page, the total of its list, and whether that was capped."""
         wanted = query.filter
         sources = self._sources(wanted, counts)
-        span = self._span(wanted)
-        total, capped = self._total(wanted, sources, span, counts)
+        whole = span = self._span(wanted)
         if query.before_seq is not None:
             span = span._replace(high=min(span.high, query.before_seq))
         take = query.offset + query.limit + 1
         if len(sources) > 1 and len(sources) * take > MERGED:
             sources = [Source("NOT INDEXED", wanted)]
-        if len(sources) == 1 and is_counted(query.filter):
-            return self._skipping(query, sources[0], span, total), total, capped
-        budget = max(WALK // max(len(sources), 1), query.limit + 1)
-        return merged([self._found(source, span, take, budget) for source in sources], query), total, capped
+        if is_counted(wanted):
+            total = counted(counts, wanted)
+            if len(sources) == 1:
+                return self._skipping(query, sources[0], span, total), total, False
+            return self._merging(sources, span, take, take).page(query), total, False
+        if query.offset > DEEP:
+            raise TooDeep(query.offset)
+        first = query.before_seq is None
+        merging = self._merging(sources, span, take, max(take, TOTAL_CAP + 1) if first else take)
+        from_top = merging if first else self._merging(sources, whole, 0, TOTAL_CAP + 1)
+        return merging.page(query), *from_top.total()
+
+    def _merging(self, sources: Sequence[Source], span: Span, take: int, goal: int) -> Merging:
+        """Walk the sources until so many jobs are found; `take` are for a page, and the others are only counted."""
+        tops = [None if source.exact else self._top(source, span) for source in sources]
+        merging = Merging(tops, [source.lookup for source in sources], goal)
+        for place, source in enumerate(sources):
+            if source.exact:
+                merging.ended(place, self._matches(source, span, max(take, merging.wanting)))
+        while (walk := merging.next()) is not None:
+            place, high, chunk = walk
+            below = span._replace(high=high)
+            seqs = self._matches(sources[place], below, chunk, chunk)
+            merging.walked(place, seqs, *self._walked(sources[place], below, chunk))
+        return merging
+
+    def _top(self, source: Source, span: Span) -> int | None:
+        """A number above all that a source has."""
+        if not source.lookup:
+            return self._within(source, span).high
+        _, highest = self._walked(source, span, 1)
+        return None if highest is None else int(highest) + 1
 
     # ── which sources ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,29 +139,34 @@ class Lists:
         if not found_in:
             return []
         if wanted.name is not None:
-            return [Source("INDEXED BY jobs_name", wanted, "name = ?", (wanted.name,))]
+            plain = only(wanted, "name")
+            return [Source("INDEXED BY jobs_name", wanted, "name = ?", (wanted.name,), plain=plain)]
         if wanted.text is not None and (found := self._searched(wanted)) is not None:
             return [found]
         if wanted.fingerprint is not None and (few := self._few_alike(wanted)) is not None:
             return [few]
         if (
-            found_in == present(JobFilter(), counts)
+            found_in == (everything := present(JobFilter(), counts))
             and (wanted.type, wanted.queue, wanted.priority) == (None,) * 3
         ):
             return [Source("NOT INDEXED", wanted)]
-        return self._by_status(wanted, found_in)
+        return self._by_status(wanted, found_in, everything)
 
-    def _by_status(self, wanted: JobFilter, found_in: Counter[Status]) -> list[Source]:
+    def _by_status(
+        self, wanted: JobFilter, found_in: Counter[Status], everything: Counter[Status]
+    ) -> list[Source]:
         found: list[Source] = []
         walked: dict[Status, int] = {}
         for status, number in found_in.items():
             part = replace(wanted, status=status)
             if status == "failed" and wanted.dead_letters:
                 key = "status = 'failed' AND discarded_at IS NULL"
-                found.append(Source("INDEXED BY jobs_dead", replace(part, status=None), key))
+                part = replace(part, status=None)
+                found.append(Source("INDEXED BY jobs_dead", part, key, plain=only(part, "dead_letters")))
             elif status in _IN_ORDER:
-                found.append(Source(f"INDEXED BY {_IN_ORDER[status]}", part, f"status = '{status}'"))
-            elif number <= SMALL and status in _WHOLE:
+                index, key = f"INDEXED BY {_IN_ORDER[status]}", f"status = '{status}'"
+                found.append(Source(index, part, key, plain=only(part, "status")))
+            elif everything[status] <= SMALL and status in _WHOLE:
                 found.append(Source(f"INDEXED BY {_WHOLE[status]}", part, f"status = '{status}'", whole=True))
             elif status == "queued" and (pairs := self._pairs(part)) is not None:
                 found += pairs
@@ -142,11 +186,12 @@ class Lists:
         if len(lanes) > SOURCES:
             return None
         key = "status = 'queued' AND lane_id = ? AND rank = ?"
+        plain = only(wanted, "status", "type", "queue", "priority")
         found: list[Source] = []
         for (lane,) in lanes:
             for rank, priority in self._ranks(lane):
                 if wanted.priority in (None, priority):
-                    found.append(Source("INDEXED BY jobs_ready", wanted, key, (lane, rank)))
+                    found.append(Source("INDEXED BY jobs_ready", wanted, key, (lane, rank), plain=plain))
             if len(found) > SOURCES:
                 return None
         return found
@@ -217,48 +262,29 @@ class Lists:
     ) -> tuple[str, list[Any], str, list[Any]]:
         """A statement for the first jobs of a source, and what they are compared with, each with its values."""
         low, high = self._within(source, span)
-        where, compared = filter_sql(source.wanted)
+        where, compared = ("1", []) if source.plain else filter_sql(source.wanted)
         limit = -1 if source.whole else budget
-        columns = ", ".join(("seq", *_columns(source.wanted)))
+        columns = "seq" if source.plain else ", ".join(("seq", *_columns(source.wanted)))
         sql = Q["walk"].format(columns=columns, index=source.index_sql, key=source.key, order=order)
         return sql, [*source.values, low, high, limit], where, compared
 
-    def _found(self, source: Source, span: Span, take: int, budget: int, skip: int = 0) -> Found:
-        most = take if source.most is None else min(take, max(source.most - skip, 0))
-        walk, values, where, compared = self._walk(source, span, budget)
-        rows = self._db.execute(
-            Q["walk_matches"].format(walk=walk, where=where), (*values, *compared, most, skip)
+    def _matches(
+        self, source: Source, span: Span, take: int, budget: int = 0, skip: int = 0, order: str = "DESC"
+    ) -> list[int]:
+        walk, values, where, compared = self._walk(
+            source, span, max(budget, take) if source.exact else budget, order
         )
-        seqs = [int(row[0]) for row in rows]
-        if len(seqs) >= most or source.whole:
-            return Found(seqs, None)
-        looked_at, lowest = self._walked(walk, values)
-        return Found(seqs, lowest if looked_at == budget else None)
+        if source.plain and not skip:
+            return [int(row[0]) for row in self._db.execute(walk, (*values[:-1], take))]
+        sql = Q["walk_matches"].format(walk=walk, where=where)
+        return [int(row[0]) for row in self._db.execute(sql, (*values, *compared, take, skip))]
 
-    def _walked(self, walk: str, values: list[Any]) -> Any:
+    def _walked(self, source: Source, span: Span, budget: int) -> Any:
         """How many jobs a walk looks at, and the lowest number among them."""
+        walk, values, _, _ = self._walk(
+            source._replace(wanted=JobFilter(status=source.wanted.status)), span, budget
+        )
         return self._db.execute(Q["walked"].format(walk=walk), values).fetchone()
-
-    def _total(
-        self, wanted: JobFilter, sources: Sequence[Source], span: Span, counts: Sequence[Count]
-    ) -> tuple[int, bool]:
-        if is_counted(wanted):
-            return counted(counts, wanted), False
-        left, matches = WALK, 0
-        for source in sources:
-            walk, values, where, compared = self._walk(source, span, left)
-            sql = Q["count_matches"].format(walk=walk, where=where)
-            (number,) = self._db.execute(sql, (*values, *compared, TOTAL_CAP + 1 - matches)).fetchone() or (
-                0,
-            )
-            matches += int(str(number))
-            if matches > TOTAL_CAP:
-                break
-            if not source.whole:
-                left -= self._walked(walk, values)[0]
-            if left <= 0:
-                return capped_total(matches, complete=False)
-        return capped_total(matches, complete=True)
 
     def _skipping(self, query: JobQuery, source: Source, span: Span, total: int) -> Merged:
         """A page of one source whose length is known; what is nearer to the end of the list is counted from there."""
@@ -269,24 +295,16 @@ class Lists:
             skip = max(0, total - skip - take)
         if skip > SKIP:
             raise TooDeep(query.offset)
-        if from_the_end:
-            seqs = self._from_the_end(query, source, span, take, skip)
-        else:
-            found = self._found(source, span, take, WALK + 2 * skip, skip)
-            if found.stopped_at is not None:
-                if skip and not found.seqs:
-                    raise TooDeep(query.offset)
-                return Merged(found.seqs[: query.limit], found.stopped_at)
-            seqs = found.seqs
-        return Merged(seqs[: query.limit], seqs[query.limit - 1] if len(seqs) > query.limit else None)
-
-    def _from_the_end(self, query: JobQuery, source: Source, span: Span, take: int, skip: int) -> list[int]:
-        walk, values, where, compared = self._walk(source, span, WALK + 2 * skip, "ASC")
-        sql = Q["walk_matches"].format(walk=walk, where=where)
-        seqs = [int(row[0]) for row in self._db.execute(sql, (*values, *compared, take, skip))]
-        if len(seqs) < take and self._walked(walk, values)[0] == WALK + 2 * skip:
+        order, budget = ("ASC" if from_the_end else "DESC"), WALK + 2 * skip
+        most = take if source.most is None else min(take, max(source.most - skip, 0))
+        seqs = self._matches(source, span, most, budget, skip, order)
+        looked_at, lowest = (0, None) if len(seqs) >= most else self._walked(source, span, budget)
+        if looked_at == budget and not source.whole and (from_the_end or (skip and not seqs)):
             raise TooDeep(query.offset)
-        return seqs[::-1]
+        seqs.sort(reverse=True)
+        if looked_at == budget and not source.whole:
+            return Merged(seqs[: query.limit], lowest)
+        return Merged(seqs[: query.limit], seqs[query.limit - 1] if len(seqs) > query.limit else None)
 
 
 _COLUMN_OF: Final = {

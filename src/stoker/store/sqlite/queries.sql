@@ -296,9 +296,6 @@ SELECT seq FROM ({walk}) WHERE {where} LIMIT ? OFFSET ?
 -- How far a walk went.
 SELECT count(*), min(seq) FROM (SELECT seq FROM ({walk}))
 
--- name: count_matches
-SELECT count(*) FROM (SELECT 1 FROM ({walk}) WHERE {where} LIMIT ?)
-
 -- name: first_and_last
 SELECT (SELECT min(seq) FROM jobs), (SELECT max(seq) FROM jobs)
 

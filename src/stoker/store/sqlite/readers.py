@@ -1,4 +1,4 @@
-"""Threads that read the embedded store, each over a connection of its own, so that a slow read never holds up the event loop.
+"""Threads that read the embedded store, each over a connection of its own: a slow read never holds up the event loop.
 
 The number of threads is the bound: a read waits while all of them are busy.
 """

@@ -163,7 +163,7 @@ class SqliteStore(WritingVerbs):
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         now = self.now_us()
-        return await self._aside("list", lambda reader: reader.dead_letter_groups(limit, now))
+        return await self._aside("walk", lambda reader: reader.dead_letter_groups(limit, now))
 
     async def bulk(self, id: str) -> Bulk | None:
         return self._reader.bulk(id)

@@ -1,0 +1,243 @@
+"""No statement of either store walks a table of jobs from end to end.
+
+The plan of each named statement is looked at, also of a new one, and what each list reads is counted. A statement that must
+read everything is added to `WALKS`, with the reason.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import apsw
+import pytest
+
+from bench.reads.asks import Known, asks
+from bench.reads.build import write_postgres, write_sqlite
+from stoker.api.query import DeadLettersQuery, JobsQuery, job_query, parse_query
+from stoker.domain.errors import TooDeep
+from stoker.store import queries
+from stoker.store.base import JobFilter, JobQuery
+from stoker.store.postgres.filters import numbered
+from stoker.store.sqlite import database
+from stoker.store.sqlite.reads import Reader
+from tests.support.servers import databases, shared_postgres
+
+JOBS: Final = 60_000
+"""Finished jobs, and as many queued: more than one page may look at."""
+MOST_STEPS: Final = 2_500_000
+"""Steps of SQLite's machine for a page of any list; to walk all of these jobs takes more."""
+BIG: Final = ("jobs", "history", "attempts")
+
+SEEKING: Final = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
+
+WALKS: Final = {
+    "sqlite": {
+        "matching": "of a bulk operation, in the background",
+        "next_matching": "of a bulk operation, in the background",
+        "last_completed": "once, when a coordinator starts, in a thread of its own",
+        "dead_letter_groups": "the index of failed jobs alone; kept by stoker.coordinator.dead_groups where they are many",
+        "dead_letters": "as many as its limit says, but all dead letters where none matches: of a write, never of a GET",
+        "walk": "as many jobs as its limit says",
+        "walk_matches": "as many jobs as the limit of its walk says",
+        "walked": "as many jobs as the limit of its walk says",
+        "names": "as many names as its caller's limit says",
+        "names_like": "only while there are few names",
+        "ids_between": "as many ids as its caller's limit says",
+    },
+    "postgres": {
+        "dead_letters": "as many as its limit says, but all dead letters where none matches: of a write, never of a GET",
+        "dead_letter_groups": "the index of failed jobs alone; kept by stoker.coordinator.dead_groups where they are many",
+        "names": "as many names as its limit says",
+    },
+}
+
+_WALK: Final = "SELECT * FROM {jobs} WHERE seq >= {a} AND seq < {b} ORDER BY seq DESC LIMIT {c}"
+FILLED: Final[Mapping[str, str]] = {
+    "columns": "seq, status",
+    "index": "",
+    "key": "true",
+    "order": "DESC",
+    "where": "priority = 5",
+    "table": "history",
+}
+
+
+def statements(package: str) -> dict[str, str]:
+    return queries.load(package)
+
+
+@pytest.fixture(scope="module")
+def full_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
+    path = tmp_path_factory.mktemp("plans") / "stoker.db"
+    write_sqlite(path, JOBS, lambda _: None)
+    db = database.open_reader(path)
+    yield db
+    db.close()
+
+
+@pytest.fixture(scope="module")
+def full_postgres(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = databases.bare(tmp_path_factory.mktemp("plans"))
+    asyncio.run(write_postgres(url, JOBS, lambda _: None))
+    return url.rsplit("/", 1)[-1]
+
+
+def sqlite_statement(name: str, sql: str) -> str | None:
+    """The statement as it is run; None for what is only a part of others."""
+    if not re.match(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)", sql):
+        return None
+    walk = _WALK.format(jobs="jobs", a="?", b="?", c="?")
+    width = len(re.findall(r"column\d", sql)) + 2
+    rows = "(" + ", ".join("?" * width) + ")"
+    if name == "insert_jobs":
+        return None  # writes without looking
+    filled = {
+        **FILLED,
+        "rows": rows,
+        "walk": walk,
+        "matching": "SELECT seq FROM jobs WHERE seq > 1",
+        "values": "NULL",
+    }
+    return sql.format(**filled) if name != "insert_alike" else None
+
+
+def test_no_statement_on_sqlite_walks_the_jobs(full_sqlite: apsw.Connection) -> None:
+    found = {}
+    for name, sql in statements("stoker.store.sqlite").items():
+        statement = sqlite_statement(name, sql)
+        if statement is None or name in WALKS["sqlite"]:
+            continue
+        lines = [str(row[3]) for row in _explained(full_sqlite, statement)]
+        walks = [line for line in lines if re.match(rf"SCAN ({'|'.join(BIG)})\b", line)]
+        # One that is asked for its first entry stops there, whatever the plan calls it.
+        if walks and "LIMIT 1" not in statement:
+            found[name] = walks
+    assert found == {}
+
+
+def _explained(db: apsw.Connection, statement: str) -> list[Any]:
+    places = [int(number) for number in re.findall(r"\?(\d+)", statement)]
+    values = [None] * (max(places) if places else statement.count("?"))
+    return db.execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+
+
+def test_the_oldest_due_time_is_found_by_seeking_both_lane_and_rank(full_sqlite: apsw.Connection) -> None:
+    sql = statements("stoker.store.sqlite")["oldest_due"]
+    lines = [str(row[3]) for row in full_sqlite.execute(f"EXPLAIN QUERY PLAN {sql}")]
+    assert any("(lane_id=? AND rank>?)" in line for line in lines)
+    assert any("(lane_id=? AND rank=?)" in line for line in lines)
+    reader = Reader(full_sqlite)
+    assert steps(full_sqlite, reader.oldest_due) < 100_000
+
+
+def steps(db: apsw.Connection, read: Any) -> int:
+    """About how many steps of its machine SQLite takes for a read."""
+    taken = 0
+
+    def count() -> bool:
+        nonlocal taken
+        taken += 1000
+        return False
+
+    db.set_progress_handler(count, 1000)
+    try:
+        read()
+    finally:
+        db.set_progress_handler(None)
+    return taken
+
+
+def test_no_list_looks_at_more_jobs_than_its_bound(full_sqlite: apsw.Connection) -> None:
+    reader = Reader(full_sqlite, lambda: JOBS)
+    ids = [
+        reader.page(JobQuery(JobFilter(status=status), limit=1)).jobs[0].id
+        for status in ("queued", "completed")
+    ]
+    now = reader.get(ids[0]).created_at  # type: ignore[union-attr]
+    slow = {}
+    for ask in asks(Known(JOBS, ids, "none")):
+        path, _, text = ask.path.partition("?")
+        if path not in ("/jobs", "/dlq"):
+            continue
+        kind = DeadLettersQuery if path == "/dlq" else JobsQuery
+        query = job_query(parse_query(kind, text.encode()), now, dead_letters=path == "/dlq")
+
+        def read(query: JobQuery = query) -> None:
+            try:
+                reader.page(query)
+            except TooDeep:
+                pass
+
+        if (taken := steps(full_sqlite, read)) > MOST_STEPS:
+            slow[ask.path] = taken
+    assert slow == {}
+
+
+def test_pages_that_end_early_lead_to_every_job_that_matches(full_sqlite: apsw.Connection) -> None:
+    reader = Reader(full_sqlite, lambda: JOBS)
+    seen: list[int] = []
+    before: int | None = None
+    pages = 0
+    while True:
+        page = reader.page(JobQuery(JobFilter(worker="worker-rare"), limit=10, before_seq=before))
+        seen += [job.seq for job in page.jobs]
+        pages += 1
+        assert page.total_capped or page.total == 1
+        before = page.next_before_seq
+        if before is None:
+            break
+    assert seen == [23]
+    assert 2 <= pages < 20
+
+
+def postgres_statement(name: str, sql: str) -> str | None:
+    if not re.match(r"\s*(SELECT|WITH|UPDATE|DELETE)", sql) or name == "walk":
+        return None
+    walk = _WALK.format(jobs="stoker.history", a="?", b="?", c="?")
+    if "?" in sql or "{walk}" in sql or "{parts}" in sql:
+        sql = (
+            sql.replace("{walk}", walk)
+            .replace("{each}", walk.replace("*", "seq"))
+            .replace("{parts}", f"({walk})")
+        )
+        sql = numbered(sql.replace("{where}", FILLED["where"]).replace("{order}", "DESC"))
+    where = FILLED["where"] if name != "dead_letters" else f"AND {FILLED['where']}"
+    for key, value in {"hot": "seq", "final": "seq", "where": where, "table": "history"}.items():
+        sql = sql.replace("{" + key + "}", value)
+    return sql
+
+
+def test_no_statement_on_postgresql_walks_the_jobs(full_postgres: str) -> None:
+    found = {}
+    for name, sql in statements("stoker.store.postgres").items():
+        statement = postgres_statement(name, sql)
+        if statement is None or name in WALKS["postgres"]:
+            continue
+        explain = f"{SEEKING}; EXPLAIN (GENERIC_PLAN, FORMAT JSON) {statement}"
+        answer = shared_postgres().psql(explain, full_postgres)
+        plan = json.loads(answer[answer.index("[") :])[0]["Plan"]
+        if walks := list(_walking(plan, limited=False)):
+            found[name] = walks
+    assert found == {}
+
+
+def _walking(node: dict[str, Any], *, limited: bool) -> Iterator[str]:
+    """The nodes of a plan that read all of a table of jobs."""
+    kind, table = node["Node Type"], node.get("Relation Name")
+    without_key = kind == "Seq Scan" or (kind.startswith("Index") and "Index Cond" not in node)
+    if table in BIG and without_key and not limited:
+        yield f"{kind} on {table}"
+    stops = kind == "Limit" or (limited and kind in ("LockRows", "Subquery Scan"))
+    for part in node.get("Plans", ()):
+        yield from _walking(part, limited=stops)
+
+
+def test_statements_that_may_walk_exist() -> None:
+    for package, walks in WALKS.items():
+        assert set(walks) <= set(statements(f"stoker.store.{package}"))
+
+
+def test_every_get_of_the_api_is_asked_for() -> None:
+    assert len(asks(Known(1_000, ["00000000-0000-7000-8000-000000000000"] * 2, "none"))) > 100
