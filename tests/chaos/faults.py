@@ -452,7 +452,9 @@ class Director:
             postgres.psql("ALTER SYSTEM SET default_transaction_read_only = on")
             postgres.psql("SELECT pg_reload_conf()")
             if closing:
-                postgres.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'chaos'")
+                postgres.psql(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'chaos'"
+                )
             unwritable_from = time.monotonic()
             time.sleep(seconds)
             self._stage.unwritable.append(Outage(unwritable_from, time.monotonic()))

@@ -4,6 +4,7 @@ import json
 import random
 import threading
 import time
+from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from tests.chaos.clients import Crowd
 from tests.checkers.history import Answer, Op
 
 LONGEST_SECONDS: Final = 8.0
+Change = Callable[[dict[str, Any], random.Random], None]
 
 
 def mixture(number: int) -> dict[str, Any]:
@@ -19,27 +21,40 @@ def mixture(number: int) -> dict[str, Any]:
     dice = random.Random(number)
     roll = dice.random()
     job: dict[str, Any] = {"type": "mark", "payload": {}, "priority": dice.choice((0, 1, 1, 2))}
-    if roll < 0.003:
-        job["payload"]["seconds"] = dice.uniform(4, LONGEST_SECONDS)
-    elif roll < 0.03:
-        job["payload"]["seconds"] = dice.uniform(0.5, 1.5)
-    elif roll < 0.15:
-        job["payload"]["seconds"] = dice.uniform(0.02, 0.2)
-    elif roll < 0.18:
-        job["payload"]["fails"] = dice.choice((1, 2, 10))
-    elif roll < 0.20:
-        job["delay_sec"] = round(dice.uniform(0.5, 3), 2)
-    elif roll < 0.22:
-        job["payload"]["lines"] = 20
-    elif roll < 0.222:
-        job |= {"payload": {"seconds": 60}, "timeout_sec": 1.5, "max_attempts": 1}
-    elif roll < 0.225:
-        job |= {"type": "crash", "payload": {"crashes": dice.choice((1, 100))}, "max_attempts": 8}
-    elif roll < 0.233:
-        job |= {"type": "fork", "payload": {"how": dice.choice(("returns", "fails", "works"))}}
-    elif roll < 0.235:
-        job["payload"]["ballast"] = "x" * dice.randint(100_000, 3_000_000)
+    for below, change in CHANGES:
+        if roll < below:
+            change(job, dice)
+            break
     return job
+
+
+def _take(shortest: float, longest: float) -> Change:
+    return lambda job, dice: job["payload"].update(seconds=dice.uniform(shortest, longest))
+
+
+CHANGES: Final[list[tuple[float, Change]]] = [
+    (0.003, _take(4, LONGEST_SECONDS)),
+    (0.03, _take(0.5, 1.5)),
+    (0.15, _take(0.02, 0.2)),
+    (0.18, lambda job, dice: job["payload"].update(fails=dice.choice((1, 2, 10)))),
+    (0.20, lambda job, dice: job.update(delay_sec=round(dice.uniform(0.5, 3), 2))),
+    (0.22, lambda job, _: job["payload"].update(lines=20)),
+    (0.222, lambda job, _: job.update(payload={"seconds": 60}, timeout_sec=1.5, max_attempts=1)),
+    (
+        0.225,
+        lambda job, dice: job.update(
+            type="crash", payload={"crashes": dice.choice((1, 100))}, max_attempts=8
+        ),
+    ),
+    (
+        0.233,
+        lambda job, dice: job.update(
+            type="fork", payload={"how": dice.choice(("returns", "fails", "works"))}
+        ),
+    ),
+    (0.235, lambda job, dice: job["payload"].update(ballast="x" * dice.randint(100_000, 3_000_000))),
+]
+"""How often a job is not just a short one, as a limit of a number from 0 to 1, and what is changed then."""
 
 
 def large(_: int) -> dict[str, Any]:

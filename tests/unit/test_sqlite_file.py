@@ -69,7 +69,6 @@ def names(folder: Path) -> list[str]:
 async def killed(store: SqliteStore) -> None:
     await store._finish_rounds()
     store._reads.close()
-    store._lists.close()
     store._file.drop()
 
 

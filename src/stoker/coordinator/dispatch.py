@@ -163,7 +163,9 @@ class _Frame:
             for lot, size in self._parts:
                 like = claim_of(lot.like)
                 cost = window_cost(run_times.us.get(like.type))
-                session.hold_lot(like, lot.ids, lot.seqs, lot.created, cost, self.number, session.last_assigned, size)
+                session.hold_lot(
+                    like, lot.ids, lot.seqs, lot.created, cost, self.number, session.last_assigned, size
+                )
             session.send_assign(Assign(self._singles, self.number, self._lots), self.size)
         except BaseException:
             for lot, _ in self._parts:
