@@ -217,6 +217,7 @@ def restarted_worker_keeps_its_session(patch: Patch) -> None:
     def new(self: World, settings: Any, dialer: Any, machine: Any, new_id: Any) -> Supervisor:
         supervisor = original(self, settings, dialer, machine, lambda: str(settings.worker_name))
         supervisor._secret = f"the secret of {settings.worker_name}"
+        supervisor._new_secret = lambda: supervisor._secret
         return supervisor
 
     patch.set(World, "new_supervisor", new)
