@@ -120,6 +120,9 @@ class StoredJob(Record, frozen=True):
     value: str | None = None
     """The stored result."""
     timeout: float | None = None
+    rank: int = 0
+    place: str | None = None
+    """The one worker that may run it, if there is only one and the job needs but one of its threads."""
 
 
 class StoredAttempt(Record, frozen=True):

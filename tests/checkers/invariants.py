@@ -642,6 +642,36 @@ def a_retry_does_not_wait_for_a_clock_that_was_set_back(book: Book) -> Found:
                 )
 
 
+def no_lower_rank_is_claimed_before_a_better_job(book: Book) -> Found:
+    """P14: while a job waits, nothing of a lower rank is claimed for the worker that both wait for. Under faults a worker
+    may be away for one and back for the other."""
+    quiet = book.history.quiet_from
+    if quiet is None:
+        return
+    by_place: dict[str, list[tuple[StoredJob, float, float]]] = defaultdict(list)
+    for job in book.history.jobs:
+        if job.place is not None:
+            by_place[job.place] += [(job, *wait) for wait in _waits(book.changes[job.id])]
+    for waits in by_place.values():
+        for better, since, until in waits:
+            worse = [
+                job.id
+                for job, _, claimed in waits
+                if job.rank > better.rank and max(since, quiet) + EPSILON < claimed < until - EPSILON
+            ]
+            if worse:
+                yield better.id, f"waited while {len(worse)} of a lower rank were claimed, {worse[0]} first"
+
+
+def _waits(changes: list[Change]) -> Iterator[tuple[float, float]]:
+    """From when to when a job was queued until it was claimed."""
+    since = None
+    for change in changes:
+        if change.new == "running" and since is not None:
+            yield since, change.at
+        since = change.at if change.new == "queued" else None
+
+
 def timeouts_are_kept(book: Book) -> Found:
     """A job is ended soon after its timeout, not counting the time in which its machine stood still, and none is ended by it
     before."""
@@ -810,6 +840,7 @@ INVARIANTS: Final[dict[str, Invariant]] = {
         retry_delays_are_within_bounds,
         what_is_due_is_queued_in_time,
         a_retry_does_not_wait_for_a_clock_that_was_set_back,
+        no_lower_rank_is_claimed_before_a_better_job,
         timeouts_are_kept,
         nothing_starts_after_a_cancel,
         a_cancel_ends_what_runs,

@@ -74,3 +74,26 @@ def test_highest_first_serves_systems_that_count_the_other_way(system: System) -
     refused = system.run("serve", "--port", server.port, "--database", system.database)
     assert refused.returncode != 0, "data written under one order must not be read under the other"
     assert "PRIORITY_ORDER" in refused.stderr
+
+
+URGENT = [
+    ("nap", {"seconds": 0.01}, {}),
+    ("add", {"x": 1}, {"max_attempts": 1}),
+    ("add_later", {"x": 1, "y": 2}, {}),
+    ("sleep", {"seconds": 0.01}, {}),
+]
+"""Slow, with one attempt, async, and built in."""
+
+
+def test_urgent_jobs_do_not_wait_for_a_flood_of_short_ones(server: Server, one_thread: str) -> None:
+    """Short jobs are given to a worker ahead of time, and so no thread looks free; the others need one that does."""
+    for _ in range(3):
+        server.ended(server.submit("echo", queue=one_thread)["id"])
+    jobs = [{"type": "echo", "payload": n, "queue": one_thread, "priority": 2} for n in range(6_000)]
+    flood = server.post("/jobs/batch", {"jobs": jobs})["jobs"]
+    urgent = [
+        server.submit(type, payload, queue=one_thread, priority=0, **more) for type, payload, more in URGENT
+    ]
+    started = [server.ended(job["id"], within=60.0)["started_at"] for job in urgent]
+    end = server.ended(flood[-1]["id"], within=60.0)["started_at"]
+    assert all(start < end for start in started)

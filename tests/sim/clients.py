@@ -15,7 +15,7 @@ import msgspec
 from stoker.clock import SECOND
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound, Overloaded, StokerDomainError
-from stoker.domain.job import Job, JobSpec, new_job
+from stoker.domain.job import Job, JobSpec, Oversize, new_job
 from stoker.domain.lot import lots_of
 from stoker.store.base import IdempotencyKey, Submission
 from tests.checkers.history import Answer, Item, Op
@@ -46,6 +46,7 @@ class Order(msgspec.Struct, frozen=True):
     thread_demand: int = 1
     priority: int = 1
     labels: dict[str, str] = {}
+    on_oversize: Oversize = "degrade"
 
     @property
     def item(self) -> Item:
@@ -65,6 +66,7 @@ class Order(msgspec.Struct, frozen=True):
             max_attempts=self.max_attempts,
             delay_sec=self.delay_sec,
             labels=self.labels,
+            on_oversize=self.on_oversize,
         )
 
 

@@ -21,7 +21,7 @@ from stoker.worker.routes import Executor
 from tests.checkers.history import Effect
 from tests.sim.loop import Process, SimLoop
 
-TYPES: Final = ["nap", "quick", "work"]
+TYPES: Final = ["blink", "nap", "quick", "work"]
 ASYNC_TYPES: Final = ["nap"]
 PIPE_SECONDS: Final = 0.0001
 

@@ -33,6 +33,7 @@ from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Event
 from stoker.domain.lot import lot_of
+from stoker.domain.placement import _Precedence, lane_key
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt, claim_of, decide
 from stoker.store.base import Accepted, CompletionRow, Completions, Expired, Submission
 from stoker.store.sqlite import round as sqlite_round
@@ -724,6 +725,22 @@ def never_ready_again(patch: Patch) -> None:
             original(self, error)
 
     patch.set(Readiness, "_note", note)
+
+
+# ── the order ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def a_flood_goes_on_while_a_better_job_waits(patch: Patch) -> None:
+    """A job that finds no place keeps nobody from being given to workers ahead of time."""
+    patch.set(_Precedence, "keep_out", lambda self, job, lane: None)
+
+
+@bug
+def oversized_jobs_share_a_lane(patch: Patch) -> None:
+    """Jobs that wait for a large worker stand before those that would run on one thread."""
+    original = lane_key
+    patch.set(sqlite_round, "lane_key", lambda job: (*original(job)[:-1], "degrade"))
 
 
 # ── running them ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -48,6 +48,7 @@ from tests.checkers.history import (
 )
 from tests.checkers.invariants import FINAL, check
 from tests.sim.clients import Client, Order
+from tests.sim.crowds import flood, oversize
 from tests.sim.disk import Database, Disk, SimClock
 from tests.sim.faults import Fate
 from tests.sim.loop import OWNER, SimLoop, Spinning, Stalled
@@ -237,6 +238,11 @@ class World:
             deed = Deed(f"calm-{worker.name}", self.lease * 2.2)
             order = Order(deed, key=f"key-calm-{worker.name}", max_attempts=2, labels={"host": worker.name})
             last.start(last.submit([order]))
+        chance = self.random("quiet")
+        if chance.random() < 0.3:
+            flood(last, chance.choice(self.workers).name)
+        if chance.random() < 0.3:
+            last.start(oversize(last))
         while self.loop.time() < min(until, self._moved_at + STILL_SECONDS):
             await asyncio.sleep(0.5)
             for id in self._endless():
@@ -299,7 +305,8 @@ _UNCANCELLED = """
 SELECT id, payload FROM jobs WHERE status = 'running' AND timeout_sec IS NULL AND cancel_requested_at IS NULL
 """
 _JOBS = """
-SELECT id, payload, status, claim_id, attempt, max_attempts, crashes, result, timeout_sec FROM jobs ORDER BY seq
+SELECT id, payload, status, claim_id, attempt, max_attempts, crashes, result, timeout_sec, rank, labels, thread_demand
+FROM jobs ORDER BY seq
 """
 _ATTEMPTS = """
 SELECT jobs.id, a.claim_id, a.attempt, a.kind, a.charged, a.worker_id, a.retry_delay_us
@@ -308,10 +315,12 @@ FROM attempts AS a JOIN jobs ON jobs.seq = a.seq ORDER BY a.seq, a.claim_id
 
 
 def _stored_job(row: tuple[Any, ...]) -> StoredJob:
-    id, payload, status, claim, attempt, max_attempts, crashes, result, timeout = row
+    *fields, result, timeout, rank, labels, demand = row
+    id, payload, status, claim, attempt, max_attempts, crashes = fields
     marker = msgspec.json.decode(payload, type=Deed).marker
     value = None if result is None else bytes(result).decode()
-    return StoredJob(id, marker, status, claim, attempt, max_attempts, crashes, value, timeout)
+    place = None if labels is None or demand > 1 else msgspec.json.decode(labels).get("host")
+    return StoredJob(id, marker, status, claim, attempt, max_attempts, crashes, value, timeout, rank, place)
 
 
 def _stored_attempt(row: tuple[Any, ...]) -> StoredAttempt:
