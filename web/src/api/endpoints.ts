@@ -50,9 +50,21 @@ export interface PageOptions {
   cursor?: string;
 }
 
+/** Answers that a page of a list is put together from, at most: each of them looks at a bounded number of jobs. */
+const ANSWERS_MOST = 20;
+
 export async function listJobs(filter: JobsFilter, page: PageOptions, signal?: Signal): Promise<JobsPage> {
-  const params = { ...convert.filterParams(filter), ...page, summary: 1 };
-  return convert.jobsPage(await request<WireJobs>("/jobs", { params, signal }));
+  const ask = async (options: PageOptions): Promise<JobsPage> => {
+    const params = { ...convert.filterParams(filter), ...options, summary: 1 };
+    return convert.jobsPage(await request<WireJobs>("/jobs", { params, signal }));
+  };
+  let found = await ask(page);
+  const limit = page.limit ?? found.rows.length;
+  for (let answers = 1; answers < ANSWERS_MOST && found.nextCursor && found.rows.length < limit; answers++) {
+    const next = await ask({ limit: limit - found.rows.length, cursor: found.nextCursor });
+    found = { ...found, rows: [...found.rows, ...next.rows], nextCursor: next.nextCursor };
+  }
+  return found;
 }
 
 /** Pages with everything in them, as they were sent: for export. */
