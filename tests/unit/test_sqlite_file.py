@@ -68,7 +68,7 @@ def names(folder: Path) -> list[str]:
 
 async def killed(store: SqliteStore) -> None:
     await store._finish_rounds()
-    store._reads.close()
+    await store._close_readers()
     store._file.drop()
 
 

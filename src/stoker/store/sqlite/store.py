@@ -205,12 +205,15 @@ class SqliteStore(WritingVerbs):
         await self._finish_rounds()
         self._open_reader = None
         self._writer.close()
+        await self._close_readers()
+        self._file.close()
+
+    async def _close_readers(self) -> None:
         if self._readers:
             await asyncio.gather(self._starting, return_exceptions=True)
         for readers in self._readers.values():
             readers.close()
         self._reads.close()
-        self._file.close()
 
 
 def _check_priority_order(db: apsw.Connection, order: PriorityOrder) -> None:
