@@ -46,6 +46,15 @@ async def test_an_urgent_job_stops_the_flood_until_a_thread_is_free(
     assert len(await claim(store, busy(), run_us=RUN_US)) == 20, "and then the flood goes on"
 
 
+async def test_the_flood_does_not_go_on_while_more_urgent_jobs_wait_than_threads_are_free(
+    store: Store,
+) -> None:
+    await flood(store)
+    await submit(store, *[a_job(store, type="unknown", priority=0) for _ in range(2)])
+    worker = a_worker(threads=3, free=1, window_us=2 * WINDOW_US, types=("short", "unknown"))
+    assert [job.type for job in await claim(store, worker, run_us=RUN_US)] == ["unknown"]
+
+
 async def test_an_urgent_job_that_comes_with_the_claim_stops_the_flood(store: Store) -> None:
     await flood(store)
     assert len(await claim(store, busy(), run_us=RUN_US)) == 20

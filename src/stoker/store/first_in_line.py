@@ -22,6 +22,12 @@ def without_room(rooms: Mapping[int, int]) -> list[int]:
     return blocked if len(blocked) < len(rooms) else []
 
 
+def one_more(rooms: Mapping[int, int]) -> int:
+    """Return how many jobs beyond its room are read of a lane that has some: one, so that the plan knows of it if more
+    wait than can be placed; none where there is no other lane that it could hold back."""
+    return 1 if len(rooms) > 1 else 0
+
+
 class FirstInLine:
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, Lot | None]] = {}

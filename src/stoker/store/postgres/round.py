@@ -67,7 +67,7 @@ from stoker.store.common import (
     stale_ids,
     stepped,
 )
-from stoker.store.first_in_line import without_room
+from stoker.store.first_in_line import one_more, without_room
 from stoker.store.postgres.database import SCHEMA, Link
 from stoker.store.postgres.filters import filter_sql, tables
 from stoker.store.postgres.memory import Memory
@@ -323,8 +323,8 @@ class Round:
         return {id: heads_wanted(lane_of[id], workers, request.run_us) for id, workers in able.items()}
 
     async def _heads(self, rooms: dict[int, int]) -> list[Job]:
-        stored = self._memory.active | self._woken
-        rooms = {id: room for id, room in rooms.items() if room and id in stored}
+        stored, more = self._memory.active | self._woken, one_more(rooms)
+        rooms = {id: room + more for id, room in rooms.items() if room and id in stored}
         if not rooms:
             return []
         self._read.update(rooms)

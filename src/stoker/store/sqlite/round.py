@@ -72,7 +72,7 @@ from stoker.store.common import (
     tally_values,
     unpaused,
 )
-from stoker.store.first_in_line import FirstInLine, without_room
+from stoker.store.first_in_line import FirstInLine, one_more, without_room
 from stoker.store.sqlite.filters import best_index, filter_sql
 
 Q: Final = queries.load("stoker.store.sqlite")
@@ -367,9 +367,10 @@ class Round:
         rooms = {
             id: heads_wanted(self._lane_named(id), workers, request.run_us) for id, workers in able.items()
         }
+        more = one_more(rooms)
         for id, room in rooms.items():
             if room:
-                found += lots_of(self._heads(id, room))
+                found += lots_of(self._heads(id, room + more))
                 self._read.add(id)
         found += self._first_of(without_room(rooms))
         found += [lot for lot in self._fresh if lot.like.lane_id in able]
