@@ -376,10 +376,14 @@ class Tap:
         self._to_server, self._to_worker = up.deliver, down.deliver
         self._worker, self._server = connection.worker, connection.server
         up.deliver, down.deliver = self._up, self._down
-        self._send, self._session = connection.server.send, ""
+        self._send, self._session, self._greeted = connection.server.send, "", False
         connection.server.send = self._sent  # type: ignore[method-assign]
 
     async def _sent(self, data: bytes | str) -> None:
+        if not self._greeted:
+            # Grants that were made since the hello found no connection, so they were dropped and wait for nothing.
+            self._greeted = True
+            self._world.meter.opened(self._server.process.name, self._session)
         await self._send(data)
         self._world.meter.taken(self._server.process.name, self._session, data)
 
