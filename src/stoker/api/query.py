@@ -60,7 +60,11 @@ Moment = Annotated[
 ]
 Text = Annotated[
     str,
-    msgspec.Meta(min_length=1, max_length=256, description="The beginning of an id, or a part of a name."),
+    msgspec.Meta(
+        min_length=1,
+        max_length=256,
+        description="The beginning of an id, or a part of a name, a type, or the error of a failed job.",
+    ),
 ]
 
 
@@ -71,6 +75,16 @@ Fingerprint = Annotated[
         max_length=256,
         pattern=r"\A[^\x00]*\Z",
         description="Only jobs that failed in this way; `GET /dlq/groups` lists them.",
+    ),
+]
+
+
+Search = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=1_000,
+        description="A search as it is typed in the dashboard, such as `status:failed type:resize age:>10m`; instead of"
+        " the other filters. A word that is not understood is refused.",
     ),
 ]
 
@@ -106,6 +120,7 @@ class JobsQuery(DeadLettersQuery, frozen=True, kw_only=True):
     """`GET /jobs`."""
 
     status: Statuses | None = None
+    q: Search | None = None
 
 
 class WaitQuery(msgspec.Struct, frozen=True):
@@ -206,12 +221,10 @@ class Filtering(Protocol):
     def fingerprint(self) -> str | None: ...
 
 
-def job_query(query: DeadLettersQuery, now: int, *, dead_letters: bool = False) -> JobQuery:
-    """What the store is asked for a list of jobs."""
+def job_query(query: DeadLettersQuery, wanted: JobFilter) -> JobQuery:
+    """What the store is asked for a page of the jobs that are wanted."""
     if query.cursor is not None and query.offset:
         raise invalid_field("cursor", "cannot be combined with offset; a cursor already says where to go on")
-    status = query.status if isinstance(query, JobsQuery) else None
-    wanted = filter_of(query, status, now, dead_letters=dead_letters)
     before = None if query.cursor is None else decode_cursor(query.cursor)
     return JobQuery(wanted, query.limit, query.offset, before, query.summary)
 

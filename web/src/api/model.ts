@@ -16,6 +16,10 @@ export const STATUSES: readonly Status[] = [
   "cancelled",
 ];
 
+/** Priorities that have a name, by their number; the others are written as numbers. */
+export const PRIORITY_NAMES: readonly string[] = ["high", "normal", "low"];
+export const priorityName = (priority: number): string => PRIORITY_NAMES[priority] ?? String(priority);
+
 export const isFinal = (status: Status) =>
   status === "completed" || status === "failed" || status === "cancelled";
 export const canCancel = (status: Status) => !isFinal(status);
@@ -285,6 +289,8 @@ export interface Logs {
 
 /** Which jobs: the names of `GET /jobs` and of a bulk filter. Everything given must match. */
 export interface JobsFilter {
+  /** A search as it was typed, which the server reads; instead of all others. */
+  q?: string;
   status?: Status[];
   type?: string;
   queue?: string;
