@@ -217,8 +217,36 @@ async def test_a_summary_has_everything_but_what_can_be_large(store: Store) -> N
     await submitted(store)
     whole = await store.page(JobQuery())
     brief = await store.page(JobQuery(summary=True))
-    assert brief.jobs == [replace(job, payload=b"null", result=None, error=None) for job in whole.jobs]
+    assert brief.jobs == [replace(job, payload=b"null", result=None) for job in whole.jobs]
     assert dead.error is not None
+
+
+async def test_text_also_finds_the_types_and_failures_that_it_is_a_part_of(store: Store) -> None:
+    typed = await submitted(store, type="resize")
+    other = await submitted(store, type="mail")
+    dead = await failed(store)
+    assert dead.fingerprint is not None
+    both = JobFilter(text="zzz", text_types=("resize", "unheard"), text_failures=(dead.fingerprint,))
+    page = await store.page(JobQuery(both))
+    assert (ids(page.jobs), page.total) == ([dead.id, typed.id], 2)
+    assert ids((await store.page(JobQuery(replace(both, text_types=())))).jobs) == [dead.id]
+    assert ids((await store.page(JobQuery(replace(both, text_failures=())))).jobs) == [typed.id]
+    assert ids((await store.page(JobQuery(replace(both, text=other.id, queue=other.queue)))).jobs) == [
+        dead.id,
+        other.id,
+        typed.id,
+    ]
+    assert (await store.page(JobQuery(replace(both, status="queued")))).total == 1
+
+
+async def test_one_failure_of_each_kind_is_a_sample(store: Store) -> None:
+    assert await store.failure_samples(10) == []
+    dead = [await failed(store, type=type) for type in ("a", "b", "a")]
+    kinds = {job.fingerprint: (job.type, job.error) for job in dead}
+    assert len(kinds) == 2
+    found = await store.failure_samples(10)
+    assert {sample.fingerprint: (sample.type, sample.error) for sample in found} == kinds
+    assert len(await store.failure_samples(1)) == 1
 
 
 async def test_the_far_end_of_a_list_is_the_same_from_either_side(store: Store) -> None:

@@ -118,7 +118,9 @@ def test_a_search_with_a_mistake_lists_nothing_and_changes_nothing(text: str) ->
 
 def test_a_bulk_operation_takes_a_search() -> None:
     service = FakeService()
-    answer = ask(service, "POST", "/bulk", json={"action": "retry", "filter": {"q": "status:failed type:echo"}})
+    answer = ask(
+        service, "POST", "/bulk", json={"action": "retry", "filter": {"q": "status:failed type:echo"}}
+    )
     assert answer.status_code == 202
     assert answer.json()["filter"] == {"status": "failed", "type": "echo"}
     (row,) = service.bulk_rows.values()

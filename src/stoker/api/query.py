@@ -112,7 +112,10 @@ class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: Fingerprint | None = None
     summary: Annotated[
         bool,
-        msgspec.Meta(description="Leave out what can be large: `payload`, `result` and `error` are null."),
+        msgspec.Meta(
+            description="Leave out what can be large: `payload` and `result` are null, of `error` there are `type` and"
+            " the beginning of `message`."
+        ),
     ] = False
 
 

@@ -218,7 +218,11 @@ class JobFilter(msgspec.Struct, frozen=True):
     fingerprint: str | None = None
     """Failed in this way; see `stoker.domain.fingerprint`."""
     text: str | None = None
-    """The beginning of an id, or a part of a name in upper or lower case."""
+    """The beginning of an id, or a part of a name in upper or lower case; or, besides, one of the next two."""
+    text_types: tuple[str, ...] = ()
+    """The types that the text is a part of; see `stoker.coordinator.text_search`."""
+    text_failures: tuple[str, ...] = ()
+    """The fingerprints of failures that the text is a part of."""
 
     @property
     def statuses(self) -> tuple[Status, ...] | None:
@@ -234,7 +238,7 @@ class JobQuery(msgspec.Struct, frozen=True):
     offset: int = 0
     before_seq: int | None = None
     summary: bool = False
-    """Without what can be large: payload, result and error are null."""
+    """Without what can be large and is not shown in a list: payload and result are null."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -322,6 +326,14 @@ class DeadLetterGroups(msgspec.Struct, frozen=True):
     groups: list[DeadLetterGroup]
     total_groups: int
     total_jobs: int
+
+
+class FailureSample(msgspec.Struct, frozen=True):
+    """A job that failed in one way, and its error as it is stored."""
+
+    fingerprint: str
+    type: str
+    error: bytes | None
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -515,6 +527,10 @@ class Store(Protocol):
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         """Dead letters by how they failed, those that failed last first. Reads the index of failed jobs and nothing else."""
+        ...
+
+    async def failure_samples(self, limit: int) -> list[FailureSample]:
+        """One failed job of each kind, of up to `limit` kinds. Reads one job per kind, never all that failed."""
         ...
 
     async def counts(self) -> list[Count]:

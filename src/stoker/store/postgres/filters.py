@@ -47,6 +47,8 @@ def filter_sql(filter: JobFilter, memory: Memory, *, first: int) -> tuple[str, l
         if value is not None:
             found.add(clause, value)
     _add_searches(filter, found)
+    if filter.text is not None:
+        _add_text(filter, filter.text, memory, found)
     return found.where, found.values
 
 
@@ -61,14 +63,29 @@ def _add_searches(filter: JobFilter, found: Clauses) -> None:
         found.add("status = 'failed' AND fingerprint = ?", filter.fingerprint)
     if filter.worker is not None:
         found.add(Q["worker_matches"], filter.worker, filter.worker)
-    if filter.text is not None:
-        ids = id_range(filter.text)
-        part = like_part(filter.text)
-        names = Q["named_like"]
-        if ids is None:
-            found.add(f"seq IN ({names})", part, part)
-        else:
-            found.add(f"seq IN ({Q['ids_between']} UNION ALL {names})", *ids, *ids, part, part)
+
+
+def _add_text(filter: JobFilter, text: str, memory: Memory, found: Clauses) -> None:
+    parts: list[str] = [Q["named_like"]]
+    values: list[Any] = [like_part(text)] * 2
+    ids = id_range(text)
+    if ids is not None:
+        parts.append(Q["ids_between"])
+        values += [*ids, *ids]
+    if filter.text_failures:
+        parts.append(Q["failed_in_ways"])
+        values.append(list(filter.text_failures))
+    clause = f"seq IN ({' UNION ALL '.join(parts)})"
+    if filter.text_types:
+        lanes = [lane for type in filter.text_types for lane in memory.lanes_matching(None, type)]
+        found.add(f"({clause} OR lane_id = ANY(?::int[]))", *values, lanes)
+    else:
+        found.add(clause, *values)
+
+
+def by_lane(filter: JobFilter) -> bool:
+    """Whether the lanes in memory are asked, which must be up to date then."""
+    return filter.type is not None or filter.queue is not None or bool(filter.text_types)
 
 
 def tables(filter: JobFilter) -> str:

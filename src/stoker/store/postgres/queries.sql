@@ -400,6 +400,29 @@ SELECT seq FROM stoker.jobs WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
 UNION ALL
 SELECT seq FROM stoker.history WHERE name IS NOT NULL AND name ILIKE ? ESCAPE '\'
 
+-- name: failed_in_ways
+SELECT seq FROM stoker.history WHERE status = 'failed' AND fingerprint = ANY(?::text[])
+
+-- name: failure_samples
+-- From one fingerprint to the next along the index: as many steps as there are kinds, however many jobs failed.
+WITH RECURSIVE kinds (fingerprint) AS (
+    SELECT min(fingerprint) FROM stoker.history WHERE status = 'failed' AND fingerprint > ''
+    UNION ALL
+    SELECT (
+        SELECT min(later.fingerprint) FROM stoker.history AS later
+        WHERE later.status = 'failed' AND later.fingerprint > kinds.fingerprint
+    )
+    FROM kinds WHERE kinds.fingerprint IS NOT NULL
+)
+SELECT kinds.fingerprint, lanes.type, sample.error
+FROM kinds
+CROSS JOIN LATERAL (
+    SELECT one.lane_id, one.error FROM stoker.history AS one
+    WHERE one.status = 'failed' AND one.fingerprint = kinds.fingerprint LIMIT 1
+) AS sample
+JOIN stoker.lanes ON lanes.id = sample.lane_id
+LIMIT $1
+
 -- name: count_jobs
 SELECT (SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE {where} LIMIT $1) AS a)
      + (SELECT count(*) FROM (SELECT FROM stoker.history WHERE {where} LIMIT $1) AS b)

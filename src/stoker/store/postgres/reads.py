@@ -16,6 +16,7 @@ from stoker.store.base import (
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
+    FailureSample,
     JobFilter,
     JobQuery,
     JobSummary,
@@ -33,7 +34,7 @@ from stoker.store.common import (
     with_current,
 )
 from stoker.store.postgres.database import Database, Link
-from stoker.store.postgres.filters import filter_sql, tables
+from stoker.store.postgres.filters import by_lane, filter_sql, tables
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import SAMPLES, SUMMARY_Q, Q, is_id, job_of, summary_of
 
@@ -125,7 +126,7 @@ class Reader:
         return await self._database.read(lambda link: self._page(link, query), begin=SNAPSHOT)
 
     async def _page(self, link: Link, query: JobQuery) -> Page:
-        if query.filter.type is not None or query.filter.queue is not None:
+        if by_lane(query.filter):
             await self._memory.read_lanes(link)
         total, capped = await self._total(link, query.filter)
         jobs = await self._list(link, query)
@@ -170,6 +171,9 @@ class Reader:
         ]
         return DeadLetterGroups(groups, rows[0][4], rows[0][5])
 
+    async def failure_samples(self, limit: int) -> list[FailureSample]:
+        return [FailureSample(*row) for row in await self._database.fetch(Q["failure_samples"], limit)]
+
     async def series(
         self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
@@ -190,7 +194,7 @@ class Reader:
 
     async def _candidates(self, link: Link, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
         wanted = bulk.wanted
-        if wanted.type is not None or wanted.queue is not None:
+        if by_lane(wanted):
             await self._memory.read_lanes(link)
         where, values = filter_sql(wanted, self._memory, first=3)
         sql = Q["next_" + tables(wanted)].format(where=where)

@@ -31,7 +31,6 @@ _final_values = itemgetter(*(COLUMNS.index(column) for column in FINAL_COLUMNS))
 
 
 _SUMMARY: Final = {
-    "error": "NULL::bytea AS error",
     "payload": "'null'::bytea AS payload",
     "result": "NULL::bytea AS result",
 }
@@ -62,11 +61,10 @@ def _filled(hot: str, final: str) -> dict[str, str]:
 
 
 Q: Final = _filled(HOT, FINAL)
-SUMMARY_Q: Final = _filled(_select(final=False, without=_SUMMARY), _select(final=True, without=_SUMMARY))
+_LARGE: Final = ("payload", "result")
+SUMMARY_Q: Final = _filled(_select(final=False, without=_LARGE), _select(final=True, without=_LARGE))
 """The same, reading jobs without what can be large."""
-SAMPLES: Final = _STATEMENTS["group_samples"].replace(
-    "{final}", _select(final=True, without=("payload", "result"))
-)
+SAMPLES: Final = _STATEMENTS["group_samples"].replace("{final}", _select(final=True, without=_LARGE))
 
 
 def hot_row(job: Job) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.store import queries
 from stoker.store.base import JobFilter
-from stoker.store.common import id_range, like_part, status_list
+from stoker.store.common import id_range, json_text, like_part, status_list
 
 _Q: Final = queries.load("stoker.store.sqlite")
 
@@ -45,9 +45,22 @@ def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
         clauses.append(_Q["worker_matches"])
         values += [filter.worker, filter.worker]
     if filter.text is not None:
-        clauses.append(_Q["text_matches"])
-        values += [*(id_range(filter.text) or ("", "")), like_part(filter.text)]
+        clause, given = _text_sql(filter, filter.text)
+        clauses.append(clause)
+        values += given
     return " AND ".join(clause for clause in clauses if clause) or "1", values
+
+
+def _text_sql(filter: JobFilter, text: str) -> tuple[str, list[Any]]:
+    found: list[str] = [_Q["text_matches"]]
+    values: list[Any] = [*(id_range(text) or ("", "")), like_part(text)]
+    if filter.text_failures:
+        found.append(_Q["failed_in_ways"])
+        values.append(json_text(filter.text_failures))
+    clause = f"seq IN ({union(found)})"
+    if not filter.text_types:
+        return clause, values
+    return f"({clause} OR {_Q['of_types']})", [*values, json_text(filter.text_types)]
 
 
 def _status_sql(filter: JobFilter) -> str:

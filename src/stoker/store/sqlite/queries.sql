@@ -261,11 +261,34 @@ SELECT {columns} FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) ORDER B
 
 -- name: text_matches
 -- Begins an id, or is part of a name. Unnamed jobs are not looked at.
-seq IN (
-    SELECT seq FROM jobs INDEXED BY jobs_id WHERE id BETWEEN ? AND ?
+SELECT seq FROM jobs INDEXED BY jobs_id WHERE id BETWEEN ? AND ?
+UNION ALL
+SELECT seq FROM jobs INDEXED BY jobs_name WHERE name IS NOT NULL AND name LIKE ? ESCAPE '\'
+
+-- name: of_types
+type IN (SELECT value FROM json_each(?))
+
+-- name: failed_in_ways
+SELECT seq FROM jobs INDEXED BY jobs_fingerprint
+WHERE status = 'failed' AND fingerprint IN (SELECT value FROM json_each(?))
+
+-- name: failure_samples
+-- From one fingerprint to the next along the index: as many steps as there are kinds, however many jobs failed.
+WITH RECURSIVE kinds (fingerprint) AS (
+    SELECT min(fingerprint) FROM jobs INDEXED BY jobs_fingerprint WHERE status = 'failed' AND fingerprint > ''
     UNION ALL
-    SELECT seq FROM jobs INDEXED BY jobs_name WHERE name IS NOT NULL AND name LIKE ? ESCAPE '\'
+    SELECT (
+        SELECT min(later.fingerprint) FROM jobs AS later INDEXED BY jobs_fingerprint
+        WHERE later.status = 'failed' AND later.fingerprint > kinds.fingerprint
+    )
+    FROM kinds WHERE kinds.fingerprint IS NOT NULL
 )
+SELECT kinds.fingerprint, sample.type, sample.error
+FROM kinds JOIN jobs AS sample ON sample.seq = (
+    SELECT one.seq FROM jobs AS one INDEXED BY jobs_fingerprint
+    WHERE one.status = 'failed' AND one.fingerprint = kinds.fingerprint LIMIT 1
+)
+LIMIT ?
 
 -- name: worker_matches
 worker_id IN (SELECT ? UNION ALL SELECT id FROM sessions WHERE name = ?)

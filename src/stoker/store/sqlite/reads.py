@@ -23,6 +23,7 @@ from stoker.store.base import (
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
+    FailureSample,
     JobFilter,
     JobQuery,
     JobSummary,
@@ -40,7 +41,7 @@ from stoker.store.common import (
     with_current,
 )
 from stoker.store.sqlite.filters import best_index, filter_sql, union
-from stoker.store.sqlite.round import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
+from stoker.store.sqlite.round import COLUMN_LIST, SUMMARY, Q
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
 _BRIEFLY = Q["job_summary"].format(columns=", ".join(JobSummary.__struct_fields__))
@@ -50,11 +51,12 @@ _CANCELS = Q["cancels_of_session"].format(columns=COLUMN_LIST)
 SMALL: Final = 5_000
 """Up to so many jobs of a status, its own index plus a sort beats walking the table from the newest job down."""
 
-_SAMPLE: Final = Q["group_sample"].format(
-    columns=", ".join(SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS)
+_WITH_ERROR: Final = ", ".join(
+    SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS
 )
+_SAMPLE: Final = Q["group_sample"].format(columns=_WITH_ERROR)
 _LISTED: Final = Q["list_jobs"].format(columns=COLUMN_LIST)
-_SUMMARIES: Final = Q["list_jobs"].format(columns=SUMMARY_LIST)
+_SUMMARIES: Final = Q["list_jobs"].format(columns=_WITH_ERROR)
 
 
 class Reader:
@@ -182,6 +184,9 @@ class Reader:
         sparks = sparkline(self._db.execute(Q["group_sparks"], (name, first, span, SPARKS)))
         sample = Job(*(self._db.execute(_SAMPLE, (name,)).fetchone() or ()))
         return DeadLetterGroup(name, count, first, last, sparks, sample)
+
+    def failure_samples(self, limit: int) -> list[FailureSample]:
+        return [FailureSample(*row) for row in self._db.execute(Q["failure_samples"], (limit,))]
 
     def series(
         self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
