@@ -26,6 +26,10 @@ export const canCancel = (status: Status) => !isFinal(status);
 /** The server takes a waiting retry as well: it then runs now. */
 export const canRetry = (status: Status) => status === "failed" || status === "cancelled";
 
+/** Scheduled for another attempt, after one that failed; what was merely delayed has had none. */
+export const isRetrying = ({ status, attempt }: Pick<JobRow, "status" | "attempt">): boolean =>
+  status === "scheduled" && attempt > 0;
+
 /** A row of a list. */
 export interface JobRow {
   id: string;
@@ -46,6 +50,8 @@ export interface JobRow {
   queueSec: number | null;
   runSec: number | null;
   progress: Progress | null;
+  /** How it failed, or failed last: the type of the error and what it said; null where it did not. */
+  failure: { type: string | null; message: string } | null;
 }
 
 export interface Attempt {

@@ -23,7 +23,7 @@ import { toast } from "@/components/Toast";
 import { useShortcuts } from "@/keyboard/shortcuts";
 import { count, plural } from "@/lib/format";
 import { useMedia } from "@/lib/media";
-import { usePolling } from "@/live/live";
+import { useAwaySince, usePolling } from "@/live/live";
 import { statusesIn, withKey } from "@/search/language";
 import { type Action, EXPORT_MOST, useJobActions } from "./jobs/useJobActions";
 import { useJobWindow } from "./jobs/useJobWindow";
@@ -54,11 +54,13 @@ export function JobsPage() {
     navigate({ search: (before) => ({ ...before, q: q || undefined, at: undefined }), replace: true }),
   );
   const filter = useMemo((): JobsFilter => (search.q ? { q: search.q } : {}), [search.q]);
-  const columns = useMemo(() => columnsOf(search.cols), [search.cols]);
+  const statuses = useMemo(() => statusesIn(search.q ?? ""), [search.q]);
+  const columns = useMemo(() => columnsOf(search.cols, statuses), [search.cols, statuses]);
   const jobs = useJobWindow(filter);
   const mistakes = refusals(jobs.error, "q");
   // "All matching" means something only for a search that the server has answered, and that is the one in the box.
-  const answered = text === (search.q ?? "") && !jobs.loading && !jobs.error;
+  const away = useAwaySince() !== null;
+  const answered = text === (search.q ?? "") && !jobs.loading && !jobs.error && !away;
   const actions = useJobActions();
   const [selection, setSelection] = useState<Selection>(NONE);
   const [cursor, setCursor] = useState<number | null>(null);
@@ -214,16 +216,21 @@ export function JobsPage() {
 
   const stats = useQuery({ ...statsQuery(), refetchInterval: usePolling() });
   const workerNames = useWorkerNames();
-  const known = useKnown();
+  const completions = useKnown();
+  // How many there are is known once the server has said so, and not known any more when it is away.
+  const known = !away && (jobs.count > 0 || !jobs.error);
   const picked = selection.all || selection.rows.size > 0;
   return (
     <div className="flex h-full flex-col bg-panel">
       <div className="flex flex-wrap items-start gap-2 border-b border-line px-4 py-2.5">
-        <SearchBox ref={box} value={text} known={known} mistakes={mistakes} onChange={setText} />
+        <SearchBox ref={box} value={text} known={completions} mistakes={mistakes} onChange={setText} />
         <ColumnChooser
           columns={columns}
           onChange={(names) =>
-            void navigate({ search: (before) => ({ ...before, cols: columnNames(names) }), replace: true })
+            void navigate({
+              search: (before) => ({ ...before, cols: columnNames(names, statuses) }),
+              replace: true,
+            })
           }
         />
         <ExportMenu
@@ -245,15 +252,15 @@ export function JobsPage() {
       </div>
       <div className="flex items-center gap-3 border-b border-line px-4">
         <StatusTabs
-          counts={stats.data?.counts ?? null}
-          chosen={statusesIn(search.q ?? "")}
+          counts={away ? null : (stats.data?.counts ?? null)}
+          chosen={statuses}
           onChange={(status) => setText(withKey(text, "status", status), true)}
         />
         <span className="ml-auto shrink-0 text-xs text-muted" aria-live="polite">
-          {jobs.count > 0 || answered
-            ? `${shown} ${jobs.total === 1 ? "job" : "jobs"}`
-            : jobs.loading
-              ? "…"
+          {jobs.loading && jobs.count === 0
+            ? "…"
+            : known
+              ? `${shown} ${jobs.total === 1 ? "job" : "jobs"}`
               : "– jobs"}
         </span>
       </div>

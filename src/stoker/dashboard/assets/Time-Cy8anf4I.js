@@ -1,1 +1,0 @@
-import{Wt as e}from"./ErrorNote-BJWerhCG.js";import{C as t,y as n}from"./index-B56lnJZ7.js";import{t as r}from"./clock-9gseyYIS.js";var i=e();function a({at:e,none:a=`–`}){let o=r();return e==null?(0,i.jsx)(`span`,{className:`text-faint`,children:a}):(0,i.jsx)(`time`,{dateTime:new Date(e).toISOString(),title:n(e),className:`whitespace-nowrap`,children:t(e,o)})}export{a as t};
