@@ -1,7 +1,7 @@
 """The search of the list of jobs: what it finds, and that a mistake in it finds nothing."""
 
 import re
-from collections.abc import Iterator
+import uuid
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -11,12 +11,11 @@ from tests.e2e.system import Server
 
 
 @pytest.fixture
-def kept(server: Server) -> Iterator[list[str]]:
+def kept(server: Server) -> list[str]:
     """Jobs that wait, and must go on waiting."""
-    server.post("/queues/kept/pause")
-    yield [server.submit("echo_back", {"value": n}, name=f"kept {n}", queue="kept")["id"] for n in range(3)]
-    server.post("/bulk", {"action": "cancel", "filter": {"queue": "kept"}})
-    server.post("/queues/kept/resume")
+    name = f"kept-{uuid.uuid4().hex[:8]}"
+    server.post(f"/queues/{name}/pause")
+    return [server.submit("echo_back", {"value": n}, name=name, queue=name)["id"] for n in range(3)]
 
 
 def cancel_all_that_is_listed(page: Page) -> None:
@@ -48,8 +47,9 @@ def cancel_all_that_is_listed(page: Page) -> None:
 def test_a_search_with_a_mistake_lists_nothing_and_cancels_nothing(
     visitor: Visitor, server: Server, kept: list[str], typo: str, told: str
 ) -> None:
-    page = visitor.visit("/jobs?q=queue:kept")
-    rows = page.get_by_role("row").filter(has_text="kept")
+    queue = server.job(kept[0])["queue"]
+    page = visitor.visit(f"/jobs?q=queue:{queue}")
+    rows = page.get_by_role("row").filter(has_text=queue)
     expect(rows).to_have_count(3)
     box = page.get_by_role("combobox", name="Search jobs")
     with page.expect_response(lambda answer: "/jobs?" in answer.url and "kept" not in answer.url):
@@ -63,7 +63,7 @@ def test_a_search_with_a_mistake_lists_nothing_and_cancels_nothing(
     expect(page.get_by_role("toolbar", name="Selected jobs")).to_have_count(0)
     expect(page.get_by_role("button", name="Export")).to_be_disabled()
     # Once it is right, it lists again.
-    box.fill("queue:kept status:queued")
+    box.fill(f"queue:{queue} status:queued")
     box.press("Enter")
     expect(rows).to_have_count(3)
     expect(box).to_have_attribute("aria-invalid", "false")

@@ -126,7 +126,7 @@ def test_with_the_server_away_nothing_is_claimed(system: System, new_visitor: Ne
 
 def test_a_form_that_lacks_something_is_not_sent_and_marks_it(visitor: Visitor, server: Server) -> None:
     page = visitor.visit("/submit?type=send_mail")
-    address = page.get_by_label("to", exact=False).first
+    address = page.get_by_role("textbox", name="to *", exact=True)
     address.fill("")
     code = page.get_by_role("region", name="Copy as code")
     expect(code).to_contain_text("Fill in to.")
