@@ -122,5 +122,12 @@ function Lines({ row, link }: { row: JobRow; link: JobGridRowProps["link"] }) {
 
 /** Still and of few parts: when the bar is dragged, a screenful of these comes and goes many times a second. */
 function Placeholder() {
-  return <span aria-hidden="true" className="col-span-full ml-12 h-2.5 w-1/3 rounded-sm bg-line" />;
+  return (
+    <span
+      role="gridcell"
+      tabIndex={-1}
+      aria-label="on its way"
+      className="col-span-full ml-12 h-2.5 w-1/3 rounded-sm bg-line"
+    />
+  );
 }
