@@ -63,7 +63,8 @@ class Merging:
         self._reached = {place: top for place, top in enumerate(tops) if top is not None}
         self._left = WALK
         self._goal = goal
-        self._seqs: list[int] = []
+        self._seqs: set[int] = set()
+        """Sources may overlap: a job that is found in several counts once."""
 
     @property
     def wanting(self) -> int:
@@ -83,7 +84,7 @@ class Merging:
 
     def walked(self, source: int, seqs: Sequence[int], looked_at: int, lowest: int | None) -> None:
         """Take in what a source found on its way; where it looked at less than it might, it is at its end."""
-        self._seqs += seqs
+        self._seqs.update(seqs)
         self._left -= looked_at * (LOOKUP if self._lookups[source] else 1)
         if looked_at < self._chunk(source) or lowest is None:
             del self._reached[source]
@@ -92,7 +93,7 @@ class Merging:
 
     def ended(self, source: int, seqs: Sequence[int] = ()) -> None:
         """Take in all that a source has, or all of it that the goal can need."""
-        self._seqs += seqs
+        self._seqs.update(seqs)
         self._reached.pop(source, None)
 
     @property
@@ -118,7 +119,9 @@ class Merging:
 def present(wanted: JobFilter, counts: Sequence[Count]) -> Counter[Status]:
     """The statuses in which jobs of this filter can be, with the number of jobs of its type and queue in each."""
     statuses = STATUSES if wanted.statuses is None else wanted.statuses
-    if wanted.dead_letters or wanted.fingerprint is not None:
+    types = wanted.text_types if wanted.text is None and not wanted.text_failures else ()
+    failures = wanted.text_failures if wanted.text is None and not wanted.text_types else ()
+    if wanted.dead_letters or wanted.fingerprint is not None or failures:
         statuses = tuple(status for status in statuses if status == "failed")
     if wanted.worker is not None:
         statuses = tuple(status for status in statuses if status in _WITH_WORKER)
@@ -128,6 +131,7 @@ def present(wanted: JobFilter, counts: Sequence[Count]) -> Counter[Status]:
             count.status in statuses
             and wanted.queue in (None, count.queue)
             and wanted.type in (None, count.type)
+            and (not types or count.type in types)
         ):
             found[count.status] += count.count
     return Counter({status: found[status] for status in statuses if found[status] > 0})

@@ -4,7 +4,8 @@ Which sources a page is read from depends on the filter, and a status says in wh
 
 - Jobs with a name, and failed, cancelled, scheduled, blocked and dead ones, have indexes in the order of their numbers.
 - Queued jobs stand in that order within each lane and rank, so their pairs are merged, where these are not too many.
-- Running jobs, jobs that failed in one way, and what a text finds, are read whole while they are few.
+- Running jobs, jobs that failed in one way, and what a text finds in ids, names and errors, are read whole while they are
+  few. A text that is a part of types has the sources of these types besides.
 - For everything else `jobs` or `history` is walked.
 
 Counters say at once when there is nothing to find. The statements run with `WALKING`, so that each source is read in the
@@ -193,12 +194,13 @@ class Lists:
 
     async def _pairs(self, wanted: JobFilter) -> list[Source] | None:
         """The lanes and ranks in which such jobs are queued; None where there are too many."""
-        lanes = self._memory.lanes_matching(wanted.queue, wanted.type)
+        types = wanted.text_types if wanted.text is None and wanted.text_types else None
+        lanes = self._memory.lanes_matching(wanted.queue, wanted.type, types)
         if len(lanes) > SOURCES:
             return None
         rows = await self._link.fetch(Q["pairs_of_lanes"], lanes)
         kept = [row for row in rows if wanted.priority in (None, row[2])]
-        if only(wanted, "status", "type", "queue", "priority"):
+        if only(wanted, "status", "type", "queue", "priority", "text_types"):
             key = "status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank"
             pairs = [row[0] for row in kept], [row[1] for row in kept]
             return [Source("jobs", wanted, key, pairs=pairs, plain=True)] if len(kept) <= SOURCES else None
@@ -222,8 +224,23 @@ class Lists:
         elif not keys or len(text) < ID_PREFIX:
             return None
         key = f"seq IN ({' UNION ALL '.join(keys)})"
-        rest = replace(wanted, text=None)
-        return [Source(table, rest, key.format(table=table), tuple(values), whole=True) for table in tables]
+        rest = replace(wanted, text=None, text_types=(), text_failures=())
+        found = [Source(table, rest, key.format(table=table), tuple(values), whole=True) for table in tables]
+        if wanted.text_types:
+            found += await self._sources(replace(wanted, text=None, text_failures=()))
+        if wanted.text_failures and "history" in tables:
+            found += await self._failures(replace(wanted, text=None, text_types=()))
+        return found
+
+    async def _failures(self, wanted: JobFilter) -> list[Source]:
+        """Jobs that failed in one of several ways."""
+        ways = list(wanted.text_failures)
+        if await self._at_most(SMALL, Q["failed_in_ways"], ways) is None:
+            return await self._sources(wanted)
+        key = (
+            "seq IN (SELECT seq FROM stoker.history WHERE status = 'failed' AND fingerprint = ANY(?::text[]))"
+        )
+        return [Source("history", replace(wanted, text_failures=()), key, (ways,), whole=True)]
 
     async def _few_alike(self, wanted: JobFilter) -> Source | None:
         """Jobs that failed in one way, while they are few."""
@@ -264,12 +281,15 @@ class Lists:
     ) -> tuple[str, list[Any]]:
         """Those of them that match."""
         walk, values = self._walk(source, span, budget, order)
-        compared = Clauses() if source.plain else filter_clauses(source.wanted, self._memory)
+        compared = Clauses() if source.plain else self._compared(source)
         sql = Q["walk_matches"].format(walk=walk, where=compared.where)
         values = [*values, *compared.values, take]
         if source.pairs is None:
             return sql, values
         return Q["over_pairs"].format(each=sql, order=order), [*source.pairs, *values, take]
+
+    def _compared(self, source: Source) -> Clauses:
+        return filter_clauses(source.wanted, self._memory, final=source.table == "history")
 
     async def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
         return await self._link.fetch(numbered(sql), *values)
