@@ -63,8 +63,7 @@ class Merging:
         self._reached = {place: top for place, top in enumerate(tops) if top is not None}
         self._left = WALK
         self._goal = goal
-        self._seqs: set[int] = set()
-        """Sources may overlap: a job that is found in several counts once."""
+        self._seqs: list[int] = []
 
     @property
     def wanting(self) -> int:
@@ -84,7 +83,7 @@ class Merging:
 
     def walked(self, source: int, seqs: Sequence[int], looked_at: int, lowest: int | None) -> None:
         """Take in what a source found on its way; where it looked at less than it might, it is at its end."""
-        self._seqs.update(seqs)
+        self._seqs += seqs
         self._left -= looked_at * (LOOKUP if self._lookups[source] else 1)
         if looked_at < self._chunk(source) or lowest is None:
             del self._reached[source]
@@ -93,7 +92,7 @@ class Merging:
 
     def ended(self, source: int, seqs: Sequence[int] = ()) -> None:
         """Take in all that a source has, or all of it that the goal can need."""
-        self._seqs.update(seqs)
+        self._seqs += seqs
         self._reached.pop(source, None)
 
     @property

@@ -52,6 +52,9 @@ _INDEXED: Final[tuple[Status, ...]] = ("failed", "cancelled", "scheduled", "bloc
 COMPARED_PAIRS: Final = 30
 """Lanes and ranks that are walked one by one where their jobs must be compared."""
 _TABLES: Final = ("jobs", "history")
+_FAILED_IN_WAYS: Final = (
+    "SELECT seq FROM stoker.{table} WHERE status = 'failed' AND fingerprint = ANY(?::text[])"
+)
 
 
 class Source(NamedTuple):
@@ -68,6 +71,8 @@ class Source(NamedTuple):
     """How many of them can match at most, where counters know it."""
     pairs: tuple[list[int], list[int]] | None = None
     """Lanes and ranks: the source is one of each."""
+    but: JobFilter = JobFilter()
+    """Jobs that another source has, which are passed over: no job may come from two sources."""
     plain: bool = False
     """Whether the index has nothing that does not match."""
 
@@ -223,24 +228,27 @@ class Lists:
             values.append(like_part(text))
         elif not keys or len(text) < ID_PREFIX:
             return None
-        key = f"seq IN ({' UNION ALL '.join(keys)})"
-        rest = replace(wanted, text=None, text_types=(), text_failures=())
-        found = [Source(table, rest, key.format(table=table), tuple(values), whole=True) for table in tables]
+        found: list[Source] = []
+        but = JobFilter(text_types=wanted.text_types)
+        in_history: list[str] = []
+        ways: list[Any] = []
         if wanted.text_types:
             found += await self._sources(replace(wanted, text=None, text_failures=()))
-        if wanted.text_failures and "history" in tables:
-            found += await self._failures(replace(wanted, text=None, text_types=()))
+        if wanted.text_failures:
+            ways.append(list(wanted.text_failures))
+            if await self._at_most(SMALL, Q["failed_in_ways"], *ways) is not None:
+                in_history.append(_FAILED_IN_WAYS)
+            else:
+                many = await self._sources(replace(wanted, text=None, text_types=()))
+                found += [source._replace(but=but) for source in many]
+                but = replace(but, text_failures=wanted.text_failures)
+        rest = replace(wanted, text=None, text_types=(), text_failures=())
+        for table in tables:
+            parts = [*keys, *in_history] if table == "history" else keys
+            given = (*values, *ways) if len(parts) > len(keys) else tuple(values)
+            key = f"seq IN ({' UNION ALL '.join(parts)})".format(table=table)
+            found.append(Source(table, rest, key, given, whole=True, but=but))
         return found
-
-    async def _failures(self, wanted: JobFilter) -> list[Source]:
-        """Jobs that failed in one of several ways."""
-        ways = list(wanted.text_failures)
-        if await self._at_most(SMALL, Q["failed_in_ways"], ways) is None:
-            return await self._sources(wanted)
-        key = (
-            "seq IN (SELECT seq FROM stoker.history WHERE status = 'failed' AND fingerprint = ANY(?::text[]))"
-        )
-        return [Source("history", replace(wanted, text_failures=()), key, (ways,), whole=True)]
 
     async def _few_alike(self, wanted: JobFilter) -> Source | None:
         """Jobs that failed in one way, while they are few."""
@@ -289,7 +297,12 @@ class Lists:
         return Q["over_pairs"].format(each=sql, order=order), [*source.pairs, *values, take]
 
     def _compared(self, source: Source) -> Clauses:
-        return filter_clauses(source.wanted, self._memory, final=source.table == "history")
+        final = source.table == "history"
+        found = filter_clauses(source.wanted, self._memory, final=final)
+        if source.but != JobFilter():
+            but = filter_clauses(source.but, self._memory, final=final)
+            found.add(f"({but.where}) IS NOT TRUE", *but.values)
+        return found
 
     async def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
         return await self._link.fetch(numbered(sql), *values)

@@ -70,6 +70,8 @@ class Source(NamedTuple):
     """How many of them can match at most, where counters know it."""
     plain: bool = False
     """Whether the index has nothing that does not match."""
+    but: JobFilter = JobFilter()
+    """Jobs that another source has, which are passed over: no job may come from two sources."""
 
     @property
     def lookup(self) -> bool:
@@ -218,6 +220,7 @@ class Lists:
         elif not few_ids or len(text) < ID_PREFIX:
             return None
         found: list[Source] = []
+        but = JobFilter(text_types=wanted.text_types)
         if wanted.text_types:
             found += self._sources(replace(wanted, text=None, text_failures=()), counts)
         if wanted.text_failures:
@@ -226,10 +229,12 @@ class Lists:
                 parts.append(Q["failed_in_ways"])
                 values.append(failures)
             else:
-                found += self._sources(replace(wanted, text=None, text_types=()), counts)
+                many = self._sources(replace(wanted, text=None, text_types=()), counts)
+                found += [source._replace(but=but) for source in many]
+                but = replace(but, text_failures=wanted.text_failures)
         rest = replace(wanted, text=None, text_types=(), text_failures=())
         key = f"seq IN ({union(parts)})"
-        return [Source("NOT INDEXED", rest, key, tuple(values), whole=True), *found]
+        return [Source("NOT INDEXED", rest, key, tuple(values), whole=True, but=but), *found]
 
     def _few_alike(self, wanted: JobFilter) -> Source | None:
         """Jobs that failed in one way, while they are few."""
@@ -276,9 +281,9 @@ class Lists:
     ) -> tuple[str, list[Any], str, list[Any]]:
         """A statement for the first jobs of a source, and what they are compared with, each with its values."""
         low, high = self._within(source, span)
-        where, compared = ("1", []) if source.plain else filter_sql(source.wanted)
+        where, compared = ("1", []) if source.plain else _compared(source)
         limit = -1 if source.whole else budget
-        columns = "seq" if source.plain else ", ".join(("seq", *_columns(source.wanted)))
+        columns = "seq" if source.plain else ", ".join(dict.fromkeys(("seq", *_columns(source))))
         sql = Q["walk"].format(columns=columns, index=source.index_sql, key=source.key, order=order)
         return sql, [*source.values, low, high, limit], where, compared
 
@@ -296,7 +301,7 @@ class Lists:
     def _walked(self, source: Source, span: Span, budget: int) -> Any:
         """How many jobs a walk looks at, and the lowest number among them."""
         walk, values, _, _ = self._walk(
-            source._replace(wanted=JobFilter(status=source.wanted.status)), span, budget
+            source._replace(wanted=JobFilter(status=source.wanted.status), but=JobFilter()), span, budget
         )
         return self._db.execute(Q["walked"].format(walk=walk), values).fetchone()
 
@@ -332,8 +337,21 @@ _COLUMN_OF: Final = {
 }
 
 
-def _columns(wanted: JobFilter) -> list[str]:
-    """The columns that a filter compares."""
+def _compared(source: Source) -> tuple[str, list[Any]]:
+    """What the jobs of a source are compared with, and its values."""
+    where, values = filter_sql(source.wanted)
+    if source.but == JobFilter():
+        return where, values
+    but, more = filter_sql(source.but)
+    return f"{where} AND ({but}) IS NOT TRUE", [*values, *more]
+
+
+def _columns(source: Source) -> list[str]:
+    """The columns that the jobs of a source are compared by."""
+    return _columns_of(source.wanted) + _columns_of(source.but)
+
+
+def _columns_of(wanted: JobFilter) -> list[str]:
     found = [column for field, column in _COLUMN_OF.items() if getattr(wanted, field) is not None]
     failing = wanted.fingerprint is not None or bool(wanted.text_failures)
     if wanted.statuses is not None or wanted.dead_letters or failing:
@@ -342,4 +360,4 @@ def _columns(wanted: JobFilter) -> list[str]:
         found += ["id", "name"]
     if wanted.text_types:
         found.append("type")
-    return list(dict.fromkeys(found))
+    return found
