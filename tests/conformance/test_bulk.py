@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from stoker.domain.job import Job
 from stoker.ids import new_id
-from stoker.store.base import Bulk, BulkAction, BulkStep, BulkStepped, JobFilter, Retention, Store
+from stoker.store.base import Bulk, BulkAction, BulkStep, BulkStepped, JobFilter, JobQuery, Retention, Store
 from tests.conformance.steps import (
     HOUR,
     a_job,
@@ -16,6 +17,7 @@ from tests.conformance.steps import (
     claimed,
     end,
     failed,
+    ids,
     look,
     status_of,
     submit,
@@ -205,6 +207,22 @@ async def test_any_filter_of_a_list_serves(store: Store, filter: dict[str, Any])
         filter = {"fingerprint": dead.fingerprint}
     assert (await worked_off(store, await accepted(store, "retry", **filter))).changed == 1
     assert await statuses(store, [dead, other]) == ["queued", "failed"]
+
+
+@pytest.mark.parametrize("found_by", ["id", "name", "type", "failure"])
+async def test_a_text_means_the_same_as_in_a_list(store: Store, found_by: str) -> None:
+    dead = await failed(store, name="name", type="resize")
+    other = await failed(store, type="other", session_id="w2")
+    text = {"id": dead.id, "name": "AM"}.get(found_by, "zzz")
+    types = ("resize", "unheard") if found_by == "type" else ()
+    ways = (str(dead.fingerprint),) if found_by == "failure" else ()
+    bulk = await accepted(store, "retry", text=text, text_types=types, text_failures=ways)
+    assert ids((await store.page(JobQuery(bulk.filter))).jobs) == [dead.id]
+    assert (await worked_off(store, bulk)).changed == 1
+    assert await statuses(store, [dead, other]) == ["queued", "failed"]
+    waiting = await accepted(store, "cancel", text=text, text_types=types, text_failures=ways)
+    listed = await store.page(JobQuery(replace(bulk.filter, status="queued")))
+    assert (await worked_off(store, waiting)).changed == len(listed.jobs) == (found_by != "failure")
 
 
 async def test_operations_that_are_over_are_purged_with_the_jobs(store: Store, clock: FakeClock) -> None:

@@ -8,19 +8,22 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import apsw
 import pytest
 
 from bench.reads.asks import Known, asks
 from bench.reads.build import write_postgres, write_sqlite
-from stoker.api.query import DeadLettersQuery, JobsQuery, job_query, parse_query
+from stoker.api.query import DeadLettersQuery, JobsQuery, filter_of, job_query, parse_query
+from stoker.api.search import wanted_jobs
+from stoker.coordinator.text_search import with_text
 from stoker.domain.errors import TooDeep
 from stoker.store import queries
-from stoker.store.base import JobFilter, JobQuery
+from stoker.store.base import Count, FailureSample, JobFilter, JobQuery, Page, Store
 from stoker.store.postgres.filters import numbered
-from stoker.store.sqlite import database
+from stoker.store.sqlite import database, lists
+from stoker.store.sqlite.filters import filter_sql
 from stoker.store.sqlite.reads import Reader
 from tests.support.servers import databases, shared_postgres
 
@@ -89,7 +92,7 @@ def sqlite_statement(name: str, sql: str) -> str | None:
     if not re.match(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)", sql):
         return None
     walk = _WALK.format(jobs="jobs", a="?", b="?", c="?")
-    width = len(re.findall(r"column\d", sql)) + 2
+    width = 1 if "IN (VALUES {rows})" in sql else len(re.findall(r"column\d", sql)) + 2
     rows = "(" + ", ".join("?" * width) + ")"
     if name == "insert_jobs":
         return None  # writes without looking
@@ -161,8 +164,7 @@ def test_no_list_looks_at_more_jobs_than_its_bound(full_sqlite: apsw.Connection)
         path, _, text = ask.path.partition("?")
         if path not in ("/jobs", "/dlq"):
             continue
-        kind = DeadLettersQuery if path == "/dlq" else JobsQuery
-        query = job_query(parse_query(kind, text.encode()), now, dead_letters=path == "/dlq")
+        query = asked(reader, path, text, now)
 
         def read(query: JobQuery = query) -> None:
             try:
@@ -173,6 +175,48 @@ def test_no_list_looks_at_more_jobs_than_its_bound(full_sqlite: apsw.Connection)
         if (taken := steps(full_sqlite, read)) > MOST_STEPS:
             slow[ask.path] = taken
     assert slow == {}
+
+
+def asked(reader: Reader, path: str, text: str, now: int) -> JobQuery:
+    """What the store is asked for a GET of a list."""
+    given: DeadLettersQuery
+    if path == "/dlq":
+        given = parse_query(DeadLettersQuery, text.encode())
+        wanted = filter_of(given, None, now, dead_letters=True)
+    else:
+        given = parse_query(JobsQuery, text.encode())
+        wanted = wanted_jobs(given, given.status, now)
+    return job_query(given, searched(reader, wanted))
+
+
+def searched(reader: Reader, wanted: JobFilter) -> JobFilter:
+    """The filter with the types and failures that its text is a part of."""
+
+    class Read:
+        async def counts(self) -> list[Count]:
+            return reader.counts()
+
+        async def failure_samples(self, limit: int) -> list[FailureSample]:
+            return reader.failure_samples(limit)
+
+    return asyncio.run(with_text(cast(Store, Read()), wanted))
+
+
+@pytest.mark.parametrize("text", ["type-7", "rare", "type", "ValueError", "no-such-text"])
+def test_where_names_are_few_a_text_is_found_without_a_walk(
+    full_sqlite: apsw.Connection, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(lists, "NAMES", 10 * JOBS)
+    reader = Reader(full_sqlite, lambda: JOBS)
+    wanted = searched(reader, JobFilter(text=text))
+    assert bool(wanted.text_types or wanted.text_failures) == (text != "no-such-text")
+    seen: list[Page] = []
+    assert steps(full_sqlite, lambda: seen.append(reader.page(JobQuery(wanted)))) <= MOST_STEPS
+    (page,) = seen
+    assert bool(page.total) == (text != "no-such-text")
+    where, values = filter_sql(wanted)
+    matching = full_sqlite.execute(f"SELECT seq FROM jobs WHERE {where} ORDER BY seq DESC LIMIT 50", values)  # noqa: S608
+    assert [job.seq for job in page.jobs] == [row[0] for row in matching][: len(page.jobs)]
 
 
 def test_pages_that_end_early_lead_to_every_job_that_matches(full_sqlite: apsw.Connection) -> None:

@@ -12,7 +12,9 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.ids import new_id
 from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery, JobSummary, Store
+from stoker.store.postgres import lists as postgres_lists
 from stoker.store.postgres import reads as postgres_reads
+from stoker.store.sqlite import lists as sqlite_lists
 from stoker.store.sqlite import reads as sqlite_reads
 from tests.conformance.steps import (
     HOUR,
@@ -217,8 +219,70 @@ async def test_a_summary_has_everything_but_what_can_be_large(store: Store) -> N
     await submitted(store)
     whole = await store.page(JobQuery())
     brief = await store.page(JobQuery(summary=True))
-    assert brief.jobs == [replace(job, payload=b"null", result=None, error=None) for job in whole.jobs]
+    assert brief.jobs == [replace(job, payload=b"null", result=None) for job in whole.jobs]
     assert dead.error is not None
+
+
+async def test_text_also_finds_the_types_and_failures_that_it_is_a_part_of(store: Store) -> None:
+    typed = await submitted(store, type="resize")
+    other = await submitted(store, type="mail")
+    dead = await failed(store)
+    assert dead.fingerprint is not None
+    both = JobFilter(text="zzz", text_types=("resize", "unheard"), text_failures=(dead.fingerprint,))
+    page = await store.page(JobQuery(both))
+    assert (ids(page.jobs), page.total) == ([dead.id, typed.id], 2)
+    assert ids((await store.page(JobQuery(replace(both, text_types=())))).jobs) == [dead.id]
+    assert ids((await store.page(JobQuery(replace(both, text_failures=())))).jobs) == [typed.id]
+    assert ids((await store.page(JobQuery(replace(both, text=other.id, queue=other.queue)))).jobs) == [
+        dead.id,
+        other.id,
+        typed.id,
+    ]
+    assert (await store.page(JobQuery(replace(both, status="queued")))).total == 1
+
+
+@pytest.mark.parametrize("bounds", [{}, {"SMALL": 1}, {"NAMES": 0}], ids=["few", "many", "named"])
+async def test_a_text_that_fits_in_several_ways_finds_each_job_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, int]
+) -> None:
+    for name, value in bounds.items():
+        monkeypatch.setattr(sqlite_lists, name, value)
+        monkeypatch.setattr(postgres_lists, name, value)
+    other = await failed(store, type="post")
+    dead = [await failed(store, type="mail"), await failed(store, type="mail", name="Mail it")]
+    queued = [await submitted(store, type=type) for type in ("mail", "post", "mailbox")]
+    named = await submitted(store, type="post", name="mail by post")
+    ways = tuple(sorted({str(job.fingerprint) for job in (*dead, other)}))
+    wanted = JobFilter(text="mail", text_types=("mail", "mailbox"), text_failures=ways)
+    found = ids([other, *dead, queued[0], queued[2], named])[::-1]
+    assert await walked_through(store, wanted) == found
+    page = await store.page(JobQuery(wanted))
+    assert (ids(page.jobs), page.total, page.total_capped) == (found, 6, False)
+    assert await walked_through(store, replace(wanted, dead_letters=True)) == ids([*dead[::-1], other])
+    assert await walked_through(store, replace(wanted, status="queued", type="post")) == [named.id]
+    assert await walked_through(store, replace(wanted, type="post")) == ids([named, other])
+
+
+async def walked_through(store: Store, wanted: JobFilter) -> list[str]:
+    """The ids of all that matches, by pages of two."""
+    found: list[str] = []
+    before: int | None = None
+    while True:
+        page = await store.page(JobQuery(wanted, limit=2, before_seq=before))
+        found += ids(page.jobs)
+        before = page.next_before_seq
+        if before is None:
+            return found
+
+
+async def test_one_failure_of_each_kind_is_a_sample(store: Store) -> None:
+    assert await store.failure_samples(10) == []
+    dead = [await failed(store, type=type) for type in ("a", "b", "a")]
+    kinds = {job.fingerprint: (job.type, job.error) for job in dead}
+    assert len(kinds) == 2
+    found = await store.failure_samples(10)
+    assert {sample.fingerprint: (sample.type, sample.error) for sample in found} == kinds
+    assert len(await store.failure_samples(1)) == 1
 
 
 async def test_the_far_end_of_a_list_is_the_same_from_either_side(store: Store) -> None:

@@ -159,7 +159,19 @@ const TYPES = [
   },
 ];
 
-function page(query: URLSearchParams) {
+/** A search as single parameters, as far as they are told apart by spaces and colons. */
+function spelledOut(query: URLSearchParams): URLSearchParams {
+  const spelled = new URLSearchParams(query);
+  for (const word of (query.get("q") ?? "").split(/\s+/).filter(Boolean)) {
+    const [key = "", value] = word.split(/:(.*)/);
+    if (value === undefined) spelled.set("text", key);
+    else spelled.set(key, value);
+  }
+  return spelled;
+}
+
+function page(given: URLSearchParams) {
+  const query = spelledOut(given);
   const limit = Number(query.get("limit") ?? 50);
   const offset = Number(query.get("cursor") ?? query.get("offset") ?? 0);
   const status = query.get("status")?.split(",");

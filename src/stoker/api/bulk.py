@@ -7,7 +7,8 @@ import msgspec
 from stoker.api.exchange import Request, Response
 from stoker.api.jobs import is_job_id
 from stoker.api.problems import Kind, Problem
-from stoker.api.query import Fingerprint, Moment, Statuses, Text, Worker, filter_of
+from stoker.api.query import Fingerprint, Moment, Search, Statuses, Text, Worker
+from stoker.api.search import wanted_jobs
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.api.views import Time, encode
 from stoker.domain.job import Ident, Label, Priority
@@ -28,6 +29,7 @@ class JobsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     created_before: Moment | None = None
     text: Text | None = None
     fingerprint: Fingerprint | None = None
+    q: Search | None = None
 
 
 class BulkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +63,7 @@ class BulksView(msgspec.Struct, frozen=True):
 async def start(request: Request) -> Response:
     body: BulkBody = request.body
     service = request.context.service
-    wanted = filter_of(body.filter, body.filter.status, service.clock.now_us(), path="filter")
+    wanted = wanted_jobs(body.filter, body.filter.status, service.clock.now_us(), path="filter")
     return Response(202, encode(bulk_view(await service.start_bulk(body.action, wanted))))
 
 

@@ -15,7 +15,16 @@ from stoker.api.limits import SubmissionLimiter
 from stoker.api.locate import join
 from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem, invalid_field
-from stoker.api.query import DeadLettersQuery, Fingerprint, GroupsQuery, JobsQuery, WaitQuery, job_query
+from stoker.api.query import (
+    DeadLettersQuery,
+    Fingerprint,
+    GroupsQuery,
+    JobsQuery,
+    WaitQuery,
+    filter_of,
+    job_query,
+)
+from stoker.api.search import wanted_jobs
 from stoker.api.service import Service, Submitted
 from stoker.api.times import parse_rfc3339
 from stoker.api.views import (
@@ -230,13 +239,15 @@ async def get_attempts(request: Request) -> Response:
 async def list_jobs(request: Request) -> Response:
     parameters: JobsQuery = request.query
     service = request.context.service
-    return await _page(service, job_query(parameters, service.clock.now_us()))
+    wanted = wanted_jobs(parameters, parameters.status, service.clock.now_us())
+    return await _page(service, job_query(parameters, wanted))
 
 
 async def list_dead_letters(request: Request) -> Response:
     parameters: DeadLettersQuery = request.query
     service = request.context.service
-    return await _page(service, job_query(parameters, service.clock.now_us(), dead_letters=True))
+    wanted = filter_of(parameters, None, service.clock.now_us(), dead_letters=True)
+    return await _page(service, job_query(parameters, wanted))
 
 
 async def list_groups(request: Request) -> Response:

@@ -68,8 +68,8 @@ Text = Annotated[
     msgspec.Meta(
         min_length=1,
         max_length=256,
-        description="The beginning of an id, or a part of a name. Where more than 20,000 jobs have names, a text of eight "
-        "or more characters that begins an id is taken for an id alone.",
+        description="The beginning of an id, or a part of a name, a type, or the error of a failed job. Where more than "
+        "20,000 jobs have names, a text of eight or more characters that begins an id is not looked for in names.",
     ),
 ]
 
@@ -81,6 +81,16 @@ Fingerprint = Annotated[
         max_length=256,
         pattern=r"\A[^\x00]*\Z",
         description="Only jobs that failed in this way; `GET /dlq/groups` lists them.",
+    ),
+]
+
+
+Search = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=1_000,
+        description="A search as it is typed in the dashboard, such as `status:failed type:resize age:>10m`; instead of"
+        " the other filters. A word that is not understood is refused.",
     ),
 ]
 
@@ -108,7 +118,10 @@ class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: Fingerprint | None = None
     summary: Annotated[
         bool,
-        msgspec.Meta(description="Leave out what can be large: `payload`, `result` and `error` are null."),
+        msgspec.Meta(
+            description="Leave out what can be large: `payload` and `result` are null, of `error` there are `type` and"
+            " the beginning of `message`."
+        ),
     ] = False
 
 
@@ -116,6 +129,7 @@ class JobsQuery(DeadLettersQuery, frozen=True, kw_only=True):
     """`GET /jobs`."""
 
     status: Statuses | None = None
+    q: Search | None = None
 
 
 class WaitQuery(msgspec.Struct, frozen=True):
@@ -216,12 +230,10 @@ class Filtering(Protocol):
     def fingerprint(self) -> str | None: ...
 
 
-def job_query(query: DeadLettersQuery, now: int, *, dead_letters: bool = False) -> JobQuery:
-    """What the store is asked for a list of jobs."""
+def job_query(query: DeadLettersQuery, wanted: JobFilter) -> JobQuery:
+    """What the store is asked for a page of the jobs that are wanted."""
     if query.cursor is not None and query.offset:
         raise invalid_field("cursor", "cannot be combined with offset; a cursor already says where to go on")
-    status = query.status if isinstance(query, JobsQuery) else None
-    wanted = filter_of(query, status, now, dead_letters=dead_letters)
     before = None if query.cursor is None else decode_cursor(query.cursor)
     return JobQuery(wanted, query.limit, query.offset, before, query.summary)
 

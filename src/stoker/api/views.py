@@ -10,13 +10,14 @@ from operator import attrgetter
 from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from stoker.api.query import encode_cursor
 from stoker.api.service import Progress
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.clock import SECOND
 from stoker.coordinator.queues import QueueState
-from stoker.domain.fingerprint import describe
+from stoker.domain.fingerprint import brief, describe
 from stoker.domain.job import Job, Oversize, decode_map
 from stoker.domain.lifecycle import Status
 from stoker.domain.lot import Lot
@@ -392,6 +393,8 @@ async def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], 
         if first:
             await asyncio.sleep(0)
         part = page.jobs[first : first + _JOBS_A_TURN]
+        if query.summary:
+            part = [job if job.error is None else replace(job, error=brief(job.error)) for job in part]
         jobs += [msgspec.Raw(encode(job_view(job, progress=progress_of(job)))) for job in part]
     return encode(
         _RenderedPage(

@@ -275,7 +275,8 @@ def jobs(
     ] = None,
     until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Created before.")] = None,
     text: Annotated[
-        str | None, typer.Option("--text", help="The beginning of an id, or a part of a name.")
+        str | None,
+        typer.Option("--text", help="The beginning of an id, or a part of a name, a type or an error."),
     ] = None,
     limit: Limit = 50,
     offset: Offset = 0,

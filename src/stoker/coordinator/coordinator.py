@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from stoker.bus.base import WATCH_SECONDS, Bus
 from stoker.bus.cache import JobCache, NoCache
@@ -36,6 +37,7 @@ from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions
+from stoker.coordinator.text_search import with_text
 from stoker.coordinator.upkeep import Upkeep
 from stoker.domain.errors import Conflict, NotFound, Stopping, StoreUnavailable
 from stoker.domain.explain import Explanation, Facts, Hand, explain
@@ -383,7 +385,8 @@ class Coordinator:
         return msgspec.structs.replace(page, closing=True) if self._closing else page
 
     async def page(self, query: JobQuery) -> Page:
-        return await self._store.page(query)
+        filter = await with_text(self._store, query.filter)
+        return await self._store.page(replace(query, filter=filter))
 
     async def cancel(self, id: str) -> Job:
         asked_at = self._store.now_us()
@@ -491,6 +494,7 @@ class Coordinator:
     # ── bulk operations ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start_bulk(self, action: BulkAction, filter: JobFilter) -> Bulk:
+        filter = await with_text(self._store, filter)
         # Counted before it is narrowed to those that are there now: the counters know more totals than the jobs do.
         page = await self._store.page(JobQuery(changeable(action, filter), limit=1, summary=True))
         bulk = Bulk(

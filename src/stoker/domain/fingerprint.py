@@ -74,6 +74,16 @@ def fingerprint(job_type: str, error: bytes | None) -> str:
     return describe(job_type, error).fingerprint
 
 
+def brief(error: bytes | None) -> bytes | None:
+    """An error as it is stored, with its type and the beginning of its message alone; for lists."""
+    if error is None:
+        return None
+    found = _decoded(error)
+    kind = found.type[:MESSAGE_MAX] if isinstance(found.type, str) else None
+    message = found.message[:MESSAGE_MAX] if isinstance(found.message, str) else None
+    return msgspec.json.encode({"type": kind, "message": message})
+
+
 def normalised(message: str) -> str:
     """A message with ids, numbers, quoted text, paths and times replaced by what they are."""
     plain = _VARYING.sub(lambda match: _NAMES[(match.lastindex or 1) - 1], message[:READ_MAX])

@@ -226,7 +226,12 @@ class JobFilter(msgspec.Struct, frozen=True):
     fingerprint: str | None = None
     """Failed in this way; see `stoker.domain.fingerprint`."""
     text: str | None = None
-    """The beginning of an id, or a part of a name in upper or lower case."""
+    """The beginning of an id, or a part of a name in upper or lower case. Where the next two are given as well, jobs match
+    that have any of the three."""
+    text_types: tuple[str, ...] = ()
+    """The types that the text is a part of; see `stoker.coordinator.text_search`."""
+    text_failures: tuple[str, ...] = ()
+    """The fingerprints of failures that the text is a part of."""
 
     @property
     def statuses(self) -> tuple[Status, ...] | None:
@@ -242,7 +247,7 @@ class JobQuery(msgspec.Struct, frozen=True):
     offset: int = 0
     before_seq: int | None = None
     summary: bool = False
-    """Without what can be large: payload, result and error are null."""
+    """Without what can be large and is not shown in a list: payload and result are null."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -330,6 +335,14 @@ class DeadLetterGroups(msgspec.Struct, frozen=True):
     groups: list[DeadLetterGroup]
     total_groups: int
     total_jobs: int
+
+
+class FailureSample(msgspec.Struct, frozen=True):
+    """A job that failed in one way, and its error as it is stored."""
+
+    fingerprint: str
+    type: str
+    error: bytes | None
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -545,6 +558,10 @@ class Store(Protocol):
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         """Dead letters by how they failed, those that failed last first. Reads the index of failed jobs and nothing else."""
+        ...
+
+    async def failure_samples(self, limit: int) -> list[FailureSample]:
+        """One failed job of each kind, of up to `limit` kinds. Reads one job per kind, never all that failed."""
         ...
 
     async def counts(self) -> list[Count]:

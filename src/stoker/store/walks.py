@@ -118,7 +118,9 @@ class Merging:
 def present(wanted: JobFilter, counts: Sequence[Count]) -> Counter[Status]:
     """The statuses in which jobs of this filter can be, with the number of jobs of its type and queue in each."""
     statuses = STATUSES if wanted.statuses is None else wanted.statuses
-    if wanted.dead_letters or wanted.fingerprint is not None:
+    types = wanted.text_types if wanted.text is None and not wanted.text_failures else ()
+    failures = wanted.text_failures if wanted.text is None and not wanted.text_types else ()
+    if wanted.dead_letters or wanted.fingerprint is not None or failures:
         statuses = tuple(status for status in statuses if status == "failed")
     if wanted.worker is not None:
         statuses = tuple(status for status in statuses if status in _WITH_WORKER)
@@ -128,6 +130,7 @@ def present(wanted: JobFilter, counts: Sequence[Count]) -> Counter[Status]:
             count.status in statuses
             and wanted.queue in (None, count.queue)
             and wanted.type in (None, count.type)
+            and (not types or count.type in types)
         ):
             found[count.status] += count.count
     return Counter({status: found[status] for status in statuses if found[status] > 0})

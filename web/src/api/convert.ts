@@ -84,6 +84,7 @@ export function jobRow(wire: WireJob): JobRow {
     queueSec: wire.queue_time_sec,
     runSec: wire.execution_time_sec,
     progress: wire.progress,
+    failure: failureOf(wire),
   };
 }
 
@@ -110,6 +111,7 @@ export function liveJobRow(wire: WireLiveJob): JobRow {
     queueSec: null,
     runSec: seconds(startedAt, completedAt),
     progress: wire.progress,
+    failure: null,
   };
 }
 
@@ -122,7 +124,13 @@ export function mergeRow(row: JobRow, live: JobRow): JobRow {
     runAt: live.runAt ?? row.runAt,
     cancelRequestedAt: live.cancelRequestedAt ?? row.cancelRequestedAt,
     queueSec: row.queueSec ?? seconds(row.runAt, live.startedAt),
+    failure: live.status === "completed" ? null : (live.failure ?? row.failure),
   };
+}
+
+function failureOf(wire: WireJob): JobRow["failure"] {
+  const error = wire.status === "completed" ? null : jobError(wire.error);
+  return error && { type: error.type, message: error.message };
 }
 
 export function jobError(error: unknown): JobError | null {

@@ -16,11 +16,19 @@ export const STATUSES: readonly Status[] = [
   "cancelled",
 ];
 
+/** Priorities that have a name, by their number; the others are written as numbers. */
+export const PRIORITY_NAMES: readonly string[] = ["high", "normal", "low"];
+export const priorityName = (priority: number): string => PRIORITY_NAMES[priority] ?? String(priority);
+
 export const isFinal = (status: Status) =>
   status === "completed" || status === "failed" || status === "cancelled";
 export const canCancel = (status: Status) => !isFinal(status);
 /** The server takes a waiting retry as well: it then runs now. */
 export const canRetry = (status: Status) => status === "failed" || status === "cancelled";
+
+/** Scheduled for another attempt, after one that failed; what was merely delayed has had none. */
+export const isRetrying = ({ status, attempt }: Pick<JobRow, "status" | "attempt">): boolean =>
+  status === "scheduled" && attempt > 0;
 
 /** A row of a list. */
 export interface JobRow {
@@ -42,6 +50,8 @@ export interface JobRow {
   queueSec: number | null;
   runSec: number | null;
   progress: Progress | null;
+  /** How it failed, or failed last: the type of the error and what it said; null where it did not. */
+  failure: { type: string | null; message: string } | null;
 }
 
 export interface Attempt {
@@ -285,6 +295,8 @@ export interface Logs {
 
 /** Which jobs: the names of `GET /jobs` and of a bulk filter. Everything given must match. */
 export interface JobsFilter {
+  /** A search as it was typed, which the server reads; instead of all others. */
+  q?: string;
   status?: Status[];
   type?: string;
   queue?: string;

@@ -519,6 +519,8 @@ export interface components {
             text?: string | null;
             /** @default null */
             fingerprint?: string | null;
+            /** @default null */
+            q?: string | null;
         };
         /**
          * JobsView

@@ -44,6 +44,12 @@ export function problemFrom(status: number, statusText: string, body: string): A
   return new ApiError(status, title, problem.detail ?? "", problem.request_id ?? null, problem.errors ?? []);
 }
 
+/** What the server said about one field of what it refused; nothing when that field was not the reason. */
+export function refusals(error: unknown, field: string): string[] {
+  if (!(error instanceof ApiError) || error.status !== 422) return [];
+  return error.fields.flatMap((each) => (each.field === field ? [each.message] : []));
+}
+
 const NEXT: Record<number, string> = {
   401: "Give the server's token.",
   403: "This token may not do that; ask for one with a wider scope.",

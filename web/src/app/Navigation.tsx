@@ -36,7 +36,7 @@ export function Navigation({ onHelp }: { onHelp: () => void }) {
               </span>
               {page.to === "/dead-letters" && deadLetters > 0 && (
                 <span className="ml-auto rounded-full bg-bad/12 px-1.5 text-2xs font-medium text-bad max-lg:absolute max-lg:top-0 max-lg:right-0">
-                  <span className="sr-only">, there are </span>
+                  <span className="sr-only">, total </span>
                   {compact(deadLetters)}
                 </span>
               )}

@@ -2,6 +2,7 @@ import { useEffect, useMemo, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { tokenColor, useIsDark } from "@/lib/theme";
+import { isolated, SCALES, type Unit } from "./scale";
 
 export interface Line {
   label: string;
@@ -21,7 +22,8 @@ interface ChartProps {
   /** Seconds since 1970, ascending. */
   times: number[];
   lines: Line[];
-  format: (value: number) => string;
+  /** What the values are: how they are written, and where the axis has marks. */
+  unit: Unit;
   height?: number;
   /** Charts with the same key share their cursor. */
   sync?: string;
@@ -31,12 +33,12 @@ interface ChartProps {
 
 const FONT = "11px ui-sans-serif, system-ui, sans-serif";
 
-export function Chart({ label, times, lines, format, height = 160, sync, range }: ChartProps) {
+export function Chart({ label, times, lines, unit, height = 160, sync, range }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const dark = useIsDark();
-  const latest = useRef({ format, range });
-  latest.current = { format, range };
+  const latest = useRef({ range });
+  latest.current = { range };
   const data = useMemo(
     () => [times, ...lines.map((line) => line.values)] as uPlot.AlignedData,
     [times, lines],
@@ -50,7 +52,7 @@ export function Chart({ label, times, lines, format, height = 160, sync, range }
   useEffect(() => {
     const element = box.current;
     if (!element) return;
-    const options = optionsOf(JSON.parse(looks), element.clientWidth, height, sync, latest);
+    const options = optionsOf(JSON.parse(looks), unit, element.clientWidth, height, sync, latest);
     const chart = new uPlot(options, dataRef.current, element);
     plot.current = chart;
     const observer = new ResizeObserver(() => {
@@ -62,7 +64,7 @@ export function Chart({ label, times, lines, format, height = 160, sync, range }
       chart.destroy();
       plot.current = null;
     };
-  }, [looks, height, sync, dark]);
+  }, [looks, unit, height, sync, dark]);
 
   useEffect(() => {
     plot.current?.setData(data);
@@ -89,10 +91,11 @@ function moment(at: number): string {
   return Date.now() / 1000 - at > DAY / 2 ? `${date.getMonth() + 1}/${date.getDate()} ${time}` : time;
 }
 
-type Latest = { current: { format: (value: number) => string; range: [number, number] | undefined } };
+type Latest = { current: { range: [number, number] | undefined } };
 
 function optionsOf(
   looks: Omit<Line, "values">[],
+  unit: Unit,
   width: number,
   height: number,
   sync: string | undefined,
@@ -131,28 +134,35 @@ function optionsOf(
         ...axis,
         size: 54,
         space: 32,
-        values: (_, splits) => splits.map((value) => latest.current.format(value)),
+        incrs: SCALES[unit].steps,
+        values: (_, splits) => SCALES[unit].marks(splits),
       },
     ],
     series: [
       { value: (_, at) => (at === null ? "" : moment(at)) },
-      ...looks.map((look) => seriesOf(look, latest)),
+      ...looks.map((look) => seriesOf(look, unit)),
     ],
   };
 }
 
-function seriesOf(look: Omit<Line, "values">, latest: Latest): uPlot.Series {
+function seriesOf(look: Omit<Line, "values">, unit: Unit): uPlot.Series {
   const color = tokenColor(look.color);
   return {
     label: look.label,
     stroke: color,
     width: 1.5,
-    points: { show: false },
+    points: {
+      size: 5,
+      fill: color,
+      show: false,
+      // What has nothing beside it is no line, and would not be seen.
+      filter: (plot, index) => isolated(plot.data[index] as (number | null)[]),
+    },
     spanGaps: false,
     // Without a cursor the legend tells the latest.
     value: (plot, value, index, at) => {
       const shown = at === null || at === undefined ? plot.data[index]?.at(-1) : value;
-      return shown === null || shown === undefined ? "–" : latest.current.format(shown);
+      return shown === null || shown === undefined ? "–" : SCALES[unit].format(shown);
     },
     ...(look.area ? { fill: color.replace(/^rgb\((.*)\)$/, "rgba($1, 0.12)") } : {}),
     ...(look.dashed ? { dash: [5, 4] } : {}),

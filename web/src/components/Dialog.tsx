@@ -1,4 +1,5 @@
 import { type ReactNode, useEffect, useId, useRef } from "react";
+import { createPortal } from "react-dom";
 import { cx } from "@/lib/cx";
 import { Button } from "./Button";
 
@@ -13,7 +14,10 @@ interface DialogProps {
   className?: string;
 }
 
-/** Modal, by the browser's own dialog: focus is kept inside, Escape closes, focus returns. */
+/**
+ * Modal, by the browser's own dialog: focus is kept inside, Escape closes, focus returns. It hangs at the end of the page:
+ * an element that is moved, as the rows of a list are, stops being modal.
+ */
 export function Dialog({ title, onClose, children, footer, bare = false, className }: DialogProps) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
@@ -22,7 +26,7 @@ export function Dialog({ title, onClose, children, footer, bare = false, classNa
     dialog?.showModal();
     return () => dialog?.close();
   }, []);
-  return (
+  return createPortal(
     // biome-ignore lint/a11y/useKeyWithClickEvents: Escape closes it; the click is the one on the backdrop.
     <dialog
       ref={ref}
@@ -61,6 +65,7 @@ export function Dialog({ title, onClose, children, footer, bare = false, classNa
           )}
         </div>
       )}
-    </dialog>
+    </dialog>,
+    document.body,
   );
 }

@@ -36,6 +36,10 @@ export function useLive<T>(select: (state: LiveState) => T): T {
   return useSyncExternalStore(live.subscribe, snapshot);
 }
 
+/** Since when the server does not answer, by this computer's clock; null while it does, or was lost only a moment ago. */
+export const useAwaySince = (): number | null =>
+  useLive((state) => (state.phase === "unreachable" ? state.downSince : null));
+
 /** For `refetchInterval`: nothing while the stream is up, else every few seconds. */
 export function usePolling(ms = 3000): number | false {
   const isLive = useLive((state) => state.phase === "live");

@@ -150,7 +150,23 @@ describe("rates", () => {
       say("e:2", 1000, { submitted: 20 }),
       say("e:3", 5200, { submitted: 99 }),
     );
-    expect(rates(state, 5)?.submitted).toBe(6);
+    expect(rates(state, 4)?.submitted).toBe(5);
+  });
+  it("are right from the first whole second on, and unknown until then", () => {
+    // 40 jobs a second, of which the page sees a quarter of a second at a time, from 0.3 s on.
+    let state = INITIAL;
+    const seen: (number | undefined)[] = [];
+    for (let n = 0; n < 32; n++) {
+      state = reduce(state, [say(`e:${n + 1}`, 300 + n * 250, { submitted: 10 })]);
+      seen.push(rates(state)?.submitted);
+    }
+    expect(seen.slice(0, 3)).toEqual([undefined, undefined, undefined]);
+    expect(new Set(seen.filter((rate) => rate !== undefined))).toEqual(new Set([40]));
+    expect(seen.at(-1)).toBe(40);
+  });
+  it("begin anew when something was missed", () => {
+    const state = told(say("e:1", 0), say("e:2", 3000, { submitted: 9 }), { kind: "reset", id: "e:9" });
+    expect(rates(reduce(state, [say("e:10", 9000, { submitted: 9 })]))).toBeNull();
   });
   it("are unknown before the first update", () => expect(rates(INITIAL)).toBeNull());
 });

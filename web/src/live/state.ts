@@ -68,6 +68,8 @@ export interface LiveState {
   unseen: number;
   /** Jobs submitted since the page was opened. */
   submitted: number;
+  /** From when on nothing was missed, by the server's clock; null until the first update. */
+  watchedFrom: number | null;
   /** The last fifteen minutes or less, oldest first. */
   seconds: readonly Second[];
 }
@@ -91,6 +93,7 @@ export const INITIAL: LiveState = {
   changed: [],
   unseen: 0,
   submitted: 0,
+  watchedFrom: null,
   seconds: [],
 };
 
@@ -114,7 +117,12 @@ export function step(state: LiveState, event: LiveEvent): LiveState {
     case "hello":
       return hello(state, event.id, event.data);
     case "reset":
-      return { ...state, generation: state.generation + 1, position: event.id ?? state.position };
+      return {
+        ...state,
+        generation: state.generation + 1,
+        position: event.id ?? state.position,
+        watchedFrom: null,
+      };
     case "update":
       return update(state, event.id, event.data);
     case "lost":
@@ -139,6 +147,7 @@ function hello(state: LiveState, id: string | null, data: WireHello): LiveState 
     position: other || state.position === null ? id : state.position,
     version: data.version,
     generation: other ? state.generation + 1 : state.generation,
+    watchedFrom: other ? null : state.watchedFrom,
   };
 }
 
@@ -161,6 +170,7 @@ function update(state: LiveState, id: string | null, data: WireUpdate): LiveStat
     changed: rows.length ? [...state.changed, ...rows.map((row) => row.id)] : state.changed,
     unseen: state.unseen + data.more,
     submitted: state.submitted + data.submitted,
+    watchedFrom: state.watchedFrom ?? at,
     seconds: withSecond(state.seconds, at, data, stats),
   };
 }
@@ -234,11 +244,16 @@ export interface Rates {
   failed: number;
 }
 
-/** Per second, over the last whole seconds before the last update; quiet seconds count as none. */
+/**
+ * Per second, over the last whole seconds before the last update; quiet seconds count as none. Seconds that we
+ * did not watch from their beginning do not count at all: right after a load there are fewer to go by, and none at first.
+ */
 export function rates(state: LiveState, overSec = 5): Rates | null {
-  if (state.updatedAt === null) return null;
+  if (state.updatedAt === null || state.watchedFrom === null) return null;
   const end = Math.floor(state.updatedAt / 1000) * 1000;
-  const start = end - overSec * 1000;
+  const start = Math.max(end - overSec * 1000, Math.floor(state.watchedFrom / 1000) * 1000 + 1000);
+  const watchedSec = (end - start) / 1000;
+  if (watchedSec < 1) return null;
   const sum: Rates = { submitted: 0, completed: 0, failed: 0 };
   for (let index = state.seconds.length - 1; index >= 0; index--) {
     const second = state.seconds[index];
@@ -249,8 +264,8 @@ export function rates(state: LiveState, overSec = 5): Rates | null {
     sum.failed += second.failed;
   }
   return {
-    submitted: sum.submitted / overSec,
-    completed: sum.completed / overSec,
-    failed: sum.failed / overSec,
+    submitted: sum.submitted / watchedSec,
+    completed: sum.completed / watchedSec,
+    failed: sum.failed / watchedSec,
   };
 }

@@ -1,8 +1,8 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { type ReactNode, useState } from "react";
+import { type FocusEvent, type ReactNode, useRef, useState } from "react";
 import { changeDeadLetters, listDeadLetters } from "@/api/endpoints";
-import type { DeadLetterGroup, JobRow } from "@/api/model";
+import type { DeadLetterGroup, DeadLetterGroups, JobRow } from "@/api/model";
 import { deadLetterGroupsQuery, jobQuery, keys } from "@/api/queries";
 import { Page } from "@/app/Page";
 import { Button } from "@/components/Button";
@@ -10,7 +10,7 @@ import { ConfirmDialog } from "@/components/ConfirmDialog";
 import { CanaryNote } from "@/components/deadletters/CanaryNote";
 import { GroupCard } from "@/components/deadletters/GroupCard";
 import { GroupJobs } from "@/components/deadletters/GroupJobs";
-import { canaryState, type GroupSort, sorted } from "@/components/deadletters/groups";
+import { canaryState, type GroupSort, held, sorted } from "@/components/deadletters/groups";
 import { EmptyState } from "@/components/EmptyState";
 import { ErrorNote } from "@/components/ErrorNote";
 import { Panel } from "@/components/Panel";
@@ -26,54 +26,107 @@ const JOBS_SHOWN = 10;
 const SORTS: readonly GroupSort[] = ["latest", "most"];
 
 export function DeadLettersPage() {
+  const [discarding, setDiscarding] = useState<DeadLetterGroup | null>(null);
   const polling = usePolling();
   const groups = useQuery({ ...deadLetterGroupsQuery(GROUPS), refetchInterval: polling });
-  const [sort, setSort] = useState<GroupSort>("latest");
-  if (!groups.data)
-    return (
-      <Page>
-        {groups.error ? (
-          <ErrorNote error={groups.error} onRetry={() => void groups.refetch()} />
-        ) : (
-          <>
-            <Skeleton className="h-32 rounded-lg" />
-            <Skeleton className="h-32 rounded-lg" />
-          </>
-        )}
-      </Page>
-    );
-  const { totalGroups, totalJobs } = groups.data;
-  if (groups.data.groups.length === 0)
-    return (
-      <Page>
-        <Panel>
-          <EmptyState
-            icon="deadLetters"
-            title="No dead letters"
-            command={`stoker submit fail '{"message": "on purpose"}' --max-attempts 1`}
-          >
-            Jobs that failed for good come here, grouped by how they failed. To see one:
-          </EmptyState>
-        </Panel>
-      </Page>
-    );
+  const current = groups.data?.groups.find(({ fingerprint }) => fingerprint === discarding?.fingerprint);
   return (
     <Page>
-      <div className="flex flex-wrap items-center justify-between gap-3">
-        <p className="text-muted">
-          {plural(totalJobs, "job")} failed for good in {plural(totalGroups, "way")}
-          {totalGroups > groups.data.groups.length && `; the latest ${groups.data.groups.length} are shown`}
-        </p>
-        <RangePicker label="Order" choices={SORTS} value={sort} onChange={setSort} />
-      </div>
-      {sorted(groups.data.groups, sort).map((group) => (
-        <Group key={group.fingerprint} group={group} />
-      ))}
+      {groups.data ? (
+        <Groups found={groups.data} hold={discarding !== null} onDiscard={setDiscarding} />
+      ) : groups.error ? (
+        <ErrorNote error={groups.error} onRetry={() => void groups.refetch()} />
+      ) : (
+        <>
+          <Skeleton className="h-32 rounded-lg" />
+          <Skeleton className="h-32 rounded-lg" />
+        </>
+      )}
+      {/* Not in the list, which changes while the question is open: it is about this kind of failure and no other. */}
+      {discarding && <DiscardDialog group={current ?? discarding} onClose={() => setDiscarding(null)} />}
     </Page>
   );
 }
 
-function Group({ group }: { group: DeadLetterGroup }) {
+interface GroupsProps {
+  found: DeadLetterGroups;
+  /** Nothing may move. */
+  hold: boolean;
+  onDiscard: (group: DeadLetterGroup) => void;
+}
+
+function Groups({ found, hold, onDiscard }: GroupsProps) {
+  const [sort, setSort] = useState<GroupSort>("latest");
+  const { list, newer, letGo, watch } = useSteady(found.groups, sort, hold);
+  const { totalGroups, totalJobs } = found;
+  if (list.length === 0)
+    return (
+      <Panel>
+        <EmptyState
+          icon="deadLetters"
+          title="No dead letters"
+          command={`stoker submit fail '{"message": "on purpose"}' --max-attempts 1`}
+        >
+          Jobs that failed for good come here, grouped by how they failed. To see one:
+        </EmptyState>
+      </Panel>
+    );
+  return (
+    <>
+      <div className="flex flex-wrap items-center justify-between gap-3">
+        <p className="text-muted">
+          {plural(totalJobs, "job")} failed for good in {plural(totalGroups, "way")}
+          {totalGroups > found.groups.length && `; the latest ${found.groups.length} are shown`}
+        </p>
+        <div className="flex items-center gap-3">
+          <span role="status">
+            {newer > 0 && (
+              <Button size="sm" tone="primary" onClick={letGo}>
+                {newer} new
+              </Button>
+            )}
+          </span>
+          <RangePicker label="Order" choices={SORTS} value={sort} onChange={setSort} />
+        </div>
+      </div>
+      <section aria-label="Groups" className="flex min-w-0 flex-col gap-3 sm:gap-4" {...watch}>
+        {list.map(({ group, gone }) => (
+          <Group key={group.fingerprint} group={group} gone={gone} onDiscard={() => onDiscard(group)} />
+        ))}
+      </section>
+    </>
+  );
+}
+
+/**
+ * The order of the groups. While the pointer is over them, the keyboard is among them or a question is open it stays as it
+ * is; what would be shown otherwise is then one click away.
+ */
+function useSteady(groups: readonly DeadLetterGroup[], sort: GroupSort, hold: boolean) {
+  const [over, setOver] = useState(false);
+  const [within, setWithin] = useState(false);
+  const [released, setReleased] = useState(0);
+  const order = useRef<{ by: string; shown: readonly DeadLetterGroup[] }>({ by: "", shown: [] });
+  const by = `${sort} ${released}`;
+  if (!(hold || over || within) || order.current.by !== by)
+    order.current = { by, shown: sorted(groups, sort) };
+  const { list, newer } = held(order.current.shown, groups);
+  const watch = {
+    onPointerEnter: () => setOver(true),
+    onPointerLeave: () => setOver(false),
+    onFocus: (event: FocusEvent) => setWithin(event.target.matches(":focus-visible")),
+    onBlur: () => setWithin(false),
+  };
+  return { list, newer, letGo: () => setReleased(released + 1), watch };
+}
+
+interface GroupProps {
+  group: DeadLetterGroup;
+  gone: boolean;
+  onDiscard: () => void;
+}
+
+function Group({ group, gone, onDiscard }: GroupProps) {
   const { group: opened } = useSearch({ from: "/dead-letters" });
   const navigate = useNavigate({ from: "/dead-letters" });
   const now = useNow();
@@ -82,15 +135,22 @@ function Group({ group }: { group: DeadLetterGroup }) {
   return (
     <GroupCard
       group={group}
+      gone={gone}
       now={now}
       open={open}
       onToggle={() =>
         void navigate({ search: { group: open ? undefined : group.fingerprint }, replace: true })
       }
-      actions={<Actions group={group} onCanary={setCanary} />}
+      actions={
+        gone ? (
+          <p className="flex h-7 items-center text-xs text-muted">No longer in this list.</p>
+        ) : (
+          <Actions group={group} onCanary={setCanary} onDiscard={onDiscard} />
+        )
+      }
       canary={canary !== null && <Canary id={canary} />}
     >
-      <Jobs group={group} />
+      {!gone && <Jobs group={group} />}
     </GroupCard>
   );
 }
@@ -140,17 +200,22 @@ function Canary({ id }: { id: string }) {
   return <CanaryNote state={state} job={jobLink({ id }, <code className="font-mono">{shortId(id)}</code>)} />;
 }
 
-function Actions({ group, onCanary }: { group: DeadLetterGroup; onCanary: (id: string) => void }) {
+interface ActionsProps {
+  group: DeadLetterGroup;
+  onCanary: (id: string) => void;
+  onDiscard: () => void;
+}
+
+function Actions({ group, onCanary, onDiscard }: ActionsProps) {
   const client = useQueryClient();
-  const [asking, setAsking] = useState(false);
   const { fingerprint, count, sampleJobId } = group;
   const refetch = () => client.invalidateQueries({ queryKey: keys.deadLetters });
   const canary = useMutation({
-    mutationFn: () => changeDeadLetters("replay", { ids: [sampleJobId] }),
-    onSuccess: (changed) => {
+    mutationFn: (id: string) => changeDeadLetters("replay", { ids: [id] }),
+    onSuccess: (changed, id) => {
       if (changed === 0) return toast.done("It is no dead letter any more", "Somebody else was faster.");
-      void client.invalidateQueries({ queryKey: keys.job(sampleJobId) });
-      onCanary(sampleJobId);
+      void client.invalidateQueries({ queryKey: keys.job(id) });
+      onCanary(id);
     },
     onError: toast.error,
     onSettled: refetch,
@@ -161,41 +226,47 @@ function Actions({ group, onCanary }: { group: DeadLetterGroup; onCanary: (id: s
     onError: toast.error,
     onSettled: refetch,
   });
+  return (
+    <>
+      <Button size="sm" icon="play" busy={canary.isPending} onClick={() => canary.mutate(sampleJobId)}>
+        Try one first
+      </Button>
+      <Button size="sm" icon="retry" busy={retry.isPending} onClick={() => retry.mutate()}>
+        {count === 1 ? "Retry" : `Retry all ${plural(count, "job")}`}
+      </Button>
+      <Button size="sm" tone="danger" icon="close" onClick={onDiscard}>
+        Discard
+      </Button>
+    </>
+  );
+}
+
+function DiscardDialog({ group, onClose }: { group: DeadLetterGroup; onClose: () => void }) {
+  const client = useQueryClient();
+  const { fingerprint, count } = group;
   const discard = useMutation({
     mutationFn: () => changeDeadLetters("discard", { filter: { fingerprint } }),
     onSuccess: (changed) => toast.done(`${plural(changed, "job")} discarded`),
     onError: toast.error,
     onSettled: () => {
-      setAsking(false);
-      return refetch();
+      onClose();
+      return client.invalidateQueries({ queryKey: keys.deadLetters });
     },
   });
   return (
-    <>
-      <Button size="sm" icon="play" busy={canary.isPending} onClick={() => canary.mutate()}>
-        Retry one as a canary
-      </Button>
-      <Button size="sm" icon="retry" busy={retry.isPending} onClick={() => retry.mutate()}>
-        {count === 1 ? "Retry" : `Retry all ${plural(count, "job")}`}
-      </Button>
-      <Button size="sm" tone="danger" icon="close" onClick={() => setAsking(true)}>
-        Discard
-      </Button>
-      {asking && (
-        <ConfirmDialog
-          title="Discard this group?"
-          confirm={`Discard ${plural(count, "job")}`}
-          danger
-          busy={discard.isPending}
-          onConfirm={() => discard.mutate()}
-          onClose={() => setAsking(false)}
-        >
-          <p>
-            {plural(count, "job")} of <b>{group.type}</b> leave the dead letters. They stay failed and can
-            still be found among the jobs, and retried one by one.
-          </p>
-        </ConfirmDialog>
-      )}
-    </>
+    <ConfirmDialog
+      title="Discard this group?"
+      confirm={`Discard ${plural(count, "job")}`}
+      danger
+      busy={discard.isPending}
+      onConfirm={() => discard.mutate()}
+      onClose={onClose}
+    >
+      <p className="wrap-any">
+        {plural(count, "job")} of <b>{group.type}</b> that failed with <b>{group.errorType || "an error"}</b>{" "}
+        leave the dead letters. They stay failed and can still be found among the jobs, and retried one by
+        one.
+      </p>
+    </ConfirmDialog>
   );
 }

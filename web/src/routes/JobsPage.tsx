@@ -2,7 +2,8 @@ import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { stopBulk } from "@/api/endpoints";
-import { type Bulk, canCancel, canRetry, type JobRow, STATUSES } from "@/api/model";
+import { type Bulk, canCancel, canRetry, type JobRow, type JobsFilter, STATUSES } from "@/api/model";
+import { refusals } from "@/api/problem";
 import { bulkQuery, queuesQuery, statsQuery, typesQuery, workersQuery } from "@/api/queries";
 import { Button } from "@/components/Button";
 import { ConfirmDialog } from "@/components/ConfirmDialog";
@@ -22,8 +23,8 @@ import { toast } from "@/components/Toast";
 import { useShortcuts } from "@/keyboard/shortcuts";
 import { count, plural } from "@/lib/format";
 import { useMedia } from "@/lib/media";
-import { usePolling } from "@/live/live";
-import { parse, withKey } from "@/search/language";
+import { useAwaySince, usePolling } from "@/live/live";
+import { statusesIn, withKey } from "@/search/language";
 import { type Action, EXPORT_MOST, useJobActions } from "./jobs/useJobActions";
 import { useJobWindow } from "./jobs/useJobWindow";
 
@@ -36,6 +37,15 @@ const link = (row: JobRow, children: ReactNode) => (
   </Link>
 );
 
+/** What a question is about, as it was when it was asked: the list may change while the dialog is open. */
+interface Question {
+  action: Action;
+  /** Everything that matches this, or these rows. */
+  all: JobsFilter | null;
+  rows: readonly JobRow[];
+  shown: string;
+}
+
 export function JobsPage() {
   const search = useSearch({ from: "/jobs" });
   const navigate = useNavigate({ from: "/jobs" });
@@ -43,13 +53,18 @@ export function JobsPage() {
   const [text, setText] = useSearchText(search.q ?? "", (q) =>
     navigate({ search: (before) => ({ ...before, q: q || undefined, at: undefined }), replace: true }),
   );
-  const filter = useMemo(() => parse(search.q ?? "").filter, [search.q]);
-  const columns = useMemo(() => columnsOf(search.cols), [search.cols]);
+  const filter = useMemo((): JobsFilter => (search.q ? { q: search.q } : {}), [search.q]);
+  const statuses = useMemo(() => statusesIn(search.q ?? ""), [search.q]);
+  const columns = useMemo(() => columnsOf(search.cols, statuses), [search.cols, statuses]);
   const jobs = useJobWindow(filter);
+  const mistakes = refusals(jobs.error, "q");
+  // "All matching" means something only for a search that the server has answered, and that is the one in the box.
+  const away = useAwaySince() !== null;
+  const answered = text === (search.q ?? "") && !jobs.loading && !jobs.error && !away;
   const actions = useJobActions();
   const [selection, setSelection] = useState<Selection>(NONE);
   const [cursor, setCursor] = useState<number | null>(null);
-  const [asking, setAsking] = useState<Action | null>(null);
+  const [asking, setAsking] = useState<Question | null>(null);
   const [bulkId, setBulkId] = useState<string | null>(null);
   const [begin] = useState(search.at ?? 0);
   const grid = useRef<JobGridHandle>(null);
@@ -111,6 +126,7 @@ export function JobsPage() {
     [wantRange, rememberPlace],
   );
 
+  const shown = `${count(jobs.total)}${jobs.totalCapped ? "+" : ""}`;
   const move = (step: number) => {
     if (jobs.count === 0) return;
     const next = cursor === null ? seen.current.first : Math.min(jobs.count - 1, Math.max(0, cursor + step));
@@ -122,6 +138,7 @@ export function JobsPage() {
   const chosen = selection.rows.size ? [...selection.rows.values()] : current ? [current] : [];
   const request = (action: Action) => {
     const able = action === "cancel" ? canCancel : canRetry;
+    if (selection.all && !answered) return;
     if (!selection.all && !chosen.some((row) => able(row.status))) {
       if (chosen.length)
         toast.error(
@@ -133,17 +150,17 @@ export function JobsPage() {
         );
       return;
     }
-    if (selection.all || chosen.length > 1 || action === "cancel") setAsking(action);
+    const all = selection.all ? filter : null;
+    if (all || chosen.length > 1 || action === "cancel") setAsking({ action, all, rows: chosen, shown });
     else void actions.change(action, chosen);
   };
   const confirm = async () => {
-    const action = asking;
     setAsking(null);
-    if (!action) return;
-    if (selection.all) {
-      const bulk = await actions.changeAll(action, filter);
+    if (!asking) return;
+    if (asking.all) {
+      const bulk = await actions.changeAll(asking.action, asking.all);
       if (bulk) setBulkId(bulk.id);
-    } else await actions.change(action, chosen);
+    } else await actions.change(asking.action, asking.rows);
     setSelection(NONE);
   };
   // New rows may come every second and all of them differ: drawn in slices, keys and wheel stay ahead of them.
@@ -178,7 +195,11 @@ export function JobsPage() {
       text: "Select up to here",
       run: () => current && cursor !== null && onSelect(cursor, current, true),
     },
-    { keys: "mod+a", text: "Select all matching", run: () => setSelection(selectAll) },
+    {
+      keys: "mod+a",
+      text: "Select all matching",
+      run: () => answered && jobs.count > 0 && setSelection(selectAll),
+    },
     { keys: "enter", text: "Open", run: () => current && open(current) },
     { keys: "r", text: "Retry", run: () => request("retry") },
     { keys: "c", text: "Cancel", run: () => request("cancel") },
@@ -195,17 +216,21 @@ export function JobsPage() {
 
   const stats = useQuery({ ...statsQuery(), refetchInterval: usePolling() });
   const workerNames = useWorkerNames();
-  const known = useKnown();
+  const completions = useKnown();
+  // How many there are is known once the server has said so, and not known any more when it is away.
+  const known = !away && (jobs.count > 0 || !jobs.error);
   const picked = selection.all || selection.rows.size > 0;
-  const shown = `${count(jobs.total)}${jobs.totalCapped ? "+" : ""}`;
   return (
     <div className="flex h-full flex-col bg-panel">
       <div className="flex flex-wrap items-start gap-2 border-b border-line px-4 py-2.5">
-        <SearchBox ref={box} value={text} known={known} onChange={setText} />
+        <SearchBox ref={box} value={text} known={completions} mistakes={mistakes} onChange={setText} />
         <ColumnChooser
           columns={columns}
           onChange={(names) =>
-            void navigate({ search: (before) => ({ ...before, cols: columnNames(names) }), replace: true })
+            void navigate({
+              search: (before) => ({ ...before, cols: columnNames(names, statuses) }),
+              replace: true,
+            })
           }
         />
         <ExportMenu
@@ -217,6 +242,7 @@ export function JobsPage() {
                 : `All ${shown} jobs`
           }
           busy={actions.busy}
+          disabled={mistakes.length > 0}
           onExport={(format) =>
             void (selection.rows.size && !selection.all
               ? actions.exportRows([...selection.rows.values()], format)
@@ -226,12 +252,16 @@ export function JobsPage() {
       </div>
       <div className="flex items-center gap-3 border-b border-line px-4">
         <StatusTabs
-          counts={stats.data?.counts ?? null}
-          chosen={filter.status ?? []}
+          counts={away ? null : (stats.data?.counts ?? null)}
+          chosen={statuses}
           onChange={(status) => setText(withKey(text, "status", status), true)}
         />
         <span className="ml-auto shrink-0 text-xs text-muted" aria-live="polite">
-          {jobs.loading && jobs.count === 0 ? "…" : `${shown} ${jobs.total === 1 ? "job" : "jobs"}`}
+          {jobs.loading && jobs.count === 0
+            ? "…"
+            : known
+              ? `${shown} ${jobs.total === 1 ? "job" : "jobs"}`
+              : "– jobs"}
         </span>
       </div>
       {bulkId !== null && <BulkStatus id={bulkId} onClose={() => setBulkId(null)} />}
@@ -241,8 +271,9 @@ export function JobsPage() {
           all={selection.all}
           total={jobs.total}
           totalCapped={jobs.totalCapped}
-          canCancel={selection.all || chosen.some((row) => canCancel(row.status))}
-          canRetry={selection.all || chosen.some((row) => canRetry(row.status))}
+          canCancel={selection.all ? answered : chosen.some((row) => canCancel(row.status))}
+          canRetry={selection.all ? answered : chosen.some((row) => canRetry(row.status))}
+          canSelectAll={answered}
           busy={actions.busy}
           onCancel={() => request("cancel")}
           onRetry={() => request("retry")}
@@ -250,7 +281,9 @@ export function JobsPage() {
           onClear={() => setSelection(NONE)}
         />
       )}
-      {jobs.error && jobs.count === 0 ? (
+      {mistakes.length > 0 ? (
+        <NotUnderstood mistakes={mistakes} onClear={() => setText("", true)} />
+      ) : jobs.error && jobs.count === 0 ? (
         <div className="p-4">
           <ErrorNote error={jobs.error} onRetry={jobs.refresh} />
         </div>
@@ -293,20 +326,16 @@ export function JobsPage() {
       )}
       {asking && (
         <ConfirmDialog
-          title={asking === "cancel" ? "Cancel jobs?" : "Retry jobs?"}
-          confirm={`${asking === "cancel" ? "Cancel" : "Retry"} ${selection.all ? `all ${shown}` : plural(chosen.length, "job")}`}
-          danger={asking === "cancel"}
+          title={asking.action === "cancel" ? "Cancel jobs?" : "Retry jobs?"}
+          confirm={`${asking.action === "cancel" ? "Cancel" : "Retry"} ${asking.all ? `all ${asking.shown}` : plural(asking.rows.length, "job")}`}
+          danger={asking.action === "cancel"}
           busy={actions.busy}
           onConfirm={() => void confirm()}
           onClose={() => setAsking(null)}
         >
           <p className="wrap-any">
-            {selection.all
-              ? `The server goes through all jobs that match ${search.q ? `“${search.q}”` : "(all there are)"} and were created before now.`
-              : chosen.length === 1
-                ? `${chosen[0]?.type} ${chosen[0]?.name ?? chosen[0]?.id}`
-                : `${plural(chosen.length, "job")} selected.`}{" "}
-            {asking === "cancel"
+            {about(asking)}{" "}
+            {asking.action === "cancel"
               ? "Jobs that wait will never start; running ones are told to stop."
               : "They run again under the same id, with fresh attempts."}
           </p>
@@ -314,6 +343,14 @@ export function JobsPage() {
       )}
     </div>
   );
+}
+
+function about({ all, rows: [first, ...more] }: Question): string {
+  if (all)
+    return `The server goes through all jobs ${all.q ? `that match “${all.q}”` : "there are"} and were created before now.`;
+  return more.length || !first
+    ? `${plural(more.length + 1, "job")} selected.`
+    : `${first.type} ${first.name ?? first.id}`;
 }
 
 /** What is typed, and a little later what is searched for; follows the URL when that changes by itself. */
@@ -396,6 +433,18 @@ function BulkStatus({ id, onClose }: { id: string; onClose: () => void }) {
   return bulk ? <BulkProgress bulk={bulk} onStop={() => void stop()} onClose={onClose} /> : null;
 }
 
+function NotUnderstood({ mistakes, onClear }: { mistakes: readonly string[]; onClear: () => void }) {
+  return (
+    <EmptyState
+      icon="search"
+      title="The search is not understood"
+      action={<Button onClick={onClear}>Clear the search</Button>}
+    >
+      <span className="wrap-any">{mistakes.join(" ")} Nothing is listed until it is.</span>
+    </EmptyState>
+  );
+}
+
 function NoJobs({ searching, onClear }: { searching: boolean; onClear: () => void }) {
   if (searching)
     return (
@@ -404,7 +453,8 @@ function NoJobs({ searching, onClear }: { searching: boolean; onClear: () => voi
         title="No job matches"
         action={<Button onClick={onClear}>Clear the search</Button>}
       >
-        Keys are status, type, queue, priority, worker, age and name; statuses are {STATUSES.join(", ")}.
+        Words without a key are looked for at the beginning of ids, and in names, types and errors. Keys are
+        status, type, queue, priority, worker, age, name and fingerprint; statuses are {STATUSES.join(", ")}.
       </EmptyState>
     );
   return (

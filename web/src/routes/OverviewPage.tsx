@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { type ReactNode, useMemo } from "react";
-import type { JobRow } from "@/api/model";
+import type { JobRow, Point } from "@/api/model";
 import { jobsTopQuery, seriesQuery, statsQuery } from "@/api/queries";
 import { Page } from "@/app/Page";
 import { EmptyState } from "@/components/EmptyState";
@@ -9,12 +9,12 @@ import { ErrorNote } from "@/components/ErrorNote";
 import { JobFeed } from "@/components/jobs/JobFeed";
 import { OverviewCharts } from "@/components/overview/OverviewCharts";
 import { StatTiles } from "@/components/overview/StatTiles";
-import { merge } from "@/components/overview/series";
+import { endedSince, latestRates, merge } from "@/components/overview/series";
 import { Panel } from "@/components/Panel";
 import { RangePicker } from "@/components/RangePicker";
 import { Skeleton } from "@/components/Skeleton";
 import { useNow } from "@/lib/clock";
-import { useLive, usePolling } from "@/live/live";
+import { useAwaySince, useLive, usePolling } from "@/live/live";
 import { rates } from "@/live/state";
 
 const RANGES = {
@@ -34,9 +34,10 @@ export function OverviewPage() {
   const search = useSearch({ from: "/" });
   const navigate = useNavigate({ from: "/" });
   const range = CHOICES.find((choice) => choice === search.range) ?? "15m";
+  const past = usePast(range);
   return (
     <Page>
-      <Numbers />
+      <Numbers range={range} points={past.known ? past.points : null} />
       <div className="flex items-center justify-between gap-3">
         <h2 className="text-sm font-semibold text-muted">Over time</h2>
         <RangePicker
@@ -48,7 +49,7 @@ export function OverviewPage() {
           }
         />
       </div>
-      <History range={range} />
+      <History range={range} past={past} />
       <div className="grid gap-3 sm:gap-4 lg:grid-cols-2">
         <Feed title="Running now" q="status:running" status="running" empty="Nothing runs" />
         <Feed title="Latest failures" q="status:failed" status="failed" empty="Nothing has failed" />
@@ -57,21 +58,58 @@ export function OverviewPage() {
   );
 }
 
-function Numbers() {
+/** The chosen range: what the history has of it, and after that what the stream said. */
+function usePast(range: Range) {
+  const { step } = RANGES[range];
+  const history = useQuery({
+    ...seriesQuery({ from: range, step }),
+    refetchInterval: HISTORY_MS,
+    staleTime: 0,
+  });
+  const live = useLive((state) => state.seconds);
+  const points = useMemo(() => merge(history.data ?? null, live, step), [history.data, live, step]);
+  return {
+    points,
+    known: history.data !== undefined,
+    loading: history.isPending && !history.error,
+    error: history.error,
+    refetch: history.refetch,
+  };
+}
+
+function Numbers({ range, points }: { range: Range; points: Point[] | null }) {
   const polling = usePolling();
   const stats = useQuery({ ...statsQuery(), refetchInterval: polling });
   const state = useLive((live) => live);
-  const perSec = useMemo(() => rates(state), [state]);
+  const away = useAwaySince() !== null;
   const { step } = RANGES["15m"];
-  const history = useQuery({ ...seriesQuery({ from: "15m", step }), retry: false }).data;
-  const latest = useMemo(() => history?.points.findLast((point) => point.runP50 !== null) ?? null, [history]);
+  const recent = useQuery({ ...seriesQuery({ from: "15m", step }), retry: false });
+  const latest = useMemo(
+    () => recent.data?.points.findLast((point) => point.runP50 !== null) ?? null,
+    [recent.data],
+  );
+  const perSec = useMemo(
+    () => rates(state) ?? latestRates(recent.data ?? null, recent.dataUpdatedAt),
+    [state, recent.data, recent.dataUpdatedAt],
+  );
+  const now = useNow();
+  const from = now - RANGES[range].seconds * 1000;
+  const ended = useMemo(() => points && endedSince(points, from), [points, from]);
   if (stats.error && !stats.data)
     return <ErrorNote error={stats.error} onRetry={() => void stats.refetch()} />;
   const never = stats.data && Object.values(stats.data.counts).every((value) => value === 0);
   return (
     <>
-      <StatTiles stats={stats.data ?? null} rates={perSec} seconds={state.seconds} latest={latest} />
-      {never && (
+      <StatTiles
+        stats={stats.data ?? null}
+        rates={away ? null : perSec}
+        seconds={state.seconds}
+        latest={latest}
+        ended={ended}
+        range={range}
+        stale={away}
+      />
+      {never && !away && (
         <Panel>
           <EmptyState
             icon="submit"
@@ -90,26 +128,13 @@ function Numbers() {
   );
 }
 
-function History({ range }: { range: Range }) {
+function History({ range, past }: { range: Range; past: ReturnType<typeof usePast> }) {
   const { seconds: length, step } = RANGES[range];
-  const history = useQuery({
-    ...seriesQuery({ from: range, step }),
-    refetchInterval: HISTORY_MS,
-    staleTime: 0,
-  });
-  const live = useLive((state) => state.seconds);
   const now = useNow();
-  const points = useMemo(() => merge(history.data ?? null, live, step), [history.data, live, step]);
-  if (history.isPending && !history.error) return <Skeleton className="h-96 rounded-lg" />;
-  return (
-    <>
-      {history.error && !points.length ? (
-        <ErrorNote error={history.error} onRetry={() => void history.refetch()} />
-      ) : (
-        <OverviewCharts points={points} stepSec={step} from={now - length * 1000} to={now} />
-      )}
-    </>
-  );
+  if (past.loading) return <Skeleton className="h-96 rounded-lg" />;
+  if (past.error && !past.points.length)
+    return <ErrorNote error={past.error} onRetry={() => void past.refetch()} />;
+  return <OverviewCharts points={past.points} stepSec={step} from={now - length * 1000} to={now} />;
 }
 
 interface FeedProps {

@@ -73,7 +73,8 @@ function Loaded({ workers }: { workers: Worker[] }) {
     <Page>
       <div className="flex flex-wrap items-center justify-between gap-x-6 gap-y-2">
         <p className="text-muted">
-          {plural(there.length, "worker")}, {count(used)} of {plural(threads, "thread")} in use
+          {plural(there.length, "worker")}, {running.data ? count(used) : "–"} of {plural(threads, "thread")}{" "}
+          in use
         </p>
         <Legend kinds={kinds} />
       </div>

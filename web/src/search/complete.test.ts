@@ -14,7 +14,7 @@ describe("complete", () => {
     ["queue:ma|", ["mail"]],
     ["type:mail|", ["send mail"]],
     ["status:fa|", ["failed"]],
-    ["priority:|", ["0", "1", "2"]],
+    ["priority:|", ["high", "normal", "low"]],
     ["worker:|", ["w1"]],
     ["hello|", []],
     ["nokey:|", []],

@@ -1,6 +1,6 @@
 /** What may come next in a search: keys first, then values that are known to exist. Pure. */
 
-import { STATUSES } from "@/api/model";
+import { PRIORITY_NAMES, STATUSES } from "@/api/model";
 import { KEYS, type Key, quote } from "./language";
 
 export interface Known {
@@ -76,7 +76,7 @@ function candidates(key: Key, known: Known): readonly string[] {
     case "worker":
       return known.workers;
     case "priority":
-      return ["0", "1", "2"];
+      return PRIORITY_NAMES;
     case "age":
       return AGES;
     default:

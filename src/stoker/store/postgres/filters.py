@@ -35,12 +35,13 @@ class Clauses:
 
 def filter_sql(filter: JobFilter, memory: Memory, *, first: int) -> tuple[str, list[Any]]:
     """A WHERE clause and its values, numbered from `first`."""
-    found = filter_clauses(filter, memory)
+    found = filter_clauses(filter, memory, final=tables(filter) != "hot")
     return numbered(found.where, first), found.values
 
 
-def filter_clauses(filter: JobFilter, memory: Memory) -> Clauses:
-    """What jobs are compared with. What belongs to a lane is asked of the lanes in memory."""
+def filter_clauses(filter: JobFilter, memory: Memory, *, final: bool) -> Clauses:
+    """What jobs are compared with; `final` for those in `history`, because `jobs` has no column for how one failed. What
+    belongs to a lane is asked of the lanes in memory."""
     found = Clauses()
     if filter.dead_letters:
         found.add("status = 'failed' AND discarded_at IS NULL")
@@ -58,6 +59,8 @@ def filter_clauses(filter: JobFilter, memory: Memory) -> Clauses:
         if value is not None:
             found.add(clause, value)
     _add_searches(filter, found)
+    if filter.text is not None or filter.text_types or filter.text_failures:
+        _add_text(filter, memory, found, final=final)
     return found
 
 
@@ -72,13 +75,30 @@ def _add_searches(filter: JobFilter, found: Clauses) -> None:
         found.add("status = 'failed' AND fingerprint = ?", filter.fingerprint)
     if filter.worker is not None:
         found.add(Q["worker_matches"], filter.worker, filter.worker)
+
+
+def _add_text(filter: JobFilter, memory: Memory, found: Clauses, *, final: bool) -> None:
+    """Any of what a text is looked for in."""
+    parts: list[str] = []
+    values: list[Any] = []
     if filter.text is not None:
-        ids = id_range(filter.text)
-        named = "name ILIKE ? ESCAPE '\\'"
-        if ids is None:
-            found.add(named, like_part(filter.text))
-        else:
-            found.add(f"(id BETWEEN ?::uuid AND ?::uuid OR {named})", *ids, like_part(filter.text))
+        parts.append("name ILIKE ? ESCAPE '\\'")
+        values.append(like_part(filter.text))
+        if (ids := id_range(filter.text)) is not None:
+            parts.append("id BETWEEN ?::uuid AND ?::uuid")
+            values += ids
+    if filter.text_types:
+        parts.append("lane_id = ANY(?::int[])")
+        values.append(memory.lanes_matching(None, None, filter.text_types))
+    if filter.text_failures and final:
+        parts.append("(status = 'failed' AND fingerprint = ANY(?::text[]))")
+        values.append(list(filter.text_failures))
+    found.add(f"({' OR '.join(parts)})" if parts else "false", *values)
+
+
+def by_lane(filter: JobFilter) -> bool:
+    """Whether the lanes in memory are asked, which must be up to date then."""
+    return filter.type is not None or filter.queue is not None or bool(filter.text_types)
 
 
 def tables(filter: JobFilter) -> str:

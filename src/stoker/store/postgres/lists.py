@@ -4,7 +4,8 @@ Which sources a page is read from depends on the filter, and a status says in wh
 
 - Jobs with a name, and failed, cancelled, scheduled, blocked and dead ones, have indexes in the order of their numbers.
 - Queued jobs stand in that order within each lane and rank, so their pairs are merged, where these are not too many.
-- Running jobs, jobs that failed in one way, and what a text finds, are read whole while they are few.
+- Running jobs, jobs that failed in one way, and what a text finds in ids, names and errors, are read whole while they are
+  few. A text that is a part of types has the sources of these types besides.
 - For everything else `jobs` or `history` is walked.
 
 Counters say at once when there is nothing to find. The statements run with `WALKING`, so that each source is read in the
@@ -51,6 +52,9 @@ _INDEXED: Final[tuple[Status, ...]] = ("failed", "cancelled", "scheduled", "bloc
 COMPARED_PAIRS: Final = 30
 """Lanes and ranks that are walked one by one where their jobs must be compared."""
 _TABLES: Final = ("jobs", "history")
+_FAILED_IN_WAYS: Final = (
+    "SELECT seq FROM stoker.{table} WHERE status = 'failed' AND fingerprint = ANY(?::text[])"
+)
 
 
 class Source(NamedTuple):
@@ -67,6 +71,8 @@ class Source(NamedTuple):
     """How many of them can match at most, where counters know it."""
     pairs: tuple[list[int], list[int]] | None = None
     """Lanes and ranks: the source is one of each."""
+    but: JobFilter = JobFilter()
+    """Jobs that another source has, which are passed over: no job may come from two sources."""
     plain: bool = False
     """Whether the index has nothing that does not match."""
 
@@ -193,12 +199,13 @@ class Lists:
 
     async def _pairs(self, wanted: JobFilter) -> list[Source] | None:
         """The lanes and ranks in which such jobs are queued; None where there are too many."""
-        lanes = self._memory.lanes_matching(wanted.queue, wanted.type)
+        types = wanted.text_types if wanted.text is None and wanted.text_types else None
+        lanes = self._memory.lanes_matching(wanted.queue, wanted.type, types)
         if len(lanes) > SOURCES:
             return None
         rows = await self._link.fetch(Q["pairs_of_lanes"], lanes)
         kept = [row for row in rows if wanted.priority in (None, row[2])]
-        if only(wanted, "status", "type", "queue", "priority"):
+        if only(wanted, "status", "type", "queue", "priority", "text_types"):
             key = "status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank"
             pairs = [row[0] for row in kept], [row[1] for row in kept]
             return [Source("jobs", wanted, key, pairs=pairs, plain=True)] if len(kept) <= SOURCES else None
@@ -221,9 +228,27 @@ class Lists:
             values.append(like_part(text))
         elif not keys or len(text) < ID_PREFIX:
             return None
-        key = f"seq IN ({' UNION ALL '.join(keys)})"
-        rest = replace(wanted, text=None)
-        return [Source(table, rest, key.format(table=table), tuple(values), whole=True) for table in tables]
+        found: list[Source] = []
+        but = JobFilter(text_types=wanted.text_types)
+        in_history: list[str] = []
+        ways: list[Any] = []
+        if wanted.text_types:
+            found += await self._sources(replace(wanted, text=None, text_failures=()))
+        if wanted.text_failures:
+            ways.append(list(wanted.text_failures))
+            if await self._at_most(SMALL, Q["failed_in_ways"], *ways) is not None:
+                in_history.append(_FAILED_IN_WAYS)
+            else:
+                many = await self._sources(replace(wanted, text=None, text_types=()))
+                found += [source._replace(but=but) for source in many]
+                but = replace(but, text_failures=wanted.text_failures)
+        rest = replace(wanted, text=None, text_types=(), text_failures=())
+        for table in tables:
+            parts = [*keys, *in_history] if table == "history" else keys
+            given = (*values, *ways) if len(parts) > len(keys) else tuple(values)
+            key = f"seq IN ({' UNION ALL '.join(parts)})".format(table=table)
+            found.append(Source(table, rest, key, given, whole=True, but=but))
+        return found
 
     async def _few_alike(self, wanted: JobFilter) -> Source | None:
         """Jobs that failed in one way, while they are few."""
@@ -264,12 +289,20 @@ class Lists:
     ) -> tuple[str, list[Any]]:
         """Those of them that match."""
         walk, values = self._walk(source, span, budget, order)
-        compared = Clauses() if source.plain else filter_clauses(source.wanted, self._memory)
+        compared = Clauses() if source.plain else self._compared(source)
         sql = Q["walk_matches"].format(walk=walk, where=compared.where)
         values = [*values, *compared.values, take]
         if source.pairs is None:
             return sql, values
         return Q["over_pairs"].format(each=sql, order=order), [*source.pairs, *values, take]
+
+    def _compared(self, source: Source) -> Clauses:
+        final = source.table == "history"
+        found = filter_clauses(source.wanted, self._memory, final=final)
+        if source.but != JobFilter():
+            but = filter_clauses(source.but, self._memory, final=final)
+            found.add(f"({but.where}) IS NOT TRUE", *but.values)
+        return found
 
     async def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
         return await self._link.fetch(numbered(sql), *values)

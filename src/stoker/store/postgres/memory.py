@@ -86,11 +86,16 @@ class Memory:
             await self.read_lanes(link)
         return self.lane_of
 
-    def lanes_matching(self, queue: str | None, type: str | None) -> list[int]:
+    def lanes_matching(
+        self, queue: str | None, type: str | None, types: Collection[str] | None = None
+    ) -> list[int]:
+        """The lanes of a queue and a type, and of any of `types`; None stands for all."""
         return [
             id
             for id, lane in self.lane_of.items()
-            if queue in (None, lane.queue) and type in (None, lane.type)
+            if queue in (None, lane.queue)
+            and type in (None, lane.type)
+            and (types is None or lane.type in types)
         ]
 
     # ── what waits ─────────────────────────────────────────────────────────────────────────────────────────────────

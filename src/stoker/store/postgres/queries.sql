@@ -498,6 +498,29 @@ SELECT (SELECT count(*) FROM (SELECT FROM stoker.jobs WHERE name IS NOT NULL LIM
 -- name: failed_alike
 SELECT count(*) FROM (SELECT FROM stoker.history WHERE status = 'failed' AND fingerprint = $2 LIMIT $1) AS a
 
+-- name: failed_in_ways
+SELECT count(*) FROM (SELECT FROM stoker.history WHERE status = 'failed' AND fingerprint = ANY($2::text[]) LIMIT $1) AS a
+
+-- name: failure_samples
+-- From one fingerprint to the next along the index: as many steps as there are kinds, however many jobs failed.
+WITH RECURSIVE kinds (fingerprint) AS (
+    SELECT min(fingerprint) FROM stoker.history WHERE status = 'failed' AND fingerprint > ''
+    UNION ALL
+    SELECT (
+        SELECT min(later.fingerprint) FROM stoker.history AS later
+        WHERE later.status = 'failed' AND later.fingerprint > kinds.fingerprint
+    )
+    FROM kinds WHERE kinds.fingerprint IS NOT NULL
+)
+SELECT kinds.fingerprint, lanes.type, sample.error
+FROM kinds
+CROSS JOIN LATERAL (
+    SELECT one.lane_id, one.error FROM stoker.history AS one
+    WHERE one.status = 'failed' AND one.fingerprint = kinds.fingerprint LIMIT 1
+) AS sample
+JOIN stoker.lanes ON lanes.id = sample.lane_id
+LIMIT $1
+
 -- name: dead_letter_groups
 -- Off the index of failed jobs alone. The last two columns are totals over all groups.
 SELECT fingerprint, count(*), min(completed_at), max(completed_at), count(*) OVER (), (sum(count(*)) OVER ())::bigint

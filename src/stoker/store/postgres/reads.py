@@ -15,6 +15,7 @@ from stoker.store.base import (
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
+    FailureSample,
     JobQuery,
     JobSummary,
     Page,
@@ -29,10 +30,10 @@ from stoker.store.common import (
     with_current,
 )
 from stoker.store.postgres.database import Database, Link
-from stoker.store.postgres.filters import filter_sql, tables
+from stoker.store.postgres.filters import by_lane, filter_sql, tables
 from stoker.store.postgres.lists import WALKING, Lists
 from stoker.store.postgres.memory import Memory
-from stoker.store.postgres.rows import SAMPLES, SUMMARY_Q, Q, is_id, job_of, summary_of
+from stoker.store.postgres.rows import LISTED_Q, SAMPLES, SUMMARY_Q, Q, is_id, job_of, summary_of
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -122,7 +123,7 @@ class Reader:
         await self._memory.read_lanes(link)
         counts = [Count(*row) for row in await link.fetch(Q["all_counts"])]
         found, total, capped = await Lists(link, self._memory, counts).page(query)
-        named = SUMMARY_Q if query.summary else Q
+        named = LISTED_Q if query.summary else Q
         jobs = await self._jobs_over(link, named["list_jobs"], found.seqs) if found.seqs else []
         return Page(jobs, total, capped, found.next_before_seq)
 
@@ -145,6 +146,9 @@ class Reader:
         ]
         return DeadLetterGroups(groups, rows[0][4], rows[0][5])
 
+    async def failure_samples(self, limit: int) -> list[FailureSample]:
+        return [FailureSample(*row) for row in await self._database.fetch(Q["failure_samples"], limit)]
+
     async def series(
         self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
@@ -165,7 +169,7 @@ class Reader:
 
     async def _candidates(self, link: Link, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
         wanted = bulk.wanted
-        if wanted.type is not None or wanted.queue is not None:
+        if by_lane(wanted):
             await self._memory.read_lanes(link)
         where, values = filter_sql(wanted, self._memory, first=3)
         sql = Q["next_" + tables(wanted)].format(where=where)

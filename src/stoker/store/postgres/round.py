@@ -69,7 +69,7 @@ from stoker.store.common import (
 )
 from stoker.store.first_in_line import one_more, without_room
 from stoker.store.postgres.database import SCHEMA, Link
-from stoker.store.postgres.filters import filter_sql, tables
+from stoker.store.postgres.filters import by_lane, filter_sql, tables
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import (
     FINAL_COLUMNS,
@@ -656,7 +656,7 @@ class Round:
         wanted = step.bulk.wanted
         if not step.seqs:
             return []
-        if wanted.type is not None or wanted.queue is not None:
+        if by_lane(wanted):
             await self._memory.read_lanes(self._link)
         where, values = filter_sql(wanted, self._memory, first=2)
         query = LIGHT_Q["still_" + tables(wanted)].format(where=where)

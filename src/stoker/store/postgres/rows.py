@@ -69,13 +69,14 @@ def _filled(hot: str, final: str) -> dict[str, str]:
 
 
 Q: Final = _filled(HOT, FINAL)
+_LARGE: Final = ("payload", "result")
 SUMMARY_Q: Final = _filled(_select(final=False, without=_SUMMARY), _select(final=True, without=_SUMMARY))
 """The same, reading jobs without what can be large."""
+LISTED_Q: Final = _filled(_select(final=False, without=_LARGE), _select(final=True, without=_LARGE))
+"""The same for lists, which tell how jobs failed."""
 LIGHT_Q: Final = _filled(_light(final=False), _light(final=True))
 """The same, leaving large payloads in the store (`stoker.domain.byte_bounds.UNREAD`)."""
-SAMPLES: Final = _STATEMENTS["group_samples"].replace(
-    "{final}", _select(final=True, without=("payload", "result"))
-)
+SAMPLES: Final = _STATEMENTS["group_samples"].replace("{final}", _select(final=True, without=_LARGE))
 
 
 def hot_row(job: Job) -> tuple[Any, ...]:

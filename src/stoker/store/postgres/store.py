@@ -22,6 +22,7 @@ from stoker.store.base import (
     Bulk,
     Count,
     DeadLetterGroups,
+    FailureSample,
     JobQuery,
     JobSummary,
     Page,
@@ -166,6 +167,9 @@ class PostgresStore(WritingVerbs):
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         return await self._reader.dead_letter_groups(limit, self.now_us())
+
+    async def failure_samples(self, limit: int) -> list[FailureSample]:
+        return await self._reader.failure_samples(limit)
 
     async def bulk(self, id: str) -> Bulk | None:
         return await self._reader.bulk(id)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.store import queries
 from stoker.store.base import JobFilter
-from stoker.store.common import id_range, like_part, status_list
+from stoker.store.common import id_range, json_text, like_part, status_list
 
 Q: Final = queries.load("stoker.store.sqlite")
 
@@ -44,10 +44,27 @@ def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
     if filter.worker is not None:
         clauses.append(Q["worker_matches"])
         values += [filter.worker, filter.worker]
-    if filter.text is not None:
-        clauses.append(Q["text_matches"])
-        values += [*(id_range(filter.text) or ("", "")), like_part(filter.text)]
+    if filter.text is not None or filter.text_types or filter.text_failures:
+        clause, given = _text_sql(filter)
+        clauses.append(clause)
+        values += given
     return " AND ".join(clause for clause in clauses if clause) or "1", values
+
+
+def _text_sql(filter: JobFilter) -> tuple[str, list[Any]]:
+    """Any of what a text is looked for in."""
+    found: list[str] = []
+    values: list[Any] = []
+    if filter.text is not None:
+        found.append(Q["text_matches"])
+        values += [*(id_range(filter.text) or ("", "")), like_part(filter.text)]
+    if filter.text_types:
+        found.append(Q["of_types"])
+        values.append(json_text(filter.text_types))
+    if filter.text_failures:
+        found.append(Q["failed_like"])
+        values.append(json_text(filter.text_failures))
+    return f"({' OR '.join(found)})", values
 
 
 def _status_sql(filter: JobFilter) -> str:

@@ -4,7 +4,8 @@ Which sources a page is read from depends on the filter:
 
 - Jobs with a name, and failed, cancelled, scheduled, blocked and dead ones, have indexes in the order of their numbers.
 - Queued jobs stand in that order within each lane and rank, so their pairs are merged, where these are not too many.
-- Running jobs, jobs that failed in one way, and what a text finds, are read whole while they are few.
+- Running jobs, jobs that failed in one way, and what a text finds in ids, names and errors, are read whole while they are
+  few. A text that is a part of types has the sources of these types besides.
 - For everything else the table is walked. Completed jobs may lie under a long backlog, so their walk begins at the highest
   number that ever completed, which the writer keeps in memory.
 
@@ -21,8 +22,8 @@ from msgspec.structs import replace
 from stoker.domain.errors import TooDeep
 from stoker.domain.lifecycle import Status
 from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
-from stoker.store.common import counted, id_range, is_counted, like_part
-from stoker.store.sqlite.filters import Q, filter_sql
+from stoker.store.common import counted, id_range, is_counted, json_text, like_part
+from stoker.store.sqlite.filters import Q, filter_sql, union
 from stoker.store.walks import (
     DEEP,
     ID_PREFIX,
@@ -69,6 +70,8 @@ class Source(NamedTuple):
     """How many of them can match at most, where counters know it."""
     plain: bool = False
     """Whether the index has nothing that does not match."""
+    but: JobFilter = JobFilter()
+    """Jobs that another source has, which are passed over: no job may come from two sources."""
 
     @property
     def lookup(self) -> bool:
@@ -141,8 +144,8 @@ class Lists:
         if wanted.name is not None:
             plain = only(wanted, "name")
             return [Source("INDEXED BY jobs_name", wanted, "name = ?", (wanted.name,), plain=plain)]
-        if wanted.text is not None and (found := self._searched(wanted)) is not None:
-            return [found]
+        if wanted.text is not None and (found := self._searched(wanted, counts)) is not None:
+            return found
         if wanted.fingerprint is not None and (few := self._few_alike(wanted)) is not None:
             return [few]
         if (
@@ -180,13 +183,15 @@ class Lists:
 
     def _pairs(self, wanted: JobFilter) -> list[Source] | None:
         """One source for each lane and rank in which such jobs are queued; None where there are too many."""
+        types = json_text(wanted.text_types) if wanted.text is None and wanted.text_types else None
         lanes = self._db.execute(
-            Q["matching_lanes"], (wanted.queue, wanted.queue, wanted.type, wanted.type, SOURCES + 1)
+            Q["matching_lanes"],
+            (wanted.queue, wanted.queue, wanted.type, wanted.type, types, types, SOURCES + 1),
         ).fetchall()
         if len(lanes) > SOURCES:
             return None
         key = "status = 'queued' AND lane_id = ? AND rank = ?"
-        plain = only(wanted, "status", "type", "queue", "priority")
+        plain = only(wanted, "status", "type", "queue", "priority", "text_types")
         found: list[Source] = []
         for (lane,) in lanes:
             for rank, priority in self._ranks(lane):
@@ -202,20 +207,34 @@ class Lists:
         while (row := self._db.execute(Q["next_rank"], (lane, row[0])).fetchone()) is not None:
             yield row
 
-    def _searched(self, wanted: JobFilter) -> Source | None:
+    def _searched(self, wanted: JobFilter, counts: Sequence[Count]) -> list[Source] | None:
         """Where a text is found; None where it must be looked for job by job."""
         text = wanted.text or ""
         ids = id_range(text) or ("", "")
         few_ids = self._at_most(SMALL, Q["ids_between"], *ids)
         names = like_part(text)
-        values: tuple[str, ...]
+        parts, values = [Q["ids_between"]], list(ids)
         if few_ids is not None and self._at_most(NAMES, Q["names"]) is not None:
-            key, values = f"seq IN ({Q['ids_between']} UNION ALL {Q['names_like']})", (*ids, names)
-        elif few_ids and len(text) >= ID_PREFIX:
-            key, values = f"seq IN ({Q['ids_between']})", tuple(ids)
-        else:
+            parts.append(Q["names_like"])
+            values.append(names)
+        elif not few_ids or len(text) < ID_PREFIX:
             return None
-        return Source("NOT INDEXED", replace(wanted, text=None), key, values, whole=True)
+        found: list[Source] = []
+        but = JobFilter(text_types=wanted.text_types)
+        if wanted.text_types:
+            found += self._sources(replace(wanted, text=None, text_failures=()), counts)
+        if wanted.text_failures:
+            failures = json_text(wanted.text_failures)
+            if self._at_most(SMALL, Q["failed_in_ways"], failures) is not None:
+                parts.append(Q["failed_in_ways"])
+                values.append(failures)
+            else:
+                many = self._sources(replace(wanted, text=None, text_types=()), counts)
+                found += [source._replace(but=but) for source in many]
+                but = replace(but, text_failures=wanted.text_failures)
+        rest = replace(wanted, text=None, text_types=(), text_failures=())
+        key = f"seq IN ({union(parts)})"
+        return [Source("NOT INDEXED", rest, key, tuple(values), whole=True, but=but), *found]
 
     def _few_alike(self, wanted: JobFilter) -> Source | None:
         """Jobs that failed in one way, while they are few."""
@@ -262,9 +281,9 @@ class Lists:
     ) -> tuple[str, list[Any], str, list[Any]]:
         """A statement for the first jobs of a source, and what they are compared with, each with its values."""
         low, high = self._within(source, span)
-        where, compared = ("1", []) if source.plain else filter_sql(source.wanted)
+        where, compared = ("1", []) if source.plain else _compared(source)
         limit = -1 if source.whole else budget
-        columns = "seq" if source.plain else ", ".join(("seq", *_columns(source.wanted)))
+        columns = "seq" if source.plain else ", ".join(dict.fromkeys(("seq", *_columns(source))))
         sql = Q["walk"].format(columns=columns, index=source.index_sql, key=source.key, order=order)
         return sql, [*source.values, low, high, limit], where, compared
 
@@ -282,7 +301,7 @@ class Lists:
     def _walked(self, source: Source, span: Span, budget: int) -> Any:
         """How many jobs a walk looks at, and the lowest number among them."""
         walk, values, _, _ = self._walk(
-            source._replace(wanted=JobFilter(status=source.wanted.status)), span, budget
+            source._replace(wanted=JobFilter(status=source.wanted.status), but=JobFilter()), span, budget
         )
         return self._db.execute(Q["walked"].format(walk=walk), values).fetchone()
 
@@ -318,11 +337,27 @@ _COLUMN_OF: Final = {
 }
 
 
-def _columns(wanted: JobFilter) -> list[str]:
-    """The columns that a filter compares."""
+def _compared(source: Source) -> tuple[str, list[Any]]:
+    """What the jobs of a source are compared with, and its values."""
+    where, values = filter_sql(source.wanted)
+    if source.but == JobFilter():
+        return where, values
+    but, more = filter_sql(source.but)
+    return f"{where} AND ({but}) IS NOT TRUE", [*values, *more]
+
+
+def _columns(source: Source) -> list[str]:
+    """The columns that the jobs of a source are compared by."""
+    return _columns_of(source.wanted) + _columns_of(source.but)
+
+
+def _columns_of(wanted: JobFilter) -> list[str]:
     found = [column for field, column in _COLUMN_OF.items() if getattr(wanted, field) is not None]
-    if wanted.statuses is not None or wanted.dead_letters or wanted.fingerprint is not None:
+    failing = wanted.fingerprint is not None or bool(wanted.text_failures)
+    if wanted.statuses is not None or wanted.dead_letters or failing:
         found += ["status", "completed_at", "discarded_at", "fingerprint"]
     if wanted.text is not None:
         found += ["id", "name"]
-    return list(dict.fromkeys(found))
+    if wanted.text_types:
+        found.append("type")
+    return found

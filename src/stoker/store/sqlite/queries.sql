@@ -307,7 +307,9 @@ SELECT seq, created_at FROM jobs WHERE seq >= ? ORDER BY seq LIMIT 1
 SELECT seq FROM jobs NOT INDEXED WHERE status = 'completed' ORDER BY seq DESC LIMIT 1
 
 -- name: matching_lanes
-SELECT id FROM lanes WHERE (? IS NULL OR queue = ?) AND (? IS NULL OR type = ?) LIMIT ?
+SELECT id FROM lanes
+WHERE (? IS NULL OR queue = ?) AND (? IS NULL OR type = ?) AND (? IS NULL OR type IN (SELECT value FROM json_each(?)))
+LIMIT ?
 
 -- name: next_rank
 -- The first job of the next rank of a lane.
@@ -331,8 +333,36 @@ SELECT seq FROM jobs INDEXED BY jobs_name WHERE name IS NOT NULL
 -- name: names_like
 SELECT seq FROM jobs INDEXED BY jobs_name WHERE name IS NOT NULL AND name LIKE ? ESCAPE '\'
 
+-- name: of_types
+type IN (SELECT value FROM json_each(?))
+
+-- name: failed_like
+(status = 'failed' AND fingerprint IN (SELECT value FROM json_each(?)))
+
 -- name: failed_alike
 SELECT seq FROM jobs INDEXED BY jobs_fingerprint WHERE status = 'failed' AND fingerprint = ?
+
+-- name: failed_in_ways
+SELECT seq FROM jobs INDEXED BY jobs_fingerprint
+WHERE status = 'failed' AND fingerprint IN (SELECT value FROM json_each(?))
+
+-- name: failure_samples
+-- From one fingerprint to the next along the index: as many steps as there are kinds, however many jobs failed.
+WITH RECURSIVE kinds (fingerprint) AS (
+    SELECT min(fingerprint) FROM jobs INDEXED BY jobs_fingerprint WHERE status = 'failed' AND fingerprint > ''
+    UNION ALL
+    SELECT (
+        SELECT min(later.fingerprint) FROM jobs AS later INDEXED BY jobs_fingerprint
+        WHERE later.status = 'failed' AND later.fingerprint > kinds.fingerprint
+    )
+    FROM kinds WHERE kinds.fingerprint IS NOT NULL
+)
+SELECT kinds.fingerprint, sample.type, sample.error
+FROM kinds JOIN jobs AS sample ON sample.seq = (
+    SELECT one.seq FROM jobs AS one INDEXED BY jobs_fingerprint
+    WHERE one.status = 'failed' AND one.fingerprint = kinds.fingerprint LIMIT 1
+)
+LIMIT ?
 
 -- name: worker_matches
 worker_id IN (SELECT ? UNION ALL SELECT id FROM sessions WHERE name = ?)

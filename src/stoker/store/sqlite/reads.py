@@ -23,6 +23,7 @@ from stoker.store.base import (
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
+    FailureSample,
     JobFilter,
     JobQuery,
     JobSummary,
@@ -50,11 +51,12 @@ _CLAIMED = Q["job_by_id"].format(columns=SUMMARY_LIST)
 _OF_SESSION = Q["claims_of_session"].format(columns=SUMMARY_LIST)
 _CANCELS = Q["cancels_of_session"].format(columns=SUMMARY_LIST)
 
-_SAMPLE: Final = Q["group_sample"].format(
-    columns=", ".join(SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS)
+_WITH_ERROR: Final = ", ".join(
+    SUMMARY.get(column, column) if column != "error" else column for column in COLUMNS
 )
+_SAMPLE: Final = Q["group_sample"].format(columns=_WITH_ERROR)
 _LISTED: Final = Q["list_jobs"].format(columns=COLUMN_LIST)
-_SUMMARIES: Final = Q["list_jobs"].format(columns=SUMMARY_LIST)
+_SUMMARIES: Final = Q["list_jobs"].format(columns=_WITH_ERROR)
 
 
 class Reader:
@@ -161,6 +163,9 @@ class Reader:
         sparks = sparkline(self._db.execute(Q["group_sparks"], (name, first, span, SPARKS)))
         sample = Job(*(self._db.execute(_SAMPLE, (name,)).fetchone() or ()))
         return DeadLetterGroup(name, count, first, last, sparks, sample)
+
+    def failure_samples(self, limit: int) -> list[FailureSample]:
+        return [FailureSample(*row) for row in self._db.execute(Q["failure_samples"], (limit,))]
 
     def series(
         self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None

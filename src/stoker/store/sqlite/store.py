@@ -18,6 +18,7 @@ from stoker.store.base import (
     Bulk,
     Count,
     DeadLetterGroups,
+    FailureSample,
     JobQuery,
     JobSummary,
     Page,
@@ -164,6 +165,9 @@ class SqliteStore(WritingVerbs):
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         now = self.now_us()
         return await self._aside("walk", lambda reader: reader.dead_letter_groups(limit, now))
+
+    async def failure_samples(self, limit: int) -> list[FailureSample]:
+        return await self._aside("list", lambda reader: reader.failure_samples(limit))
 
     async def bulk(self, id: str) -> Bulk | None:
         return self._reader.bulk(id)

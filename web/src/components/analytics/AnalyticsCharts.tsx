@@ -3,14 +3,14 @@ import type { Point, Series } from "@/api/model";
 import { Chart, type Line } from "@/components/Chart";
 import { perSecond } from "@/components/overview/series";
 import { Panel } from "@/components/Panel";
-import { duration, rate } from "@/lib/format";
+import type { Unit } from "@/components/scale";
 
 const SYNC = "analytics";
 
 interface Spec {
   title: string;
   lines: Line[];
-  format: (value: number) => string;
+  unit: Unit;
 }
 
 /** Throughput, waiting and running over the same time, with one cursor. */
@@ -21,14 +21,14 @@ export function AnalyticsCharts({ series }: { series: Series }) {
   const range = useMemo((): [number, number] => [series.from / 1000, series.to / 1000], [series]);
   return (
     <div className="grid gap-3 sm:gap-4 md:grid-cols-2">
-      {charts.map(({ title, lines, format }, index) => (
+      {charts.map(({ title, lines, unit }, index) => (
         <Panel key={title} title={title} flush className={index === 0 ? "pb-2 md:col-span-2" : "pb-2"}>
           <div className="px-2">
             <Chart
               label={title}
               times={times}
               lines={lines}
-              format={format}
+              unit={unit}
               sync={SYNC}
               range={range}
               height={index === 0 ? 200 : 160}
@@ -46,7 +46,7 @@ function chartsOf(points: Point[], stepSec: number, to: number): Spec[] {
   return [
     {
       title: "Jobs per second",
-      format: rate,
+      unit: "rate",
       lines: [
         { label: "submitted", color: "accent", values: perSec((point) => point.submitted) },
         { label: "completed", color: "completed", values: perSec((point) => point.completed), area: true },
@@ -56,18 +56,18 @@ function chartsOf(points: Point[], stepSec: number, to: number): Spec[] {
     },
     {
       title: "Wait before a run",
-      format: duration,
+      unit: "duration",
       lines: [
         { label: "median", color: "queued", values: values((point) => point.waitP50), area: true },
-        { label: "95 %", color: "scheduled", values: values((point) => point.waitP95) },
+        { label: "p95", color: "scheduled", values: values((point) => point.waitP95) },
       ],
     },
     {
       title: "Run time",
-      format: duration,
+      unit: "duration",
       lines: [
         { label: "median", color: "running", values: values((point) => point.runP50), area: true },
-        { label: "95 %", color: "scheduled", values: values((point) => point.runP95) },
+        { label: "p95", color: "scheduled", values: values((point) => point.runP95) },
       ],
     },
   ];

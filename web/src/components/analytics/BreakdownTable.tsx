@@ -71,10 +71,10 @@ function columnsOf(by: string, most: number, link: (key: string) => ReactNode) {
       },
     }),
     column.accessor("retried", { header: "Retried", meta: wide, cell: (cell) => compact(cell.getValue()) }),
-    time("waitP50", "Wait 50 %", true),
-    time("waitP95", "Wait 95 %"),
-    time("runP50", "Run 50 %", true),
-    time("runP95", "Run 95 %"),
+    time("waitP50", "Wait p50", true),
+    time("waitP95", "Wait p95"),
+    time("runP50", "Run p50", true),
+    time("runP95", "Run p95"),
   ];
 }
 

@@ -18,7 +18,7 @@ export function CanaryNote({ state, job }: { state: CanaryState; job: ReactNode 
       <span className={cx(color, state === "running" && "pulse")}>
         <Icon name={icon} size={14} />
       </span>
-      <span className="text-muted">Canary {job}</span> <span className={color}>{text}</span>
+      <span className="text-muted">Tried {job}:</span> <span className={color}>{text}</span>
     </p>
   );
 }

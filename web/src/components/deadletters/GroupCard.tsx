@@ -9,6 +9,8 @@ import { isNew, piecesOf } from "./groups";
 
 interface GroupCardProps {
   group: DeadLetterGroup;
+  /** There is none of it any more; shown until it may move. */
+  gone: boolean;
   now: number;
   open: boolean;
   onToggle: () => void;
@@ -19,13 +21,14 @@ interface GroupCardProps {
 }
 
 /** Jobs that failed alike: how, where, how often and since when. */
-export function GroupCard({ group, now, open, onToggle, actions, canary, children }: GroupCardProps) {
+export function GroupCard({ group, gone, now, open, onToggle, actions, canary, children }: GroupCardProps) {
   const id = useId();
+  const Card = gone ? "div" : "article";
   return (
-    <article
-      aria-label={`${group.errorType} in ${group.type}`}
+    <Card
+      aria-label={gone ? undefined : `${group.errorType} in ${group.type}`}
       data-fingerprint={group.fingerprint}
-      className="min-w-0 rounded-lg border border-line bg-panel shadow-low"
+      className={cx("min-w-0 rounded-lg border border-line bg-panel shadow-low", gone && "opacity-50")}
     >
       <div className="flex min-w-0 gap-x-4 gap-y-3 p-4 max-md:flex-col">
         <div className="min-w-0 flex-1">
@@ -107,6 +110,6 @@ export function GroupCard({ group, now, open, onToggle, actions, canary, childre
       <div id={id} hidden={!open} className="border-t border-line">
         {open && children}
       </div>
-    </article>
+    </Card>
   );
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { DeadLetterGroup } from "@/api/model";
-import { canaryState, isNew, piecesOf, sorted } from "./groups";
+import { canaryState, held, isNew, piecesOf, sorted } from "./groups";
 
 const group = (fingerprint: string, changes: Partial<DeadLetterGroup> = {}): DeadLetterGroup => ({
   fingerprint,
@@ -38,6 +38,26 @@ describe("order", () => {
   ];
   it("by what was seen last", () => expect(names(sorted(groups, "latest"))).toBe("acb"));
   it("by how many, the latest first among equals", () => expect(names(sorted(groups, "most"))).toBe("cba"));
+});
+
+describe("held", () => {
+  const shown = [group("b"), group("a")];
+  it("stays in its order, with what is true now", () => {
+    const { list, newer } = held(shown, [group("a", { lastSeenAt: 9, count: 7 }), group("b")]);
+    expect(list.map(({ group }) => [group.fingerprint, group.count])).toEqual([
+      ["b", 1],
+      ["a", 7],
+    ]);
+    expect(newer).toBe(0);
+  });
+  it("counts what came, and keeps the place of what went", () => {
+    const { list, newer } = held(shown, [group("c"), group("a"), group("d")]);
+    expect(list.map(({ group, gone }) => [group.fingerprint, gone])).toEqual([
+      ["b", true],
+      ["a", false],
+    ]);
+    expect(newer).toBe(2);
+  });
 });
 
 it("is new for ten minutes", () =>

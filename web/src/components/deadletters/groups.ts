@@ -32,6 +32,29 @@ export function sorted(groups: readonly DeadLetterGroup[], by: GroupSort): DeadL
   );
 }
 
+export interface Shown {
+  group: DeadLetterGroup;
+  /** It was there and is not any more; its place is kept, so that nothing slides under the pointer. */
+  gone: boolean;
+}
+
+/**
+ * The groups in the order in which they are shown now, as they are now. Those that came since are counted and not shown:
+ * they would move the others.
+ */
+export function held(
+  shown: readonly DeadLetterGroup[],
+  groups: readonly DeadLetterGroup[],
+): { list: Shown[]; newer: number } {
+  const now = new Map(groups.map((group) => [group.fingerprint, group]));
+  const list = shown.map((before) => {
+    const group = now.get(before.fingerprint);
+    return { group: group ?? before, gone: group === undefined };
+  });
+  const places = new Set(shown.map(({ fingerprint }) => fingerprint));
+  return { list, newer: groups.filter(({ fingerprint }) => !places.has(fingerprint)).length };
+}
+
 /** It began within the last ten minutes. */
 export const isNew = (group: DeadLetterGroup, now: number): boolean => now - group.firstSeenAt < 10 * 60_000;
 

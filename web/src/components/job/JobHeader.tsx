@@ -1,9 +1,10 @@
 import type { ReactNode } from "react";
-import type { Job } from "@/api/model";
+import { isRetrying, type Job, priorityName } from "@/api/model";
 import { CopyButton } from "@/components/CopyButton";
 import { Duration, Elapsed } from "@/components/Duration";
-import { StatusBadge } from "@/components/StatusBadge";
+import { nextAttempt, StatusBadge } from "@/components/StatusBadge";
 import { Time } from "@/components/Time";
+import { useNow } from "@/lib/clock";
 import { shortId } from "@/lib/format";
 import { type Fact, Facts } from "./Facts";
 
@@ -18,6 +19,7 @@ interface JobHeaderProps {
 
 /** What it is and how it stands. */
 export function JobHeader({ job, actions, queue, worker }: JobHeaderProps) {
+  const now = useNow();
   return (
     <section aria-label="Job" className="rounded-lg border border-line bg-panel p-4 shadow-low">
       <div className="flex flex-wrap items-start justify-between gap-x-4 gap-y-3">
@@ -30,8 +32,9 @@ export function JobHeader({ job, actions, queue, worker }: JobHeaderProps) {
               className="shrink-0 rounded-full border border-line px-2.5 py-0.5 font-medium"
               data-status={job.status}
             >
-              <StatusBadge status={job.status} cancelling={job.cancelRequestedAt !== null} />
+              <StatusBadge job={job} />
             </span>
+            {isRetrying(job) && <span className="shrink-0 text-muted">{nextAttempt(job, now)}</span>}
           </div>
           <p className="mt-0.5 flex min-w-0 items-center gap-2 text-muted">
             {job.name && <span className="clip">{job.type}</span>}
@@ -60,7 +63,7 @@ function factsOf(job: Job, queue: ReactNode, worker: ReactNode): Fact[] {
   const running = job.status === "running" && job.startedAt !== null;
   return [
     { name: "Queue", value: queue },
-    { name: "Priority", value: job.priority },
+    { name: "Priority", value: priorityName(job.priority) },
     {
       name: "Attempt",
       value: job.maxAttempts === null ? job.attempt : `${job.attempt} of ${job.maxAttempts}`,

@@ -3,7 +3,7 @@ import type { Job } from "@/api/model";
 import { Panel } from "@/components/Panel";
 import { cx } from "@/lib/cx";
 import { duration, exact, plural } from "@/lib/format";
-import { type Bar, type BarKind, place, type Timeline, ticks, timeline } from "./timeline";
+import { type Bar, type BarKind, outcomeText, place, type Timeline, ticks, timeline } from "./timeline";
 
 const ROWS_SHOWN = 12;
 
@@ -46,11 +46,11 @@ export function JobTimeline({ job, now }: { job: Job; now: number }) {
             </div>
             <span
               className={cx(
-                "clip w-20 shrink-0 text-xs",
+                "w-24 shrink-0 text-xs leading-tight",
                 row.outcome === "completed" ? "text-completed" : "text-muted",
               )}
             >
-              {(row.outcome ?? "waiting").replace("_", " ")}
+              {outcomeText(row.outcome)}
             </span>
           </div>
         ))}
@@ -104,7 +104,7 @@ function Axis({ span }: { span: number }) {
           );
         })}
       </div>
-      <span className="w-20 shrink-0" />
+      <span className="w-24 shrink-0" />
     </div>
   );
 }

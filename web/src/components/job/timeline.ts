@@ -47,6 +47,15 @@ type TimedJob = Pick<Job, "createdAt" | "runAt" | "completedAt" | "status" | "at
 /** Outcomes after which a job goes on by itself. */
 const GOES_ON = new Set(["retried", "handed_back", "lost"]);
 
+const OUTCOMES: Record<string, string> = {
+  invalid: "failed, not retried",
+  handed_back: "handed back",
+};
+
+/** How an attempt ended, in words for people; null for one that has not begun. */
+export const outcomeText = (outcome: string | null): string =>
+  outcome === null ? "waiting" : (OUTCOMES[outcome] ?? outcome.replaceAll("_", " "));
+
 export function timeline(job: TimedJob, now: number): Timeline {
   const rows: TimelineRow[] = [];
   const attempts = job.attempts.toSorted((a, b) => a.claimId - b.claimId);

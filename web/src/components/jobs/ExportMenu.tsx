@@ -4,12 +4,16 @@ interface ExportMenuProps {
   /** What would be exported: "12 jobs". */
   what: string;
   busy: boolean;
+  disabled: boolean;
   onExport: (format: "csv" | "json") => void;
 }
 
-export function ExportMenu({ what, busy, onExport }: ExportMenuProps) {
+export function ExportMenu({ what, busy, disabled, onExport }: ExportMenuProps) {
   return (
-    <Popover label="Export" button={{ icon: "download", "aria-label": "Export", title: "Export", busy }}>
+    <Popover
+      label="Export"
+      button={{ icon: "download", "aria-label": "Export", title: "Export", busy, disabled }}
+    >
       {(close) => (
         <>
           <p className="px-2 pb-1 text-xs whitespace-nowrap text-muted">{what} as</p>

@@ -24,6 +24,11 @@ export function JobFeed({ rows, link }: JobFeedProps) {
             <span className="ml-2 text-muted" title={row.id}>
               {row.name ?? shortId(row.id)}
             </span>
+            {row.status === "failed" && row.failure && (
+              <span className="ml-2 text-failed" title={row.failure.message}>
+                {row.failure.message || row.failure.type}
+              </span>
+            )}
           </span>
           {row.status === "running" && row.progress?.percent != null && (
             <Meter value={row.progress.percent} max={100} label="Progress" className="w-16" />

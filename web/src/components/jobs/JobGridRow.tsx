@@ -100,11 +100,14 @@ function Lines({ row, link }: { row: JobRow; link: JobGridRowProps["link"] }) {
           {link(row, <span className="font-medium">{row.type}</span>)}
           {row.name && <span className="ml-2 text-muted">{row.name}</span>}
         </span>
-        <StatusBadge status={row.status} cancelling={row.cancelRequestedAt !== null} />
+        <StatusBadge job={row} />
       </div>
       <div className="flex items-center gap-2 text-xs text-muted">
         <span className="clip flex-1">
-          <span className="font-mono">{shortId(row.id)}</span> in {row.queue}
+          <span className="font-mono">{shortId(row.id)}</span>{" "}
+          {row.status === "failed" && row.failure
+            ? row.failure.message || row.failure.type
+            : `in ${row.queue}`}
         </span>
         {row.status === "running" && row.startedAt !== null ? (
           <Elapsed since={row.startedAt} />
@@ -119,5 +122,12 @@ function Lines({ row, link }: { row: JobRow; link: JobGridRowProps["link"] }) {
 
 /** Still and of few parts: when the bar is dragged, a screenful of these comes and goes many times a second. */
 function Placeholder() {
-  return <span aria-hidden="true" className="col-span-full ml-12 h-2.5 w-1/3 rounded-sm bg-line" />;
+  return (
+    <span
+      role="gridcell"
+      tabIndex={-1}
+      aria-label="on its way"
+      className="col-span-full ml-12 h-2.5 w-1/3 rounded-sm bg-line"
+    />
+  );
 }

@@ -3,7 +3,6 @@ import { Button } from "@/components/Button";
 import { Icon } from "@/components/Icon";
 import { cx } from "@/lib/cx";
 import { complete, type Known, take } from "@/search/complete";
-import { parse } from "@/search/language";
 
 export interface SearchBoxHandle {
   focus: () => void;
@@ -13,11 +12,13 @@ interface SearchBoxProps {
   ref?: Ref<SearchBoxHandle>;
   value: string;
   known: Known;
+  /** What the server does not understand of it. */
+  mistakes: readonly string[];
   onChange: (text: string) => void;
 }
 
 /** The search with its completion, and what is wrong with it. */
-export function SearchBox({ ref, value, known, onChange }: SearchBoxProps) {
+export function SearchBox({ ref, value, known, mistakes, onChange }: SearchBoxProps) {
   const input = useRef<HTMLInputElement>(null);
   const [caret, setCaret] = useState(value.length);
   const [open, setOpen] = useState(false);
@@ -34,7 +35,6 @@ export function SearchBox({ ref, value, known, onChange }: SearchBoxProps) {
     () => (open ? complete(value, caret, known) : null),
     [open, value, caret, known],
   );
-  const mistakes = useMemo(() => parse(value).mistakes, [value]);
   const options = completion?.options ?? [];
   const choose = (index: number) => {
     const option = options[index];
@@ -61,8 +61,6 @@ export function SearchBox({ ref, value, known, onChange }: SearchBoxProps) {
     } else return;
     event.preventDefault();
   };
-  // What is being typed is not wrong yet.
-  const told = mistakes.filter(({ to }) => !(open && to === caret));
   return (
     <div className="relative min-w-0 flex-1">
       <span className="pointer-events-none absolute top-[7px] left-2.5 text-muted">
@@ -76,12 +74,12 @@ export function SearchBox({ ref, value, known, onChange }: SearchBoxProps) {
         aria-controls={listId}
         aria-autocomplete="list"
         aria-activedescendant={active >= 0 ? `${listId}-${active}` : undefined}
-        aria-invalid={told.length > 0}
+        aria-invalid={mistakes.length > 0}
         aria-describedby={noteId}
         autoComplete="off"
         autoCapitalize="off"
         spellCheck={false}
-        placeholder="status:failed type:resize age:>10m, or an id or name"
+        placeholder="status:failed type:resize age:>10m, or words of an id, name, type or error"
         className="field w-full pr-8 pl-8"
         value={value}
         onChange={(event) => {
@@ -137,8 +135,8 @@ export function SearchBox({ ref, value, known, onChange }: SearchBoxProps) {
           </div>
         ))}
       </div>
-      <p id={noteId} role="status" className={cx("text-xs text-warn", told.length > 0 && "pt-1")}>
-        {told.map(({ message }) => message).join("; ")}
+      <p id={noteId} role="status" className={cx("wrap-any text-xs text-bad", mistakes.length > 0 && "pt-1")}>
+        {mistakes.join(" ")}
       </p>
     </div>
   );

@@ -9,6 +9,8 @@ interface SelectionBarProps {
   totalCapped: boolean;
   canCancel: boolean;
   canRetry: boolean;
+  /** The search was answered, so that "all matching" means something. */
+  canSelectAll: boolean;
   busy: boolean;
   onCancel: () => void;
   onRetry: () => void;
@@ -30,7 +32,13 @@ export function SelectionBar(props: SelectionBarProps) {
         {all ? `All ${matching} matching` : `${plural(selected, "job")} selected`}
       </span>
       {!all && total > selected && (
-        <Button tone="ghost" size="sm" onClick={props.onAll} className="text-accent">
+        <Button
+          tone="ghost"
+          size="sm"
+          disabled={!props.canSelectAll}
+          onClick={props.onAll}
+          className="text-accent"
+        >
           Select all {matching} matching
         </Button>
       )}

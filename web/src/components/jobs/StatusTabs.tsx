@@ -35,6 +35,7 @@ export function StatusTabs({ counts, chosen, onChange }: StatusTabsProps) {
             type="button"
             aria-pressed={pressed}
             className={tab(pressed)}
+            title={status === "scheduled" ? "delayed, or retrying: waiting for the next attempt" : undefined}
             onClick={() => onChange(pressed && chosen.length === 1 ? null : status)}
           >
             <StatusDot status={status} />

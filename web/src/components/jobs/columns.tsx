@@ -1,11 +1,12 @@
 /** The columns of the table of jobs, by the names that stand in the URL. */
 
 import { createContext, type ReactNode, useContext } from "react";
-import type { JobRow } from "@/api/model";
+import { type JobRow, priorityName, type Status } from "@/api/model";
 import { Duration, Elapsed } from "@/components/Duration";
 import { Meter } from "@/components/Meter";
 import { StatusBadge } from "@/components/StatusBadge";
 import { Time } from "@/components/Time";
+import { cx } from "@/lib/cx";
 import { shortId } from "@/lib/format";
 
 export interface JobColumn {
@@ -21,16 +22,13 @@ export interface JobColumn {
 
 const none = <span className="text-faint">–</span>;
 
-const PRIORITIES: Record<number, string> = { 0: "high", 1: "normal", 2: "low" };
-
 export function Priority({ value }: { value: number }) {
-  const name = PRIORITIES[value];
   return (
     <span
       className={value === 0 ? "text-accent" : value === 1 ? "text-muted" : undefined}
       title={`priority ${value}`}
     >
-      {name ?? value}
+      {priorityName(value)}
     </span>
   );
 }
@@ -58,6 +56,17 @@ function RunTime({ row }: { row: JobRow }) {
   );
 }
 
+/** What it said when it failed, or failed last. */
+export function Failure({ row: { failure, status } }: { row: JobRow }) {
+  if (failure === null) return none;
+  const told = [failure.type, failure.message].filter(Boolean).join(": ");
+  return (
+    <span className={cx("clip block", status === "failed" ? "text-failed" : "text-muted")} title={told}>
+      {told}
+    </span>
+  );
+}
+
 const text = (value: string | null) =>
   value === null || value === "" ? (
     none
@@ -73,7 +82,7 @@ export const COLUMNS: readonly JobColumn[] = [
     title: "Status",
     width: "100px",
     min: 100,
-    cell: (row) => <StatusBadge status={row.status} cancelling={row.cancelRequestedAt !== null} />,
+    cell: (row) => <StatusBadge job={row} />,
   },
   {
     key: "type",
@@ -137,6 +146,13 @@ export const COLUMNS: readonly JobColumn[] = [
     min: 80,
     cell: (row) => (row.workerId === null ? none : <WorkerCell id={row.workerId} />),
   },
+  {
+    key: "error",
+    title: "Error",
+    width: "minmax(120px, 2fr)",
+    min: 120,
+    cell: (row) => <Failure row={row} />,
+  },
   { key: "created", title: "Created", width: "80px", min: 80, cell: (row) => <Time at={row.createdAt} /> },
   { key: "due", title: "Due", width: "92px", min: 92, cell: (row) => <Time at={row.runAt} /> },
   { key: "started", title: "Started", width: "92px", min: 92, cell: (row) => <Time at={row.startedAt} /> },
@@ -161,16 +177,22 @@ export const COLUMNS: readonly JobColumn[] = [
 
 // As many as fit beside the navigation on a small laptop; the others are a click away.
 const USUAL = ["status", "type", "name", "id", "queue", "priority", "worker", "created", "wait", "run"];
+/** Of jobs that failed, how they failed matters more than where they stood in line. */
+const USUAL_FAILED = ["status", "type", "name", "id", "attempt", "worker", "error", "ended", "run"];
+
+/** The columns of a list of jobs in these statuses, unless others were chosen. */
+const usual = (statuses: readonly Status[]) =>
+  statuses.length === 1 && statuses[0] === "failed" ? USUAL_FAILED : USUAL;
 
 /** From the URL; what is unknown is left out, and the usual ones stand in for none. */
-export function columnsOf(names: string | undefined): JobColumn[] {
-  const wanted = names?.split(",") ?? USUAL;
+export function columnsOf(names: string | undefined, statuses: readonly Status[]): JobColumn[] {
+  const wanted = names?.split(",") ?? [];
   const chosen = COLUMNS.filter(({ key }) => wanted.includes(key));
-  return chosen.length ? chosen : COLUMNS.filter(({ key }) => USUAL.includes(key));
+  return chosen.length ? chosen : COLUMNS.filter(({ key }) => usual(statuses).includes(key));
 }
 
 /** For the URL; nothing when they are the usual ones. */
-export function columnNames(columns: readonly string[]): string | undefined {
+export function columnNames(columns: readonly string[], statuses: readonly Status[]): string | undefined {
   const ordered = COLUMNS.map(({ key }) => key).filter((key) => columns.includes(key));
-  return ordered.join() === USUAL.join() ? undefined : ordered.join();
+  return ordered.join() === usual(statuses).join() ? undefined : ordered.join();
 }

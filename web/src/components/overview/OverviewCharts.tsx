@@ -2,7 +2,7 @@ import { useMemo } from "react";
 import type { Point } from "@/api/model";
 import { Chart, type Line } from "@/components/Chart";
 import { Panel } from "@/components/Panel";
-import { compact, duration, rate } from "@/lib/format";
+import type { Unit } from "@/components/scale";
 import { perSecond } from "./series";
 
 interface OverviewChartsProps {
@@ -22,10 +22,10 @@ export function OverviewCharts({ points, stepSec, from, to }: OverviewChartsProp
   const charts = useMemo(() => chartsOf(points, stepSec, to), [points, stepSec, to]);
   return (
     <div className="grid gap-3 sm:gap-4 md:grid-cols-2 xl:grid-cols-3">
-      {charts.map(({ title, lines, format }) => (
+      {charts.map(({ title, lines, unit }) => (
         <Panel key={title} title={title} flush className="pb-2">
           <div className="px-2">
-            <Chart label={title} times={times} lines={lines} format={format} sync={SYNC} range={range} />
+            <Chart label={title} times={times} lines={lines} unit={unit} sync={SYNC} range={range} />
           </div>
         </Panel>
       ))}
@@ -36,7 +36,7 @@ export function OverviewCharts({ points, stepSec, from, to }: OverviewChartsProp
 interface ChartSpec {
   title: string;
   lines: Line[];
-  format: (value: number) => string;
+  unit: Unit;
 }
 
 function chartsOf(points: Point[], stepSec: number, now: number): ChartSpec[] {
@@ -45,7 +45,7 @@ function chartsOf(points: Point[], stepSec: number, now: number): ChartSpec[] {
   return [
     {
       title: "Jobs per second",
-      format: rate,
+      unit: "rate",
       lines: [
         { label: "submitted", color: "accent", values: rates((point) => point.submitted) },
         { label: "completed", color: "completed", values: rates((point) => point.completed), area: true },
@@ -54,12 +54,12 @@ function chartsOf(points: Point[], stepSec: number, now: number): ChartSpec[] {
     },
     {
       title: "Queue depth",
-      format: compact,
+      unit: "count",
       lines: [{ label: "queued", color: "queued", values: values((point) => point.queueDepth), area: true }],
     },
     {
       title: "Threads",
-      format: compact,
+      unit: "count",
       lines: [
         {
           label: "in use",
@@ -68,31 +68,31 @@ function chartsOf(points: Point[], stepSec: number, now: number): ChartSpec[] {
           area: true,
           stepped: true,
         },
-        { label: "there are", color: "muted", values: values((point) => point.threads), stepped: true },
+        { label: "total", color: "muted", values: values((point) => point.threads), stepped: true },
       ],
     },
     {
       title: "Wait",
-      format: duration,
+      unit: "duration",
       lines: [
         { label: "median", color: "queued", values: values((point) => point.waitP50) },
-        { label: "95 %", color: "scheduled", values: values((point) => point.waitP95) },
+        { label: "p95", color: "scheduled", values: values((point) => point.waitP95) },
       ],
     },
     {
       title: "Run time",
-      format: duration,
+      unit: "duration",
       lines: [
         { label: "median", color: "running", values: values((point) => point.runP50) },
-        { label: "95 %", color: "scheduled", values: values((point) => point.runP95) },
+        { label: "p95", color: "scheduled", values: values((point) => point.runP95) },
       ],
     },
     {
       title: "Workers",
-      format: compact,
+      unit: "count",
       lines: [
         {
-          label: "there are",
+          label: "total",
           color: "completed",
           values: values((point) => point.workers),
           stepped: true,

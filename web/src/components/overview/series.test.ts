@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { Point, Series } from "@/api/model";
 import type { Second } from "@/live/state";
-import { bucket, merge, perSecond } from "./series";
+import { bucket, endedSince, latestRates, merge, perSecond } from "./series";
 
 const second = (at: number, submitted: number, queueDepth = 0): Second => ({
   at: at * 1000,
@@ -55,6 +55,22 @@ describe("merge", () => {
       [20, 9],
     ]);
   });
+});
+
+it("the share of jobs that ended well is of the chosen range alone", () => {
+  const ended = (at: number, completed: number, failed: number) => ({ ...point(at, 0), completed, failed });
+  const points = [ended(0, 0, 50), ended(10, 8, 2), ended(20, 1, 1)];
+  expect(endedSince(points, 10_000)).toEqual({ ended: 12, share: 0.75 });
+  expect(endedSince(points, 0).share).toBeCloseTo(9 / 62);
+  expect(endedSince(points, 30_000)).toEqual({ ended: 0, share: null });
+});
+
+it("rates of the history are those of the last step that is complete", () => {
+  const past = history(point(0, 20), point(10, 40), point(20, 3));
+  expect(latestRates(past, 26_000)?.submitted).toBe(4);
+  expect(latestRates(past, 24_000)?.submitted).toBe(2);
+  expect(latestRates(past, 9_000)).toBeNull();
+  expect(latestRates(null, 9_000)).toBeNull();
 });
 
 it("a step under way is divided by what has passed of it", () => {

@@ -1,7 +1,7 @@
 /** The charts' points: what the history has, and after it what the stream said since. Pure. */
 
 import type { Point, Series } from "@/api/model";
-import type { Second } from "@/live/state";
+import type { Rates, Second } from "@/live/state";
 
 const highest = (a: number | null, b: number | null) => (a === null ? b : b === null ? a : Math.max(a, b));
 
@@ -49,6 +49,34 @@ export function merge(history: Series | null, seconds: readonly Second[], stepSe
   const fuller = at && at.submitted + at.completed > first.submitted + first.completed ? at : first;
   // Steps between the end of the history and the stream stay a gap rather than becoming a line.
   return [...before, fuller, ...live.slice(1)];
+}
+
+/** How many jobs ended since a moment, and how many of them well; null where none ended. */
+export function endedSince(points: readonly Point[], from: number): { ended: number; share: number | null } {
+  let completed = 0;
+  let failed = 0;
+  for (const point of points) {
+    if (point.at < from) continue;
+    completed += point.completed;
+    failed += point.failed;
+  }
+  const ended = completed + failed;
+  return { ended, share: ended ? completed / ended : null };
+}
+
+/** Coordinators write the history every few seconds; a step is complete only some time after it is over. */
+const WRITTEN_MS = 5000;
+
+/** The rates of the last complete step of the history, for when the stream has just begun. */
+export function latestRates(history: Series | null, now: number): Rates | null {
+  const last = history?.points.findLast((point) => point.at + history.stepSec * 1000 + WRITTEN_MS <= now);
+  if (!history || !last) return null;
+  const { stepSec } = history;
+  return {
+    submitted: last.submitted / stepSec,
+    completed: last.completed / stepSec,
+    failed: last.failed / stepSec,
+  };
 }
 
 /** Counts become rates: of the step that is under way only what has passed of it counts. */

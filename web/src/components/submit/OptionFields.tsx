@@ -1,3 +1,4 @@
+import { PRIORITY_NAMES } from "@/api/model";
 import { FieldRow } from "./FieldRow";
 import type { Options } from "./options";
 
@@ -7,12 +8,6 @@ interface OptionFieldsProps {
   queues: readonly string[];
   onChange: (change: Partial<Options>) => void;
 }
-
-const PRIORITIES = [
-  ["0", "high"],
-  ["1", "normal"],
-  ["2", "low"],
-] as const;
 
 /** Queue, priority, threads, times. */
 export function OptionFields({ options, mistakes, queues, onChange }: OptionFieldsProps) {
@@ -34,7 +29,7 @@ export function OptionFields({ options, mistakes, queues, onChange }: OptionFiel
       )}
     </FieldRow>
   );
-  const named = PRIORITIES.some(([value]) => value === options.priority);
+  const named = PRIORITY_NAMES[Number(options.priority)] !== undefined;
   return (
     <div className="grid grid-cols-2 gap-x-4 gap-y-2 md:grid-cols-4">
       {text("queue", "Queue", "default", "where it stands in line", "stoker-queues")}
@@ -43,7 +38,7 @@ export function OptionFields({ options, mistakes, queues, onChange }: OptionFiel
           <option key={queue} value={queue} />
         ))}
       </datalist>
-      <FieldRow label="Priority" note="0 to 100, the lowest first" mistake={mistakes.priority}>
+      <FieldRow label="Priority" note="who goes first" mistake={mistakes.priority}>
         {({ id, describedBy }) => (
           <select
             id={id}
@@ -53,9 +48,9 @@ export function OptionFields({ options, mistakes, queues, onChange }: OptionFiel
             onChange={(event) => onChange({ priority: event.target.value })}
           >
             {!named && <option value={options.priority}>{options.priority}</option>}
-            {PRIORITIES.map(([value, label]) => (
-              <option key={value} value={value}>
-                {label}
+            {PRIORITY_NAMES.map((name, value) => (
+              <option key={name} value={value}>
+                {name}
               </option>
             ))}
           </select>

@@ -8,14 +8,16 @@ import { cli, curl, python } from "./snippets";
 interface SnippetsProps {
   /** Null while the form cannot be sent. */
   spec: JobSpec | null;
+  /** What it wants until then: "Fill in to." */
+  wanting: string;
   origin: string;
   withToken: boolean;
 }
 
 const WAYS = ["curl", "CLI", "Python"] as const;
 
-/** The same job from elsewhere. */
-export function Snippets({ spec, origin, withToken }: SnippetsProps) {
+/** The same submission as code. */
+export function Snippets({ spec, wanting, origin, withToken }: SnippetsProps) {
   const [way, setWay] = useState<(typeof WAYS)[number]>("curl");
   const text =
     spec === null
@@ -27,10 +29,10 @@ export function Snippets({ spec, origin, withToken }: SnippetsProps) {
           : python(spec, origin);
   return (
     <Panel
-      title="The same from elsewhere"
+      title="Copy as code"
       actions={
         <>
-          <RangePicker label="Copy as" choices={WAYS} value={way} onChange={setWay} />
+          <RangePicker label="Language" choices={WAYS} value={way} onChange={setWay} />
           <CopyButton text={text} label={`Copy as ${way}`} />
         </>
       }
@@ -40,7 +42,7 @@ export function Snippets({ spec, origin, withToken }: SnippetsProps) {
         tabIndex={0}
         className="wrap-any max-h-80 overflow-auto rounded-md bg-sunken p-3 font-mono text-xs leading-5 whitespace-pre-wrap"
       >
-        {spec === null ? <span className="text-muted">Mend what is marked in the form first.</span> : text}
+        {spec === null ? <span className="text-muted">{wanting}</span> : text}
       </pre>
     </Panel>
   );

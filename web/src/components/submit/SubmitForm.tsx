@@ -1,10 +1,10 @@
-import { type FormEvent, useMemo, useState } from "react";
+import { type FormEvent, useEffect, useMemo, useRef, useState } from "react";
 import { formatExact, parseExact } from "@/api/json";
 import type { JobSpec, JobType } from "@/api/model";
 import { Button } from "@/components/Button";
 import { Panel } from "@/components/Panel";
 import { RangePicker } from "@/components/RangePicker";
-import { build, fieldsOf, initials, spread, type Typed } from "./fields";
+import { build, fieldsOf, initials, NEEDED, spread, type Typed, tell } from "./fields";
 import { JsonInput } from "./JsonInput";
 import { OptionFields } from "./OptionFields";
 import { NO_OPTIONS, type Options, readOptions } from "./options";
@@ -47,7 +47,12 @@ export function SubmitForm({
   const [type, setType] = useState(start.type);
   const [options, setOptions] = useState<Options>({ ...NO_OPTIONS, ...start.options });
   const [draft, setDraft] = useState(() => draftOf(find(types, start.type), start.payload));
-  const [tried, setTried] = useState(false);
+  /** How often somebody tried to send it. */
+  const [tried, setTried] = useState(0);
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    if (tried > 0) form.current?.querySelector<HTMLElement>('[aria-invalid="true"]')?.focus();
+  }, [tried]);
   const known = find(types, type);
   const fields = useMemo(() => fieldsOf(known?.schema ?? null), [known]);
   const mode: Mode = fields === null ? "JSON" : draft.mode;
@@ -65,13 +70,10 @@ export function SubmitForm({
     }
   }, [mode, fields, draft]);
   const read = useMemo(() => readOptions(options), [options]);
-  const typeMistake = type.trim() === "" ? "needed" : undefined;
-  const sound =
-    !typeMistake &&
-    payload.json === undefined &&
-    Object.keys(payload.mistakes).length === 0 &&
-    Object.keys(read.mistakes).length === 0;
-  const spec: JobSpec | null = sound ? { type: type.trim(), payload: payload.value, ...read.fields } : null;
+  const typeMistake = type.trim() === "" ? NEEDED : undefined;
+  const wanting = tell({ type: typeMistake, JSON: payload.json, ...payload.mistakes, ...read.mistakes });
+  const spec: JobSpec | null =
+    wanting === "" ? { type: type.trim(), payload: payload.value, ...read.fields } : null;
 
   const changeType = (next: string) => {
     setType(next);
@@ -79,7 +81,7 @@ export function SubmitForm({
     const found = find(types, next);
     if (!found) return;
     setDraft(draftOf(found, undefined));
-    setTried(false);
+    setTried(0);
   };
   const changeMode = (next: Mode) => {
     if (next === "JSON") {
@@ -92,15 +94,16 @@ export function SubmitForm({
   };
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    setTried(true);
     if (spec) onSubmit(spec);
+    else setTried(tried + 1);
   };
   // What is merely not filled in yet is told only after somebody tried to send it.
   const told = Object.fromEntries(
-    Object.entries(payload.mistakes).filter(([, mistake]) => tried || mistake !== "needed"),
+    Object.entries(payload.mistakes).filter(([, mistake]) => tried > 0 || mistake !== NEEDED),
   );
   return (
     <form
+      ref={form}
       onSubmit={submit}
       noValidate
       className="grid items-start gap-3 sm:gap-4 xl:grid-cols-[minmax(0,3fr)_minmax(0,2fr)]"
@@ -143,14 +146,14 @@ export function SubmitForm({
           <Button type="submit" tone="primary" icon="submit" busy={busy}>
             Submit job
           </Button>
-          {tried && !sound && (
-            <span role="alert" className="text-bad">
-              Mend what is marked first.
+          {tried > 0 && wanting && (
+            <span role="alert" className="wrap-any text-bad">
+              Not sent. {wanting}
             </span>
           )}
         </div>
       </div>
-      <Snippets spec={spec} origin={origin} withToken={withToken} />
+      <Snippets spec={spec} wanting={wanting} origin={origin} withToken={withToken} />
     </form>
   );
 }
@@ -168,8 +171,10 @@ function draftOf(type: JobType | undefined, given: unknown): Draft {
   const payload = given === undefined ? (type?.example ?? null) : given;
   const fields = fieldsOf(type?.schema ?? null);
   const typed = fields ? spread(fields, payload ?? {}) : null;
+  // What was sent once can be sent again, also when the fields would not take it: an empty text, say.
+  const fits = fields && typed && (given === undefined || !Object.keys(build(fields, typed).mistakes).length);
   return {
-    mode: fields && typed ? "Fields" : "JSON",
+    mode: fits ? "Fields" : "JSON",
     typed: { ...(fields ? initials(fields) : {}), ...typed },
     json: payload === null ? "" : formatExact(payload, 2),
   };

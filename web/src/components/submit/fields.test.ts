@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { JsonSchema } from "@/api/model";
-import { build, type Field, fieldsOf, initials, spread } from "./fields";
+import { build, type Field, fieldsOf, initials, spread, tell } from "./fields";
 
 const SCHEMA: JsonSchema = {
   type: "object",
@@ -59,8 +59,19 @@ describe("build", () => {
     [{ width: "101" }, "at most 100"],
   ])("%o is told", (typed, mistake) => expect(build(FIELDS, typed).mistakes.width).toBe(mistake));
   it("tells broken JSON", () =>
-    expect(build(FIELDS, { width: "1", tags: "[" }).mistakes).toEqual({ tags: "not JSON" }));
+    expect(build(FIELDS, { image: "x", width: "1", tags: "[" }).mistakes).toEqual({ tags: "not JSON" }));
+  it("does not send a text empty that must be there", () => {
+    const built = build(FIELDS, { image: "", width: "1" });
+    expect(built).toEqual({ payload: { width: 1 }, mistakes: { image: "needed" } });
+  });
 });
+
+it.each([
+  [{}, ""],
+  [{ type: undefined }, ""],
+  [{ image: "needed", width: "needed" }, "Fill in image, width."],
+  [{ image: "needed", width: "at most 100" }, "Fill in image. Correct width."],
+])("what is wanting is named: %j", (mistakes, text) => expect(tell(mistakes)).toBe(text));
 
 describe("spread", () => {
   it("is the way back", () => {

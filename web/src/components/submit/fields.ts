@@ -105,15 +105,16 @@ export interface Built {
   mistakes: Record<string, string>;
 }
 
-/** The payload that was typed. What was left empty is left out, unless it is a text that must be there. */
+/** A field that must be filled in and is not. */
+export const NEEDED = "needed";
+
+/** The payload that was typed. What was left empty is left out; where it must not be, that is a mistake. */
 export function build(fields: readonly Field[], typed: Typed): Built {
   const built: Built = { payload: {}, mistakes: {} };
   for (const field of fields) {
     const text = typed[field.name] ?? "";
     if (text.trim() === "" && !(field.kind === "text" && text !== "")) {
-      if (!field.required) continue;
-      if (field.kind === "text") built.payload[field.name] = "";
-      else built.mistakes[field.name] = "needed";
+      if (field.required) built.mistakes[field.name] = NEEDED;
       continue;
     }
     const { value, mistake } = read(field, text);
@@ -154,6 +155,19 @@ export function spread(fields: readonly Field[], payload: unknown): Typed | null
     typed[name] = show(field.kind, value);
   }
   return typed;
+}
+
+/** What stands in the way of sending the form, in one sentence; every field that it names is marked. */
+export function tell(mistakes: Readonly<Record<string, string | undefined>>): string {
+  const all = Object.entries(mistakes).flatMap(([name, mistake]) => (mistake ? [{ name, mistake }] : []));
+  const needed = all.filter(({ mistake }) => mistake === NEEDED).map(({ name }) => name);
+  const wrong = all.filter(({ mistake }) => mistake !== NEEDED).map(({ name }) => name);
+  return [
+    needed.length ? `Fill in ${needed.join(", ")}.` : "",
+    wrong.length ? `Correct ${wrong.join(", ")}.` : "",
+  ]
+    .filter(Boolean)
+    .join(" ");
 }
 
 export const initials = (fields: readonly Field[]): Typed =>

@@ -1,1 +1,0 @@
-import{Wt as e}from"./ErrorNote-vaZlxe1h.js";import{C as t,y as n}from"./index-CeErRSJT.js";import{t as r}from"./clock-LJZGxXKf.js";var i=e();function a({at:e,none:a=`–`}){let o=r();return e==null?(0,i.jsx)(`span`,{className:`text-faint`,children:a}):(0,i.jsx)(`time`,{dateTime:new Date(e).toISOString(),title:n(e),className:`whitespace-nowrap`,children:t(e,o)})}export{a as t};
