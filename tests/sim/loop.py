@@ -268,5 +268,6 @@ def _close(coro: Any) -> None:
     for _ in range(20):
         with contextlib.suppress(BaseException):
             coro.close()
-        if inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED:
+        # The end of an async generator that was dropped half-way is a task too, and no coroutine.
+        if not inspect.iscoroutine(coro) or inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED:
             return

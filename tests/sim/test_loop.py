@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -43,6 +44,28 @@ def test_a_killed_process_runs_nothing_more_and_no_finally() -> None:
     loop.run_until_complete(main())
     loop.close()
     assert seen == ["begins"]
+
+
+def test_a_loop_closes_while_an_async_generator_is_being_ended() -> None:
+    loop = SimLoop()
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            await asyncio.sleep(10)
+
+    async def reader() -> None:
+        async for _ in numbers():
+            break  # dropped half-way: asyncio ends the generator in a task of its own
+        await asyncio.sleep(10)
+
+    async def main() -> None:
+        Process(loop, "p").spawn(reader())
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(main())
+    loop.close()
 
 
 def test_what_a_task_starts_belongs_to_its_process() -> None:
