@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+from msgspec.structs import astuple
 
 from bench.reads import population
 from bench.reads.population import POSTGRES, SQLITE, Columns, Dialect
+from stoker.domain.placement import Lane
 from stoker.store.postgres.database import Database, migrate
 from stoker.store.postgres.rows import Q as POSTGRES_Q
 from stoker.store.sqlite import database
@@ -25,6 +27,11 @@ _ATTEMPTS: Final = (
 )
 
 Progress = Callable[[str], None]
+
+
+def _lanes() -> list[tuple[Any, ...]]:
+    """The rows of the lanes."""
+    return [(id, *astuple(Lane(queue, type, None, 1, None, None))) for id, queue, type in population.lanes()]
 
 
 def _inserts(jobs: int, now: int, dialect: Dialect) -> Iterator[tuple[str, str]]:
@@ -63,7 +70,7 @@ def write_sqlite(path: Path, jobs: int, progress: Progress) -> None:
     ).fetchall()
     for name, _ in indexes:
         db.execute(f"DROP INDEX {name}")
-    db.executemany(Q["insert_lane"], [(*lane, None, 1, None, None) for lane in population.lanes()])
+    db.executemany(Q["insert_lane"], _lanes())
     for what, statement in _inserts(jobs, now, SQLITE):
         progress(what)
         db.execute(statement)
@@ -95,7 +102,7 @@ async def write_postgres(url: str, jobs: int, progress: Progress) -> None:
         await link.execute("SET maintenance_work_mem = '512MB'")
         await link.execute(
             POSTGRES_Q["insert_lanes"],
-            *zip(*((*lane, None, 1, None, None) for lane in population.lanes()), strict=True),
+            *zip(*_lanes(), strict=True),
         )
         for what, statement in _inserts(jobs, now, POSTGRES):
             progress(what)
