@@ -440,6 +440,35 @@ SELECT seq FROM ({walk}) AS walk WHERE {where} LIMIT ?
 -- How far a walk went.
 SELECT count(*), min(seq) FROM (SELECT seq FROM ({walk}) AS walk) AS seqs
 
+-- name: walk_step
+-- How far a walk went, and what it found on its way.
+SELECT count(*), min(seq), array_agg(seq) FILTER (WHERE {where}) FROM ({walk}) AS walk
+
+-- name: newest_of_pairs
+-- The next few jobs of each of these lanes and ranks, before the number that it has reached.
+SELECT pair.place, part.seq FROM unnest($1::int[], $2::int[], $3::smallint[], $4::bigint[]) AS pair (place, lane_id, rank, below)
+CROSS JOIN LATERAL (
+    SELECT seq FROM stoker.jobs
+    WHERE status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank AND seq >= $5 AND seq < pair.below
+    ORDER BY seq DESC LIMIT $6
+) AS part
+
+-- name: length_of_pairs
+SELECT count(*) FROM (
+    SELECT FROM unnest($1::int[], $2::smallint[]) AS pair (lane_id, rank)
+    CROSS JOIN LATERAL (
+        SELECT FROM stoker.jobs
+        WHERE status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank AND seq >= $3 AND seq < $4 LIMIT $5
+    ) AS part LIMIT $5
+) AS found
+
+-- name: numbers_at
+SELECT seq FROM stoker.{table} WHERE seq >= ? AND seq < ? ORDER BY seq {order} LIMIT ? OFFSET ?
+
+-- name: sort_in_memory
+-- Before `skipped`, which sorts some hundred thousand numbers.
+SET LOCAL work_mem = '32MB'
+
 -- name: over_pairs
 -- A walk in each of these lanes and ranks.
 SELECT part.seq FROM unnest(?::int[], ?::smallint[]) AS pair (lane_id, rank) CROSS JOIN LATERAL ({each}) AS part
@@ -483,6 +512,13 @@ SELECT lane_id, rank, (
     WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank = pair.rank ORDER BY seq LIMIT 1
 )
 FROM pair WHERE rank IS NOT NULL
+
+-- name: pairs_of_priority
+-- The same, with one priority: a rank that may stand for it does where the first job there has it.
+SELECT lane.id, may.rank, $3::smallint FROM unnest($1::int[]) AS lane (id) CROSS JOIN unnest($2::smallint[]) AS may (rank)
+WHERE $3 = (
+    SELECT priority FROM stoker.jobs WHERE status = 'queued' AND lane_id = lane.id AND jobs.rank = may.rank ORDER BY seq LIMIT 1
+)
 
 -- name: worker_matches
 worker_id IN (SELECT ?::text UNION ALL SELECT sessions.id FROM stoker.sessions WHERE sessions.name = ?)

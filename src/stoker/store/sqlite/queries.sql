@@ -309,10 +309,31 @@ SELECT seq FROM jobs NOT INDEXED WHERE status = 'completed' ORDER BY seq DESC LI
 -- name: matching_lanes
 SELECT id FROM lanes WHERE (? IS NULL OR queue = ?) AND (? IS NULL OR type = ?) LIMIT ?
 
--- name: next_rank
--- The first job of the next rank of a lane.
-SELECT rank, priority FROM jobs INDEXED BY jobs_ready
-WHERE status = 'queued' AND lane_id = ? AND rank > ? ORDER BY rank LIMIT 1
+-- name: pairs_of_lanes
+-- The lanes and ranks in which jobs are queued, of these lanes, given as a JSON array, with the priority that each rank stands for:
+-- two probes of the index for each.
+WITH RECURSIVE pair (lane_id, rank) AS (
+    SELECT value, (SELECT min(rank) FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND lane_id = lane.value)
+    FROM json_each(?1) AS lane
+    UNION ALL
+    SELECT lane_id, (
+        SELECT min(rank) FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND lane_id = pair.lane_id AND rank > pair.rank
+    )
+    FROM pair WHERE rank IS NOT NULL
+)
+SELECT lane_id, rank, (
+    SELECT priority FROM jobs INDEXED BY jobs_ready
+    WHERE status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank ORDER BY seq LIMIT 1
+)
+FROM pair WHERE rank IS NOT NULL LIMIT ?2
+
+-- name: pairs_of_priority
+-- The same, with one priority, ?3: a rank that may stand for it, of the array ?2, does where the first job there has it.
+SELECT lane.value, may.value, ?3 FROM json_each(?1) AS lane CROSS JOIN json_each(?2) AS may
+WHERE ?3 = (
+    SELECT priority FROM jobs INDEXED BY jobs_ready
+    WHERE status = 'queued' AND lane_id = lane.value AND rank = may.value ORDER BY seq LIMIT 1
+)
 
 -- name: list_jobs
 -- Rows by their numbers, given as a JSON array.
