@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stoker.clock import SystemClock
-from stoker.coordinator.dead_groups import COUNTED_FRESH, OLD_SECONDS, RENEW_SECONDS, DeadGroups
+from stoker.coordinator.dead_groups import COUNTED_FRESH, RENEW_SECONDS, DeadGroups
 from stoker.domain.errors import TooDeep
 from stoker.store.base import Count, DeadLetterGroups, JobFilter, JobQuery, Store
 from stoker.store.sqlite.reads import Reader
@@ -92,45 +92,75 @@ def test_counters_say_where_jobs_can_be() -> None:
 
 
 class Groups:
-    """A store that counts how often groups are counted."""
+    """A store that counts how often groups are counted, once `open` lets it."""
 
     def __init__(self, failed: int) -> None:
         self.failed = failed
         self.counted = 0
+        self.open = asyncio.Event()
+        self.open.set()
 
     async def counts(self) -> list[Count]:
         return [Count("q", "a", "failed", self.failed)]
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
+        await self.open.wait()
         self.counted += 1
-        return DeadLetterGroups([], self.counted, limit)
+        return DeadLetterGroups([], self.counted, limit, 0)
 
 
-def a_keeper(store: Groups, now: list[float]) -> Callable[[], "asyncio.Future[int]"]:
-    keeper = DeadGroups(store, lambda: now[0])  # type: ignore[arg-type]
+class Asking:
+    """Asks a keeper of such a store, at a time that the test sets."""
 
-    async def ask() -> int:
-        return (await keeper.get(10)).total_groups
+    def __init__(self, failed: int) -> None:
+        self.now = 0.0
+        self.store = Groups(failed)
+        self.keeper = DeadGroups(self.store, lambda: self.now)  # type: ignore[arg-type]
 
-    return lambda: asyncio.ensure_future(ask())
+    async def __call__(self) -> int:
+        return (await self.keeper.get(10)).total_groups
 
 
 async def test_few_dead_letters_are_counted_for_every_request() -> None:
-    store = Groups(COUNTED_FRESH)
-    ask = a_keeper(store, [0.0])
+    ask = Asking(COUNTED_FRESH)
     assert [await ask(), await ask()] == [1, 2]
 
 
-async def test_groups_of_many_dead_letters_are_kept_and_renewed_in_the_background() -> None:
-    store, now = Groups(COUNTED_FRESH + 1), [0.0]
-    ask = a_keeper(store, now)
+async def test_groups_of_many_dead_letters_are_kept_and_counted_anew_when_they_are_asked_for_later() -> None:
+    ask = Asking(COUNTED_FRESH + 1)
     assert [await ask(), await ask()] == [1, 1]
-    now[0] = RENEW_SECONDS
-    assert await ask() == 1
+    ask.now = RENEW_SECONDS
+    assert [await ask(), await ask()] == [2, 2]
+
+
+async def test_no_request_waits_long_for_groups_while_an_earlier_answer_is_there() -> None:
+    ask = Asking(COUNTED_FRESH + 1)
+    await ask()
+    ask.store.open.clear()
+    ask.keeper.changed()
+    assert [await ask(), await ask()] == [1, 1]
+    ask.store.open.set()
     await turns(5)
-    assert (await ask(), store.counted) == (2, 2)
-    now[0] += OLD_SECONDS
-    assert await ask() == 3
+    assert (await ask(), ask.store.counted) == (2, 2)
+
+
+async def test_a_change_while_groups_are_counted_makes_them_counted_again() -> None:
+    ask = Asking(COUNTED_FRESH + 1)
+    ask.store.open.clear()
+    first = asyncio.create_task(ask())
+    await turns(3)
+    ask.keeper.changed()
+    ask.store.open.set()
+    assert (await first, await ask(), ask.store.counted) == (1, 2, 2)
+
+
+async def test_groups_are_counted_before_anything_asks_for_them() -> None:
+    ask = Asking(COUNTED_FRESH + 1)
+    running = asyncio.create_task(ask.keeper.run())
+    await turns(5)
+    running.cancel()
+    assert ask.store.counted == 1
+    assert (await ask(), ask.store.counted) == (1, 1)
 
 
 async def test_what_can_be_slow_is_read_in_other_threads(

@@ -224,6 +224,7 @@ class Coordinator:
             asyncio.create_task(self._keeper.run(), name="stoker-log-keeper"),
             asyncio.create_task(self._series.run(), name="stoker-series"),
             asyncio.create_task(self._bulks.run(), name="stoker-bulks"),
+            asyncio.create_task(self._dead_groups.run(), name="stoker-dead-groups"),
         ]
         if self._store.shared:
             self._neighbours.start()
@@ -244,6 +245,7 @@ class Coordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._dead_groups.close()
         await self._http.close()
         await self._readiness.close()
         await self._series.close()
@@ -453,7 +455,7 @@ class Coordinator:
             wanted = filter or JobFilter()
             count = await self._in_bulk(lambda most: self._store.replay_where(wanted, most), limit)
             self._events.changed_many(count)
-        self._dead_groups.forget()
+        self._dead_groups.changed()
         self._dispatch.wake()
         log.info("dead_letters_replayed", count=count)
         return count
@@ -469,7 +471,7 @@ class Coordinator:
             wanted = filter or JobFilter()
             count = await self._in_bulk(lambda most: self._store.discard_where(wanted, most), limit)
             self._events.changed_many(count)
-        self._dead_groups.forget()
+        self._dead_groups.changed()
         self._events.look_soon()
         log.info("dead_letters_discarded", count=count)
         return count
@@ -529,7 +531,7 @@ class Coordinator:
 
     def _on_bulk_stepped(self, stepped: BulkStepped) -> None:
         bulk = stepped.bulk
-        self._dead_groups.forget()
+        self._dead_groups.changed()
         if bulk.action == "cancel":
             self._on_cancelled(stepped.jobs, 0)
         elif bulk.action == "retry":

@@ -330,6 +330,7 @@ class DeadLetterGroups(msgspec.Struct, frozen=True):
     groups: list[DeadLetterGroup]
     total_groups: int
     total_jobs: int
+    counted_at: int
 
 
 class Count(msgspec.Struct, frozen=True):

@@ -549,12 +549,12 @@ WHERE dead.status = 'failed' AND dead.discarded_at IS NULL
 GROUP BY 1, 2
 
 -- name: group_samples
--- Of each of these groups the one that failed last.
-SELECT sample.* FROM unnest($1::text[]) AS v (wanted)
+-- Of each of these groups the one that failed last. When that was is known, so it is found by seeking, not by sorting the group.
+SELECT sample.* FROM unnest($1::text[], $2::bigint[]) AS v (wanted, last_at)
 CROSS JOIN LATERAL (
     SELECT {final} FROM stoker.history
-    WHERE status = 'failed' AND fingerprint = v.wanted AND discarded_at IS NULL
-    ORDER BY completed_at DESC, seq DESC LIMIT 1
+    WHERE status = 'failed' AND fingerprint = v.wanted AND discarded_at IS NULL AND completed_at = v.last_at
+    ORDER BY seq DESC LIMIT 1
 ) AS sample
 
 -- name: put_tallies

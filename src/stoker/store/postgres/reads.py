@@ -132,18 +132,18 @@ class Reader:
     async def _groups(self, link: Link, limit: int, now: int) -> DeadLetterGroups:
         rows = await link.fetch(Q["dead_letter_groups"], limit)
         if not rows:
-            return DeadLetterGroups([], 0, 0)
-        names, firsts = [row[0] for row in rows], [row[2] for row in rows]
+            return DeadLetterGroups([], 0, 0, now)
+        names, firsts, lasts = ([row[place] for row in rows] for place in (0, 2, 3))
         spans = [max(now - first, 0) + 1 for first in firsts]
         sparks: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for name, *part in await link.fetch(Q["group_sparks"], names, firsts, spans, SPARKS):
             sparks[name].append((part[0], part[1]))
-        samples = {job.fingerprint: job for job in await self._jobs_over(link, SAMPLES, names)}
+        samples = {job.fingerprint: job for job in await self._jobs_over(link, SAMPLES, names, lasts)}
         groups = [
             DeadLetterGroup(name, count, first, last, sparkline(sparks[name]), samples[name])
             for name, count, first, last, *_ in rows
         ]
-        return DeadLetterGroups(groups, rows[0][4], rows[0][5])
+        return DeadLetterGroups(groups, rows[0][4], rows[0][5], now)
 
     async def series(
         self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None

@@ -154,7 +154,7 @@ class Reader:
         with self._db:
             rows: list[Any] = self._db.execute(Q["dead_letter_groups"], (limit,)).fetchall()
             groups = [self._group(row[0], row[1], row[2], row[3], now) for row in rows]
-        return DeadLetterGroups(groups, rows[0][4] if rows else 0, rows[0][5] if rows else 0)
+        return DeadLetterGroups(groups, rows[0][4] if rows else 0, rows[0][5] if rows else 0, now)
 
     def _group(self, name: str, count: int, first: int, last: int, now: int) -> DeadLetterGroup:
         span = max(now - first, 0) + 1
