@@ -648,13 +648,15 @@ class Coordinator:
 
     async def series(self, wanted: Range, queue: str | None, type: str | None) -> list[Point]:
         await self._series.settle()
-        tallies, gauges = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end, queue, type)
         of_all = queue is None and type is None
+        tallies, gauges = await self._store.series(
+            wanted.bucket_sec, wanted.start, wanted.end, queue, type, folded=of_all
+        )
         return await _aside(len(tallies), lambda: points(wanted, tallies, gauges, of_all=of_all))
 
     async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> dict[str, Tally]:
         await self._series.settle()
-        tallies, _ = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end)
+        tallies, _ = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end, folded=True)
         return await _aside(len(tallies), lambda: sums(tallies, by))
 
     async def _depths(self) -> dict[Pair, int]:

@@ -588,6 +588,18 @@ SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, ret
 FROM stoker.series
 WHERE bucket_sec = $1 AND at >= $2 AND at < $3 AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR type = $5)
 
+-- name: folded_tallies
+-- A backlog of many queues and types gives a row of each every ten seconds, though nothing happens but waiting. '\x80' is an empty
+-- histogram.
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM stoker.series WHERE bucket_sec = $1 AND at >= $2 AND at < $3 AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR type = $5)
+  AND (submitted + completed + failed + cancelled + retried > 0 OR length(wait) > 1 OR length(run) > 1)
+UNION ALL
+SELECT bucket_sec, max(at), queue, type, 0, 0, 0, 0, 0, max(queue_depth_max), '\x80'::bytea, '\x80'::bytea
+FROM stoker.series WHERE bucket_sec = $1 AND at >= $2 AND at < $3 AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR type = $5)
+  AND NOT (submitted + completed + failed + cancelled + retried > 0 OR length(wait) > 1 OR length(run) > 1)
+GROUP BY bucket_sec, queue, type
+
 -- name: gauges
 SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted
 FROM stoker.series_gauges WHERE bucket_sec = $1 AND at >= $2 AND at < $3

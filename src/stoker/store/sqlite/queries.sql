@@ -387,6 +387,18 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
 FROM series WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3 AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR type = ?5)
 
+-- name: folded_tallies
+-- A backlog of many queues and types gives a row of each every ten seconds, though nothing happens but waiting. x'80' is an empty
+-- histogram.
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM series WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3 AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR type = ?5)
+  AND (submitted + completed + failed + cancelled + retried > 0 OR length(wait) > 1 OR length(run) > 1)
+UNION ALL
+SELECT bucket_sec, max(at), queue, type, 0, 0, 0, 0, 0, max(queue_depth_max), x'80', x'80'
+FROM series WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3 AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR type = ?5)
+  AND NOT (submitted + completed + failed + cancelled + retried > 0 OR length(wait) > 1 OR length(run) > 1)
+GROUP BY bucket_sec, queue, type
+
 -- name: gauges
 SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted
 FROM series_gauges WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3

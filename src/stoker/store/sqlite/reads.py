@@ -163,10 +163,12 @@ class Reader:
         return DeadLetterGroup(name, count, first, last, sparks, sample)
 
     def series(
-        self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
+        self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None, *, folded: bool
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
         with self._db:
-            tallies = self._db.execute(Q["tallies"], (bucket_sec, start, end, queue, type)).fetchall()
+            tallies = self._db.execute(
+                Q["folded_tallies" if folded else "tallies"], (bucket_sec, start, end, queue, type)
+            ).fetchall()
             gauges = self._db.execute(Q["gauges"], (bucket_sec, start, end)).fetchall()
         return [tally_of(row) for row in tallies], [gauge_of(row) for row in gauges]
 
