@@ -368,27 +368,21 @@ SELECT queue, type, status, sum(count)::bigint FROM stoker.counts GROUP BY queue
 
 -- name: oldest_due
 -- When the first in line became due, by queue. Within a lane and rank jobs stand in the order of their arrival, so only the head
--- of each pair is read: one probe of the index finds the next lane, and one the next rank of a lane.
+-- of each pair is read: one probe of the index finds the next lane, and one the head of the next rank of a lane.
 WITH RECURSIVE lane (id) AS (
     (SELECT lane_id FROM stoker.jobs WHERE status = 'queued' ORDER BY lane_id LIMIT 1)
     UNION ALL
     SELECT (SELECT lane_id FROM stoker.jobs WHERE status = 'queued' AND lane_id > lane.id ORDER BY lane_id LIMIT 1)
     FROM lane WHERE lane.id IS NOT NULL
-), pair (lane_id, rank) AS (
-    SELECT id, (SELECT rank FROM stoker.jobs WHERE status = 'queued' AND lane_id = lane.id ORDER BY rank LIMIT 1)
-    FROM lane WHERE id IS NOT NULL
+), head (lane_id, rank, run_at) AS (
+    SELECT lane.id, first.rank, first.run_at FROM lane CROSS JOIN LATERAL (
+        SELECT rank, run_at FROM stoker.jobs WHERE status = 'queued' AND lane_id = lane.id ORDER BY rank, seq LIMIT 1
+    ) AS first
     UNION ALL
-    SELECT lane_id, (
-        SELECT jobs.rank FROM stoker.jobs
-        WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank > pair.rank ORDER BY jobs.rank LIMIT 1
-    )
-    FROM pair WHERE rank IS NOT NULL
-), head (lane_id, run_at) AS MATERIALIZED (
-    SELECT lane_id, (
-        SELECT run_at FROM stoker.jobs
-        WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank = pair.rank ORDER BY seq LIMIT 1
-    )
-    FROM pair WHERE rank IS NOT NULL
+    SELECT head.lane_id, first.rank, first.run_at FROM head CROSS JOIN LATERAL (
+        SELECT jobs.rank, jobs.run_at FROM stoker.jobs
+        WHERE status = 'queued' AND jobs.lane_id = head.lane_id AND jobs.rank > head.rank ORDER BY jobs.rank, jobs.seq LIMIT 1
+    ) AS first
 )
 SELECT queue, min(run_at) FROM head JOIN stoker.lanes AS lanes ON lanes.id = head.lane_id GROUP BY queue
 

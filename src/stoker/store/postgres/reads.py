@@ -36,7 +36,7 @@ from stoker.store.postgres.rows import SAMPLES, SUMMARY_Q, Q, is_id, job_of, sum
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 ROWS_A_TURN: Final = 200
-"""Jobs of a page that are read at once: a thousand take 15 ms to convert, during which the event loop serves nothing else."""
+"""Jobs of a page that are read at once: a thousand take 15 ms to convert, and the event loop has other things to do."""
 
 
 class Reader:
