@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stoker.clock import SystemClock
-from stoker.coordinator.dead_groups import COUNTED_FRESH, RENEW_SECONDS, DeadGroups
+from stoker.coordinator.dead_groups import COUNTED_FRESH, RENEW_SECONDS, RENEW_TIMES, DeadGroups
 from stoker.domain.errors import TooDeep
 from stoker.store.base import Count, DeadLetterGroups, JobFilter, JobQuery, Store
 from stoker.store.sqlite.reads import Reader
@@ -131,6 +131,20 @@ async def test_groups_of_many_dead_letters_are_kept_and_counted_anew_when_they_a
     assert [await ask(), await ask()] == [1, 1]
     ask.now = RENEW_SECONDS
     assert [await ask(), await ask()] == [2, 2]
+
+
+async def test_groups_that_take_long_to_count_are_kept_longer() -> None:
+    ask = Asking(COUNTED_FRESH + 1)
+    ask.store.open.clear()
+    first = asyncio.create_task(ask())
+    await turns(3)
+    ask.now = 2.0
+    ask.store.open.set()
+    assert await first == 1
+    ask.now = 2.0 * RENEW_TIMES - 1
+    assert await ask() == 1
+    ask.now = 2.0 * RENEW_TIMES
+    assert await ask() == 2
 
 
 async def test_no_request_waits_long_for_groups_while_an_earlier_answer_is_there() -> None:

@@ -21,6 +21,8 @@ COUNTED_FRESH: Final = 20_000
 """Up to so many failed jobs the groups are counted for every request."""
 RENEW_SECONDS: Final = 5.0
 """An answer that is older than this is counted anew when it is asked for."""
+RENEW_TIMES: Final = 50
+"""One that took long to count is kept so many times as long as that: counting takes one part in fifty of a core at most."""
 LOOK_SECONDS: Final = 30.0
 """So often it is looked whether jobs failed or were purged meanwhile; if so, groups are counted without being asked for."""
 OLD_SECONDS: Final = 300.0
@@ -37,6 +39,8 @@ class Kept(NamedTuple):
     failed: int
     changes: int
     """How many changes were known when the count began."""
+    seconds: float
+    """How long it took to count."""
 
 
 class DeadGroups:
@@ -72,7 +76,7 @@ class DeadGroups:
         kept = self._kept
         if kept is None:
             kept = await asyncio.shield(self._count(failed))
-        elif self._is_older(RENEW_SECONDS):
+        elif self._is_older(max(RENEW_SECONDS, RENEW_TIMES * kept.seconds)):
             await asyncio.wait({self._count(failed)}, timeout=WAIT_SECONDS)
             kept = self._kept or kept
         return replace(kept.groups, groups=kept.groups.groups[:limit])
@@ -101,7 +105,8 @@ class DeadGroups:
 
     async def _counted(self, failed: int) -> Kept:
         at, changes = self._monotonic(), self._changes
-        self._kept = Kept(await self._store.dead_letter_groups(MOST), at, failed, changes)
+        groups = await self._store.dead_letter_groups(MOST)
+        self._kept = Kept(groups, at, failed, changes, self._monotonic() - at)
         return self._kept
 
     def _over(self, task: "asyncio.Task[Kept]") -> None:
