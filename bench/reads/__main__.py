@@ -7,6 +7,7 @@ judged by its 95th percentile, `/health` by its 99th. A page too deep is refused
 import argparse
 import asyncio
 import contextlib
+import math
 import socket
 import statistics
 import sys
@@ -43,7 +44,7 @@ class Timed(msgspec.Struct, frozen=True):
 
     def at(self, percent: float) -> float:
         ordered = sorted(self.took)
-        return ordered[min(len(ordered) - 1, max(0, round(percent / 100 * len(ordered) + 0.5) - 1))]
+        return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
     @property
     def missed(self) -> bool:
@@ -51,7 +52,8 @@ class Timed(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         mark = "MISSED" if self.missed else "refused" if self.refused else ""
-        figures = f"{statistics.median(self.took):9.2f} {self.at(99):9.2f} {max(self.took):9.2f} {self.bound_ms:7.0f}"
+        shown = (statistics.median(self.took), self.at(95), self.at(99), max(self.took))
+        figures = " ".join(f"{milliseconds:9.2f}" for milliseconds in shown) + f" {self.bound_ms:7.0f}"
         return f"{self.what:<90.90} {figures}  {mark}".rstrip()
 
 
@@ -176,7 +178,7 @@ def main() -> int:
         if options.slowest:
             shown = [rows[0], *sorted(rows[1:], key=lambda row: row.at(95), reverse=True)[: options.slowest]]
         print(f"\n{store}: {options.jobs:,} queued and {options.jobs:,} finished jobs")
-        print(f"{'GET':<90} {'p50 ms':>9} {'p99 ms':>9} {'max ms':>9} {'bound':>7}")
+        print(f"{'GET':<90} {'p50 ms':>9} {'p95 ms':>9} {'p99 ms':>9} {'max ms':>9} {'bound':>7}")
         for row in shown:
             print(row.line())
         print(f"{len(rows)} requests, {sum(row.missed for row in rows)} over their bound", flush=True)

@@ -332,6 +332,13 @@ _event(
     "series_not_written", "warning", "coordinator", "Series wait in memory until the store answers.", "detail"
 )
 _event(
+    "dead_letter_groups_not_counted",
+    "warning",
+    "coordinator",
+    "Groups of dead letters could not be counted ahead; it is tried again in half a minute.",
+    "detail",
+)
+_event(
     "redis_lost",
     "warning",
     "coordinator",

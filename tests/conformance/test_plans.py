@@ -7,7 +7,7 @@ read everything is added to `WALKS`, with the reason.
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 import apsw
@@ -17,11 +17,15 @@ from bench.reads.asks import Known, asks
 from bench.reads.build import write_postgres, write_sqlite
 from stoker.api.query import DeadLettersQuery, JobsQuery, filter_of, job_query, parse_query
 from stoker.api.search import wanted_jobs
+from stoker.clock import SystemClock
 from stoker.coordinator.text_search import with_text
 from stoker.domain.errors import TooDeep
 from stoker.store import queries
 from stoker.store.base import Count, FailureSample, JobFilter, JobQuery, Page, Store
+from stoker.store.postgres.database import Database
 from stoker.store.postgres.filters import numbered
+from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.reads import Reader as PostgresReader
 from stoker.store.sqlite import database, lists
 from stoker.store.sqlite.filters import filter_sql
 from stoker.store.sqlite.reads import Reader
@@ -234,6 +238,57 @@ def test_pages_that_end_early_lead_to_every_job_that_matches(full_sqlite: apsw.C
             break
     assert seen == [23]
     assert 2 <= pages < 20
+
+
+def test_a_page_of_one_priority_costs_the_number_of_lanes(full_sqlite: apsw.Connection) -> None:
+    reader = Reader(full_sqlite, lambda: JOBS)
+    for limit in (50, 1_000):
+        query = JobQuery(JobFilter(priority=5), limit=limit)
+        assert steps(full_sqlite, lambda query=query: reader.page(query)) < 300_000
+
+
+@pytest.fixture(scope="module")
+def postgres_pages(full_postgres: str) -> Callable[[list[JobQuery]], list[Page]]:
+    """Reads pages of the full database."""
+
+    async def read(queries: list[JobQuery]) -> list[Page]:
+        store = await Database.open(shared_postgres().url_of(full_postgres))
+        try:
+            reader = PostgresReader(store, Memory(SystemClock()))
+            return [await reader.page(query) for query in queries]
+        finally:
+            await store.close()
+
+    return lambda queries: asyncio.run(read(queries))
+
+
+def test_both_stores_give_the_same_pages(
+    full_sqlite: apsw.Connection, postgres_pages: Callable[[list[JobQuery]], list[Page]]
+) -> None:
+    filters = [
+        JobFilter(priority=5),
+        JobFilter(priority=3, status="queued"),
+        JobFilter(status="queued", queue="queue-3"),
+        JobFilter(type="type-7"),
+        JobFilter(name="common", status="failed"),
+    ]
+    queries = [
+        JobQuery(filter, limit=limit, before_seq=before)
+        for filter in filters
+        for limit in (3, 900)
+        for before in (None, JOBS + 20_000)
+    ]
+    # Deep in the backlog, across the end of it, and counted from the end of the list.
+    queries += [JobQuery(limit=50, offset=offset) for offset in (30_000, JOBS + 10_080, 2 * JOBS - 7_000)]
+    queries += [JobQuery(limit=1_000, offset=2 * JOBS + 10_100 - 10)]
+    reader = Reader(full_sqlite, lambda: JOBS)
+    for query, page in zip(queries, postgres_pages(queries), strict=True):
+        expected = reader.page(query)
+        numbers = [job.seq for job in page.jobs]
+        shorter = min(len(numbers), len(expected.jobs))
+        assert numbers[:shorter] == [job.seq for job in expected.jobs][:shorter], query
+        assert shorter or query.filter.name, query
+        assert numbers == sorted(numbers, reverse=True)
 
 
 def postgres_statement(name: str, sql: str) -> str | None:

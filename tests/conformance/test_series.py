@@ -44,6 +44,29 @@ async def test_a_row_is_put_in_the_place_of_the_one_before(store: Store) -> None
     )
 
 
+async def test_rows_in_which_jobs_only_waited_are_folded_into_one(store: Store) -> None:
+    later, last = AT + 10 * SECOND, AT + 20 * SECOND
+    happened = [
+        a_row(AT, submitted=2, queue_depth_max=9),
+        a_row(later, run={3: 1}),
+        a_row(later, "other", retried=1),
+    ]
+    waited = [
+        a_row(later, "busy", queue_depth_max=8),
+        a_row(last, "busy", queue_depth_max=5),
+        a_row(last, "other"),
+    ]
+    gauge = GaugeRow(FINE_SEC, AT, Gauges(5))
+    await store.put_series(1, [*happened, *waited], [gauge])
+    tallies, gauges = await store.series(FINE_SEC, AT, last + 1, folded=True)
+    folded = [a_row(last, "busy", queue_depth_max=8), a_row(last, "other")]
+    assert sorted(tallies, key=lambda row: (row.queue, row.at)) == sorted(
+        [*happened, *folded], key=lambda row: (row.queue, row.at)
+    )
+    assert gauges == [gauge]
+    assert (await store.series(FINE_SEC, AT, later, folded=True))[0] == happened[:1]
+
+
 async def test_coordinators_have_rows_of_their_own(store: Store) -> None:
     for shard in (1, 2**62):
         await store.put_series(shard, [a_row(completed=2)], [GaugeRow(FINE_SEC, AT, Gauges(1))])

@@ -319,6 +319,7 @@ def test_groups_are_told_in_the_words_of_their_last_job() -> None:
         ],
         "total_groups": 1,
         "total_jobs": 3,
+        "counted_at": "1970-01-01T00:00:00.000000Z",
     }
     assert service.asked == [("groups", 7)]
     assert asked_for("/dlq?fingerprint=5d41").filter == JobFilter(fingerprint="5d41", dead_letters=True)

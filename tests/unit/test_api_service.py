@@ -193,7 +193,7 @@ class FakeService:
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         self.asked.append(("groups", limit))
-        return DeadLetterGroups(self.groups, len(self.groups), sum(group.count for group in self.groups))
+        return DeadLetterGroups(self.groups, len(self.groups), sum(group.count for group in self.groups), 0)
 
     async def discard(
         self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None

@@ -1,5 +1,6 @@
 """Series: histograms, ranges and sums; what a coordinator counts; what is answered over HTTP."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -241,6 +242,27 @@ async def test_what_could_not_be_written_is_written_later() -> None:
     store.now += 600 * SECOND
     await series.settle()
     assert store.tallies[10, NOW - NOW % (10 * SECOND), ("default", "echo")].submitted == 1
+
+
+async def test_a_read_does_not_wait_for_a_slow_disk() -> None:
+    store, metrics = FakeStore(), Metrics("0")
+    series = a_series(store, metrics)
+    written = asyncio.Event()
+    put = store.put_series
+
+    async def put_slowly(shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
+        await written.wait()
+        await put(shard, tallies, gauges)
+
+    store.put_series = put_slowly  # type: ignore[method-assign]
+    metrics.on_submitted([accepted(a_job(), False)])
+    async with asyncio.timeout(10):
+        await series.settle()
+        await series.settle()
+    assert store.writes == 0
+    written.set()
+    await series.settle()
+    assert store.writes == 1, "both reads waited for the same"
 
 
 async def test_what_is_left_is_written_at_the_end_if_that_is_possible() -> None:

@@ -277,6 +277,7 @@ const groups = () => ({
   ),
   total_groups: 3,
   total_jobs: 37,
+  counted_at: iso(START),
 });
 
 function update() {

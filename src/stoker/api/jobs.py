@@ -32,8 +32,8 @@ from stoker.api.views import (
     CountView,
     attempt_view,
     encode,
-    groups_view,
     render_batch,
+    render_groups,
     render_job,
     render_job_with_attempts,
     render_page,
@@ -253,7 +253,7 @@ async def list_dead_letters(request: Request) -> Response:
 async def list_groups(request: Request) -> Response:
     parameters: GroupsQuery = request.query
     found = await request.context.service.dead_letter_groups(parameters.limit)
-    return Response(200, encode(groups_view(found)))
+    return Response(200, await render_groups(found))
 
 
 async def _page(service: Service, query: JobQuery) -> Response:

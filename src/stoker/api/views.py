@@ -148,11 +148,13 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 class GroupsView(msgspec.Struct, frozen=True):
-    """Groups of dead letters, those that failed last first; the totals count all of them."""
+    """Groups of dead letters, those that failed last first; the totals count all of them. With many dead letters they may
+    have been counted a while ago, at `counted_at`."""
 
     groups: list[GroupView]
     total_groups: int
     total_jobs: int
+    counted_at: Time
 
 
 class SessionView(msgspec.Struct, frozen=True):
@@ -430,8 +432,14 @@ def attempt_view(attempt: Attempt) -> AttemptView:
     )
 
 
-def groups_view(found: DeadLetterGroups) -> GroupsView:
-    return GroupsView(list(map(_group_view, found.groups)), found.total_groups, found.total_jobs)
+async def render_groups(found: DeadLetterGroups) -> bytes:
+    """A part at a time, like a page."""
+    groups: list[GroupView] = []
+    for first in range(0, len(found.groups), _JOBS_A_TURN):
+        if first:
+            await asyncio.sleep(0)
+        groups += map(_group_view, found.groups[first : first + _JOBS_A_TURN])
+    return encode(GroupsView(groups, found.total_groups, found.total_jobs, rfc3339(found.counted_at)))
 
 
 def _group_view(group: DeadLetterGroup) -> GroupView:

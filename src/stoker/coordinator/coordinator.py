@@ -226,6 +226,7 @@ class Coordinator:
             asyncio.create_task(self._keeper.run(), name="stoker-log-keeper"),
             asyncio.create_task(self._series.run(), name="stoker-series"),
             asyncio.create_task(self._bulks.run(), name="stoker-bulks"),
+            asyncio.create_task(self._dead_groups.run(), name="stoker-dead-groups"),
         ]
         if self._store.shared:
             self._neighbours.start()
@@ -246,6 +247,7 @@ class Coordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._dead_groups.close()
         await self._http.close()
         await self._readiness.close()
         await self._series.close()
@@ -456,7 +458,7 @@ class Coordinator:
             wanted = filter or JobFilter()
             count = await self._in_bulk(lambda most: self._store.replay_where(wanted, most), limit)
             self._events.changed_many(count)
-        self._dead_groups.forget()
+        self._dead_groups.changed()
         self._dispatch.wake()
         log.info("dead_letters_replayed", count=count)
         return count
@@ -472,7 +474,7 @@ class Coordinator:
             wanted = filter or JobFilter()
             count = await self._in_bulk(lambda most: self._store.discard_where(wanted, most), limit)
             self._events.changed_many(count)
-        self._dead_groups.forget()
+        self._dead_groups.changed()
         self._events.look_soon()
         log.info("dead_letters_discarded", count=count)
         return count
@@ -533,7 +535,7 @@ class Coordinator:
 
     def _on_bulk_stepped(self, stepped: BulkStepped) -> None:
         bulk = stepped.bulk
-        self._dead_groups.forget()
+        self._dead_groups.changed()
         if bulk.action == "cancel":
             self._on_cancelled(stepped.jobs, 0)
         elif bulk.action == "retry":
@@ -650,13 +652,15 @@ class Coordinator:
 
     async def series(self, wanted: Range, queue: str | None, type: str | None) -> list[Point]:
         await self._series.settle()
-        tallies, gauges = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end, queue, type)
         of_all = queue is None and type is None
+        tallies, gauges = await self._store.series(
+            wanted.bucket_sec, wanted.start, wanted.end, queue, type, folded=of_all
+        )
         return await _aside(len(tallies), lambda: points(wanted, tallies, gauges, of_all=of_all))
 
     async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> dict[str, Tally]:
         await self._series.settle()
-        tallies, _ = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end)
+        tallies, _ = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end, folded=True)
         return await _aside(len(tallies), lambda: sums(tallies, by))
 
     async def _depths(self) -> dict[Pair, int]:

@@ -1,70 +1,116 @@
-"""Groups of dead letters for the API. Counting them reads the index of all failed jobs, so with many of those an answer is
-kept for a while."""
+"""Groups of dead letters for the API. Counting them reads the index of all failed jobs, so with many of those the last
+answer is kept, and counted anew in the background.
+
+An answer says when it was counted. The first is counted when a coordinator starts, before anything asks for it.
+"""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import structlog
+from msgspec.structs import replace
+
 from stoker.coordinator.events import sum_by_status
+from stoker.domain.errors import StoreUnavailable
 from stoker.store.base import DeadLetterGroups, Store
 
+MOST: Final = 1_000
+"""Groups that are kept: as many as a request can ask for."""
 COUNTED_FRESH: Final = 20_000
 """Up to so many failed jobs the groups are counted for every request."""
 RENEW_SECONDS: Final = 5.0
-OLD_SECONDS: Final = 30.0
-"""A kept answer is renewed in the background when it is older than the first, and not given any more after the second."""
+"""An answer that is older than this is counted anew when it is asked for."""
+RENEW_TIMES: Final = 50
+"""One that took long to count is kept so many times as long as that: counting takes one part in fifty of a core at most."""
+LOOK_SECONDS: Final = 30.0
+"""So often it is looked whether jobs failed or were purged meanwhile; if so, groups are counted without being asked for."""
+OLD_SECONDS: Final = 300.0
+"""Older than this they are counted then in any case: another coordinator may have discarded some."""
+WAIT_SECONDS: Final = 0.02
+"""A request waits so long for a count under way, if there is an earlier answer to give."""
+
+log = structlog.get_logger()
 
 
 class Kept(NamedTuple):
     groups: DeadLetterGroups
     at: float
+    failed: int
+    changes: int
+    """How many changes were known when the count began."""
+    seconds: float
+    """How long it took to count."""
 
 
 class DeadGroups:
-    """`forget` is for who changed dead letters: the next answer is counted anew."""
+    """`changed` is for who changed dead letters: what was counted before is out of date."""
 
     def __init__(self, store: Store, monotonic: Callable[[], float]) -> None:
         self._store = store
         self._monotonic = monotonic
-        self._kept: dict[int, Kept] = {}
-        self._counting: dict[int, asyncio.Task[DeadLetterGroups]] = {}
+        self._kept: Kept | None = None
+        self._changes = 0
+        self._counting: asyncio.Task[Kept] | None = None
+
+    async def run(self) -> None:
+        """Keep an answer at hand while there are many dead letters."""
+        while True:
+            try:
+                await self._look()
+            except (StoreUnavailable, MemoryError) as error:
+                log.warning("dead_letter_groups_not_counted", detail=str(error))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        failed = await self._failed()
+        if failed <= COUNTED_FRESH:
+            self._kept = None
+        elif self._kept is None or self._kept.failed != failed or self._is_older(OLD_SECONDS):
+            await asyncio.shield(self._count(failed))
 
     async def get(self, limit: int) -> DeadLetterGroups:
-        if sum_by_status(await self._store.counts())["failed"] <= COUNTED_FRESH:
+        failed = await self._failed()
+        if failed <= COUNTED_FRESH:
             return await self._store.dead_letter_groups(limit)
-        kept = self._kept.get(limit)
-        age = OLD_SECONDS if kept is None else self._monotonic() - kept.at
-        if kept is None or age >= OLD_SECONDS:
-            return await asyncio.shield(self._count(limit))
-        if age >= RENEW_SECONDS:
-            self._count(limit)
-        return kept.groups
+        kept = self._kept
+        if kept is None:
+            kept = await asyncio.shield(self._count(failed))
+        elif self._is_older(max(RENEW_SECONDS, RENEW_TIMES * kept.seconds)):
+            await asyncio.wait({self._count(failed)}, timeout=WAIT_SECONDS)
+            kept = self._kept or kept
+        return replace(kept.groups, groups=kept.groups.groups[:limit])
 
-    def forget(self) -> None:
-        self._kept.clear()
-        self._counting.clear()
+    def changed(self) -> None:
+        self._changes += 1
 
-    def _count(self, limit: int) -> "asyncio.Task[DeadLetterGroups]":
-        """One count at a time for each limit, whoever waits for it."""
-        if limit not in self._counting:
-            task = self._counting[limit] = asyncio.create_task(self._counted(limit))
-            task.add_done_callback(_retrieved)
-        return self._counting[limit]
+    def close(self) -> None:
+        """Give up a count under way."""
+        if self._counting is not None:
+            self._counting.cancel()
 
-    async def _counted(self, limit: int) -> DeadLetterGroups:
-        me = asyncio.current_task()
-        at = self._monotonic()
-        try:
-            groups = await self._store.dead_letter_groups(limit)
-            if self._counting.get(limit) is me:
-                self._kept[limit] = Kept(groups, at)
-            return groups
-        finally:
-            if self._counting.get(limit) is me:
-                del self._counting[limit]
+    def _is_older(self, seconds: float) -> bool:
+        kept = self._kept
+        return kept is None or kept.changes != self._changes or self._monotonic() - kept.at >= seconds
 
+    async def _failed(self) -> int:
+        return sum_by_status(await self._store.counts())["failed"]
 
-def _retrieved(task: "asyncio.Task[DeadLetterGroups]") -> None:
-    """A count that failed in the background is tried again by the next request that needs it."""
-    if not task.cancelled():
-        task.exception()
+    def _count(self, failed: int) -> "asyncio.Task[Kept]":
+        """One count at a time, for all that wait for it."""
+        if self._counting is None:
+            self._counting = asyncio.create_task(self._counted(failed), name="stoker-dead-letter-groups")
+            self._counting.add_done_callback(self._over)
+        return self._counting
+
+    async def _counted(self, failed: int) -> Kept:
+        at, changes = self._monotonic(), self._changes
+        groups = await self._store.dead_letter_groups(MOST)
+        self._kept = Kept(groups, at, failed, changes, self._monotonic() - at)
+        return self._kept
+
+    def _over(self, task: "asyncio.Task[Kept]") -> None:
+        """A count that failed in the background is tried again by the next request that needs it."""
+        self._counting = None
+        if not task.cancelled():
+            task.exception()

@@ -39,7 +39,9 @@ LOOK_SECONDS: Final = 1.0
 WRITE_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 1.0
 FRESH_SECONDS: Final = 1.0
-"""Who reads sees what happened up to so long ago."""
+"""Who reads sees what happened up to so long ago, unless the disk is slower than `SETTLE_SECONDS`."""
+SETTLE_SECONDS: Final = 0.02
+"""A read waits so long for what is written before it."""
 MAX_PAIRS: Final = 100
 """Pairs of queue and type that a bucket tells apart."""
 MAX_UNWRITTEN: Final = 400
@@ -76,6 +78,7 @@ class Series:
         self._changed: set[Bucket] = set()
         self._written_at = -WRITE_SECONDS
         self._writing = asyncio.Lock()
+        self._settling: asyncio.Task[None] | None = None
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,10 +127,23 @@ class Series:
             await self.write()
 
     async def settle(self) -> None:
-        """Write what was counted, unless that was done a moment ago: for whoever is about to read."""
-        if asyncio.get_running_loop().time() >= self._written_at + FRESH_SECONDS:
+        """Write what was counted, unless that was done a moment ago: for a read that follows. It does not wait for a slow
+        disk: then it sees what was there before."""
+        if self._settling is None:
+            if asyncio.get_running_loop().time() < self._written_at + FRESH_SECONDS:
+                return
             self._written_at = -WRITE_SECONDS
-            await self._look_and_write()
+            self._settling = asyncio.create_task(self._look_and_write(), name="stoker-series-settle")
+            self._settling.add_done_callback(self._settled)
+        settling = self._settling
+        done, _ = await asyncio.wait({settling}, timeout=SETTLE_SECONDS)
+        if done:
+            settling.result()
+
+    def _settled(self, task: asyncio.Task[None]) -> None:
+        self._settling = None
+        if not task.cancelled():
+            task.exception()  # the loop that writes meets the same error, and tells of it
 
     def take(self, now: int, depths: Mapping[Pair, int]) -> None:
         """Put what was counted since the last time into the buckets of now."""

@@ -335,6 +335,7 @@ class DeadLetterGroups(msgspec.Struct, frozen=True):
     groups: list[DeadLetterGroup]
     total_groups: int
     total_jobs: int
+    counted_at: int
 
 
 class FailureSample(msgspec.Struct, frozen=True):
@@ -579,9 +580,17 @@ class Store(Protocol):
         ...
 
     async def series(
-        self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
+        self,
+        bucket_sec: int,
+        start: int,
+        end: int,
+        queue: str | None = None,
+        type: str | None = None,
+        *,
+        folded: bool = False,
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
-        """The rows of all coordinators whose buckets began in [start, end); tallies of one queue or type alone, if given."""
+        """The rows of all coordinators whose buckets began in [start, end); tallies of one queue or type alone, if given.
+        `folded`: of a queue and type, all rows in which nothing happened but waiting are one, with the highest depth."""
         ...
 
     async def sessions(self) -> list[Session]:

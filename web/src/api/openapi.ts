@@ -216,12 +216,18 @@ export interface components {
         };
         /**
          * GroupsView
-         * @description Groups of dead letters, those that failed last first; the totals count all of them.
+         * @description Groups of dead letters, those that failed last first; the totals count all of them. With many dead letters they may
+         *     have been counted a while ago, at `counted_at`.
          */
         GroupsView: {
             groups: components["schemas"]["GroupView"][];
             total_groups: number;
             total_jobs: number;
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            counted_at: string;
         };
         /** HealthView */
         HealthView: {

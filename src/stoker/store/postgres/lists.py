@@ -31,20 +31,23 @@ from stoker.store.walks import (
     ID_PREFIX,
     NAMES,
     ORDER_PAD,
+    PLAIN_PAIRS,
     SKIP,
     SMALL,
     SOURCES,
     WALK,
+    Abreast,
     Merged,
     Merging,
     Span,
     only,
     present,
+    ranks_of,
 )
 
 WALKING: Final = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; "
-    "SET LOCAL jit = off; SET LOCAL plan_cache_mode = force_custom_plan"
+    "SET LOCAL jit = off; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL plan_cache_mode = force_custom_plan"
 )
 """Begins the transaction of a list."""
 _SMALL_STATUSES: Final[tuple[Status, ...]] = ("running", "queued")
@@ -109,31 +112,65 @@ class Lists:
             total = counted(self._counts, wanted)
             if query.offset > DEEP:
                 return await self._skipped(query, sources, spans, total), total, False
-            return (await self._merging(sources, spans, take, take)).page(query), total, False
+            return (await self._merging(sources, spans, take, 0)).page(query), total, False
         if query.offset > DEEP:
             raise TooDeep(query.offset)
         first = query.before_seq is None
-        merging = await self._merging(sources, spans, take, max(take, TOTAL_CAP + 1) if first else take)
+        merging = await self._merging(sources, spans, take, TOTAL_CAP + 1 if first else 0)
         from_top = merging if first else await self._merging(sources, whole, 0, TOTAL_CAP + 1)
         return merging.page(query), *from_top.total()
 
     async def _merging(
         self, sources: Sequence[Source], spans: Mapping[str, Span], take: int, goal: int
     ) -> Merging:
-        """Walk the sources until so many jobs are found; `take` are for a page, and the others are only counted."""
+        """Walk the sources until `take` jobs are found for a page, and `goal` are counted."""
         tops = [None if source.exact else await self._top(source, spans[source.table]) for source in sources]
-        merging = Merging(tops, [source.lookup for source in sources], goal)
+        merging = Merging(tops, [source.lookup for source in sources], take, goal)
         for place, source in enumerate(sources):
-            if source.exact:
+            span = spans[source.table]
+            if source.whole:
                 most = max(take, merging.wanting)
-                merging.ended(place, await self._matches(source, spans[source.table], most, most))
+                merging.ended(place, await self._matches(source, span, most))
+            elif source.plain:
+                newest = await self._newest(source, span, take)
+                merging.ended(place, newest, await self._length(source, span, merging.wanting))
         while (walk := merging.next()) is not None:
             place, high, chunk = walk
             source = sources[place]
             below = spans[source.table]._replace(high=high)
-            seqs = await self._matches(source, below, chunk, chunk)
-            merging.walked(place, seqs, *await self._walked(source, below, chunk))
+            merging.walked(place, *await self._step(source, below, chunk))
         return merging
+
+    async def _newest(self, source: Source, span: Span, take: int) -> list[int]:
+        """The newest jobs of a source in which everything matches."""
+        if source.pairs is None:
+            return await self._matches(source, span, take) if take else []
+        lanes, ranks = source.pairs
+        abreast = Abreast(len(lanes), span.high, take)
+        while (going := abreast.next())[0]:
+            reached, each = going
+            rows = await self._link.fetch(
+                Q["newest_of_pairs"],
+                list(reached),
+                [lanes[place] for place in reached],
+                [ranks[place] for place in reached],
+                list(reached.values()),
+                span.low,
+                each,
+            )
+            found: dict[int, list[int]] = {}
+            for place, seq in rows:
+                found.setdefault(place, []).append(seq)
+            abreast.read({place: sorted(seqs, reverse=True) for place, seqs in found.items()})
+        return abreast.seqs
+
+    async def _length(self, source: Source, span: Span, most: int) -> int:
+        """How many jobs such a source has; where there are more, `most`."""
+        if not most:
+            return 0
+        if source.pairs is None:
+            return int((await self._walked(source, span, most))[0])
+        return int(await self._link.fetchval(Q["length_of_pairs"], *source.pairs, *span, most))
 
     async def _top(self, source: Source, span: Span) -> int | None:
         """A number above all that a source has."""
@@ -203,12 +240,17 @@ class Lists:
         lanes = self._memory.lanes_matching(wanted.queue, wanted.type, types)
         if len(lanes) > SOURCES:
             return None
-        rows = await self._link.fetch(Q["pairs_of_lanes"], lanes)
-        kept = [row for row in rows if wanted.priority in (None, row[2])]
+        if wanted.priority is None:
+            kept = await self._link.fetch(Q["pairs_of_lanes"], lanes)
+        else:
+            ranks = ranks_of(wanted.priority)
+            kept = await self._link.fetch(Q["pairs_of_priority"], lanes, ranks, wanted.priority)
         if only(wanted, "status", "type", "queue", "priority", "text_types"):
             key = "status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank"
             pairs = [row[0] for row in kept], [row[1] for row in kept]
-            return [Source("jobs", wanted, key, pairs=pairs, plain=True)] if len(kept) <= SOURCES else None
+            return (
+                [Source("jobs", wanted, key, pairs=pairs, plain=True)] if len(kept) <= PLAIN_PAIRS else None
+            )
         key = "status = 'queued' AND lane_id = ? AND rank = ?"
         few = len(kept) <= COMPARED_PAIRS
         return [Source("jobs", wanted, key, (row[0], row[1])) for row in kept] if few else None
@@ -307,8 +349,17 @@ class Lists:
     async def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
         return await self._link.fetch(numbered(sql), *values)
 
-    async def _matches(self, source: Source, span: Span, take: int, budget: int) -> list[int]:
-        return [row[0] for row in await self._rows(*self._matching(source, span, budget, take))]
+    async def _matches(self, source: Source, span: Span, take: int) -> list[int]:
+        """The first jobs of a source that is exact."""
+        return [row[0] for row in await self._rows(*self._matching(source, span, take, take))]
+
+    async def _step(self, source: Source, span: Span, budget: int) -> tuple[list[int], int, int | None]:
+        """What a walk finds on its way, how many jobs it looks at, and the lowest number among them."""
+        walk, values = self._walk(source, span, budget)
+        compared = self._compared(source)
+        sql = Q["walk_step"].format(walk=walk, where=compared.where)
+        ((looked_at, lowest, seqs),) = await self._rows(sql, [*compared.values, *values])
+        return seqs or [], looked_at, lowest
 
     async def _walked(self, source: Source, span: Span, budget: int) -> Any:
         """How many jobs a walk looks at, and the lowest number among them."""
@@ -333,12 +384,32 @@ class Lists:
             raise TooDeep(query.offset)
         order = "ASC" if from_the_end else "DESC"
         budget = WALK + 2 * skip
+        seqs = await self._one_table(spans, take, skip, order) if pure else None
+        if seqs is not None:
+            return Merged(seqs[: query.limit], seqs[query.limit - 1] if len(seqs) > query.limit else None)
         parts = [
             self._matching(source, spans[source.table], budget, take + skip, order) for source in sources
         ]
+        await self._link.execute(Q["sort_in_memory"])
         sql = Q["skipped"].format(parts=" UNION ALL ".join(f"({part})" for part, _ in parts), order=order)
         rows = await self._rows(sql, [*(value for _, values in parts for value in values), take, skip])
         seqs = sorted((row[0] for row in rows), reverse=True)
         if not from_the_end and not seqs:
             raise TooDeep(query.offset)
         return Merged(seqs[: query.limit], seqs[query.limit - 1] if len(seqs) > query.limit else None)
+
+    async def _one_table(
+        self, spans: Mapping[str, Span], take: int, skip: int, order: str
+    ) -> list[int] | None:
+        """A page of all jobs that lies in one table, with nothing of the other one before it; None where it does not."""
+        newest = order == "DESC"
+        (table, span), *others = sorted(
+            spans.items(), key=lambda item: -item[1].high if newest else item[1].low
+        )
+        sql = Q["numbers_at"].format(table=table, order=order)
+        seqs = [row[0] for row in await self._rows(sql, [*span, take, skip])]
+        if len(seqs) < take or not seqs:
+            return None
+        if any(seqs[-1] < other.high if newest else other.low <= seqs[-1] for _, other in others):
+            return None
+        return sorted(seqs, reverse=True)

@@ -368,27 +368,21 @@ SELECT queue, type, status, sum(count)::bigint FROM stoker.counts GROUP BY queue
 
 -- name: oldest_due
 -- When the first in line became due, by queue. Within a lane and rank jobs stand in the order of their arrival, so only the head
--- of each pair is read: one probe of the index finds the next lane, and one the next rank of a lane.
+-- of each pair is read: one probe of the index finds the next lane, and one the head of the next rank of a lane.
 WITH RECURSIVE lane (id) AS (
     (SELECT lane_id FROM stoker.jobs WHERE status = 'queued' ORDER BY lane_id LIMIT 1)
     UNION ALL
     SELECT (SELECT lane_id FROM stoker.jobs WHERE status = 'queued' AND lane_id > lane.id ORDER BY lane_id LIMIT 1)
     FROM lane WHERE lane.id IS NOT NULL
-), pair (lane_id, rank) AS (
-    SELECT id, (SELECT rank FROM stoker.jobs WHERE status = 'queued' AND lane_id = lane.id ORDER BY rank LIMIT 1)
-    FROM lane WHERE id IS NOT NULL
+), head (lane_id, rank, run_at) AS (
+    SELECT lane.id, first.rank, first.run_at FROM lane CROSS JOIN LATERAL (
+        SELECT rank, run_at FROM stoker.jobs WHERE status = 'queued' AND lane_id = lane.id ORDER BY rank, seq LIMIT 1
+    ) AS first
     UNION ALL
-    SELECT lane_id, (
-        SELECT jobs.rank FROM stoker.jobs
-        WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank > pair.rank ORDER BY jobs.rank LIMIT 1
-    )
-    FROM pair WHERE rank IS NOT NULL
-), head (lane_id, run_at) AS MATERIALIZED (
-    SELECT lane_id, (
-        SELECT run_at FROM stoker.jobs
-        WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank = pair.rank ORDER BY seq LIMIT 1
-    )
-    FROM pair WHERE rank IS NOT NULL
+    SELECT head.lane_id, first.rank, first.run_at FROM head CROSS JOIN LATERAL (
+        SELECT jobs.rank, jobs.run_at FROM stoker.jobs
+        WHERE status = 'queued' AND jobs.lane_id = head.lane_id AND jobs.rank > head.rank ORDER BY jobs.rank, jobs.seq LIMIT 1
+    ) AS first
 )
 SELECT queue, min(run_at) FROM head JOIN stoker.lanes AS lanes ON lanes.id = head.lane_id GROUP BY queue
 
@@ -440,6 +434,35 @@ SELECT seq FROM ({walk}) AS walk WHERE {where} LIMIT ?
 -- How far a walk went.
 SELECT count(*), min(seq) FROM (SELECT seq FROM ({walk}) AS walk) AS seqs
 
+-- name: walk_step
+-- How far a walk went, and what it found on its way.
+SELECT count(*), min(seq), array_agg(seq) FILTER (WHERE {where}) FROM ({walk}) AS walk
+
+-- name: newest_of_pairs
+-- The next few jobs of each of these lanes and ranks, before the number that it has reached.
+SELECT pair.place, part.seq FROM unnest($1::int[], $2::int[], $3::smallint[], $4::bigint[]) AS pair (place, lane_id, rank, below)
+CROSS JOIN LATERAL (
+    SELECT seq FROM stoker.jobs
+    WHERE status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank AND seq >= $5 AND seq < pair.below
+    ORDER BY seq DESC LIMIT $6
+) AS part
+
+-- name: length_of_pairs
+SELECT count(*) FROM (
+    SELECT FROM unnest($1::int[], $2::smallint[]) AS pair (lane_id, rank)
+    CROSS JOIN LATERAL (
+        SELECT FROM stoker.jobs
+        WHERE status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank AND seq >= $3 AND seq < $4 LIMIT $5
+    ) AS part LIMIT $5
+) AS found
+
+-- name: numbers_at
+SELECT seq FROM stoker.{table} WHERE seq >= ? AND seq < ? ORDER BY seq {order} LIMIT ? OFFSET ?
+
+-- name: sort_in_memory
+-- Before `skipped`, which sorts some hundred thousand numbers.
+SET LOCAL work_mem = '32MB'
+
 -- name: over_pairs
 -- A walk in each of these lanes and ranks.
 SELECT part.seq FROM unnest(?::int[], ?::smallint[]) AS pair (lane_id, rank) CROSS JOIN LATERAL ({each}) AS part
@@ -483,6 +506,13 @@ SELECT lane_id, rank, (
     WHERE status = 'queued' AND jobs.lane_id = pair.lane_id AND jobs.rank = pair.rank ORDER BY seq LIMIT 1
 )
 FROM pair WHERE rank IS NOT NULL
+
+-- name: pairs_of_priority
+-- The same, with one priority: a rank that may stand for it does where the first job there has it.
+SELECT lane.id, may.rank, $3::smallint FROM unnest($1::int[]) AS lane (id) CROSS JOIN unnest($2::smallint[]) AS may (rank)
+WHERE $3 = (
+    SELECT priority FROM stoker.jobs WHERE status = 'queued' AND lane_id = lane.id AND jobs.rank = may.rank ORDER BY seq LIMIT 1
+)
 
 -- name: worker_matches
 worker_id IN (SELECT ?::text UNION ALL SELECT sessions.id FROM stoker.sessions WHERE sessions.name = ?)
@@ -536,12 +566,12 @@ WHERE dead.status = 'failed' AND dead.discarded_at IS NULL
 GROUP BY 1, 2
 
 -- name: group_samples
--- Of each of these groups the one that failed last.
-SELECT sample.* FROM unnest($1::text[]) AS v (wanted)
+-- Of each of these groups the one that failed last. When that was is known, so it is found by seeking, not by sorting the group.
+SELECT sample.* FROM unnest($1::text[], $2::bigint[]) AS v (wanted, last_at)
 CROSS JOIN LATERAL (
     SELECT {final} FROM stoker.history
-    WHERE status = 'failed' AND fingerprint = v.wanted AND discarded_at IS NULL
-    ORDER BY completed_at DESC, seq DESC LIMIT 1
+    WHERE status = 'failed' AND fingerprint = v.wanted AND discarded_at IS NULL AND completed_at = v.last_at
+    ORDER BY seq DESC LIMIT 1
 ) AS sample
 
 -- name: put_tallies
@@ -574,6 +604,18 @@ ON CONFLICT (bucket_sec, at, shard) DO UPDATE SET
 SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
 FROM stoker.series
 WHERE bucket_sec = $1 AND at >= $2 AND at < $3 AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR type = $5)
+
+-- name: folded_tallies
+-- A backlog of many queues and types gives a row of each every ten seconds, though nothing happens but waiting. '\x80' is an empty
+-- histogram.
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM stoker.series WHERE bucket_sec = $1 AND at >= $2 AND at < $3 AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR type = $5)
+  AND (submitted + completed + failed + cancelled + retried > 0 OR length(wait) > 1 OR length(run) > 1)
+UNION ALL
+SELECT bucket_sec, max(at), queue, type, 0, 0, 0, 0, 0, max(queue_depth_max), '\x80'::bytea, '\x80'::bytea
+FROM stoker.series WHERE bucket_sec = $1 AND at >= $2 AND at < $3 AND ($4::text IS NULL OR queue = $4) AND ($5::text IS NULL OR type = $5)
+  AND NOT (submitted + completed + failed + cancelled + retried > 0 OR length(wait) > 1 OR length(run) > 1)
+GROUP BY bucket_sec, queue, type
 
 -- name: gauges
 SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted

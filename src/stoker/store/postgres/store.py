@@ -189,9 +189,16 @@ class PostgresStore(WritingVerbs):
             await self._database.execute(Q["put_gauges"], shard, *zip(*rows, strict=True))
 
     async def series(
-        self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
+        self,
+        bucket_sec: int,
+        start: int,
+        end: int,
+        queue: str | None = None,
+        type: str | None = None,
+        *,
+        folded: bool = False,
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
-        return await self._reader.series(bucket_sec, start, end, queue, type)
+        return await self._reader.series(bucket_sec, start, end, queue, type, folded=folded)
 
     async def counts(self) -> list[Count]:
         return await self._reader.counts()

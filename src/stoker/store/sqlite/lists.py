@@ -13,7 +13,7 @@ Counters say at once when there is nothing to find: a status without jobs of tha
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -25,21 +25,26 @@ from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
 from stoker.store.common import counted, id_range, is_counted, json_text, like_part
 from stoker.store.sqlite.filters import Q, filter_sql, union
 from stoker.store.walks import (
+    ABREAST,
     DEEP,
     ID_PREFIX,
     MERGED,
     NAMES,
     ORDER_PAD,
+    PAIRS,
+    PLAIN_PAIRS,
     SKIP,
     SMALL,
     SOURCES,
     WALK,
+    Abreast,
     Halving,
     Merged,
     Merging,
     Span,
     only,
     present,
+    ranks_of,
 )
 
 _IN_ORDER: Final[dict[Status, str]] = {
@@ -72,6 +77,8 @@ class Source(NamedTuple):
     """Whether the index has nothing that does not match."""
     but: JobFilter = JobFilter()
     """Jobs that another source has, which are passed over: no job may come from two sources."""
+    pairs: tuple[tuple[int, int], ...] = ()
+    """Lanes and ranks, whose values `key` asks for: the source is all of them together."""
 
     @property
     def lookup(self) -> bool:
@@ -99,33 +106,66 @@ class Lists:
         if query.before_seq is not None:
             span = span._replace(high=min(span.high, query.before_seq))
         take = query.offset + query.limit + 1
-        if len(sources) > 1 and len(sources) * take > MERGED:
+        ways = sum(len(source.pairs) or 1 for source in sources)
+        if ways > 1 and (len(sources) + 2) * take + ways * ABREAST > MERGED:
             sources = [Source("NOT INDEXED", wanted)]
         if is_counted(wanted):
             total = counted(counts, wanted)
-            if len(sources) == 1:
+            if len(sources) == 1 and not sources[0].pairs:
                 return self._skipping(query, sources[0], span, total), total, False
-            return self._merging(sources, span, take, take).page(query), total, False
+            return self._merging(sources, span, take, 0).page(query), total, False
         if query.offset > DEEP:
             raise TooDeep(query.offset)
         first = query.before_seq is None
-        merging = self._merging(sources, span, take, max(take, TOTAL_CAP + 1) if first else take)
+        merging = self._merging(sources, span, take, TOTAL_CAP + 1 if first else 0)
         from_top = merging if first else self._merging(sources, whole, 0, TOTAL_CAP + 1)
         return merging.page(query), *from_top.total()
 
     def _merging(self, sources: Sequence[Source], span: Span, take: int, goal: int) -> Merging:
-        """Walk the sources until so many jobs are found; `take` are for a page, and the others are only counted."""
+        """Walk the sources until `take` jobs are found for a page, and `goal` are counted."""
         tops = [None if source.exact else self._top(source, span) for source in sources]
-        merging = Merging(tops, [source.lookup for source in sources], goal)
+        merging = Merging(tops, [source.lookup for source in sources], take, goal)
         for place, source in enumerate(sources):
-            if source.exact:
+            if source.whole:
                 merging.ended(place, self._matches(source, span, max(take, merging.wanting)))
+            elif source.plain:
+                merging.ended(
+                    place, self._newest(source, span, take), self._length(source, span, merging.wanting)
+                )
         while (walk := merging.next()) is not None:
             place, high, chunk = walk
             below = span._replace(high=high)
             seqs = self._matches(sources[place], below, chunk, chunk)
             merging.walked(place, seqs, *self._walked(sources[place], below, chunk))
         return merging
+
+    def _newest(self, source: Source, span: Span, take: int) -> list[int]:
+        """The newest jobs of a source in which everything matches."""
+        if not source.pairs:
+            return self._matches(source, span, take)
+        abreast = Abreast(len(source.pairs), span.high, take)
+        while (going := abreast.next())[0]:
+            reached, each = going
+            abreast.read(
+                {
+                    place: self._matches(self._pair(source, place), span._replace(high=high), each)
+                    for place, high in reached.items()
+                }
+            )
+        return abreast.seqs
+
+    def _length(self, source: Source, span: Span, most: int) -> int:
+        """How many jobs such a source has; where there are more, at least `most`."""
+        found = 0
+        for place in range(len(source.pairs) or 1):
+            if found >= most:
+                break
+            part = self._pair(source, place) if source.pairs else source
+            found += int(self._walked(part, span, most - found)[0])
+        return found
+
+    def _pair(self, source: Source, place: int) -> Source:
+        return source._replace(values=source.pairs[place], pairs=())
 
     def _top(self, source: Source, span: Span) -> int | None:
         """A number above all that a source has."""
@@ -182,7 +222,7 @@ class Lists:
         return found
 
     def _pairs(self, wanted: JobFilter) -> list[Source] | None:
-        """One source for each lane and rank in which such jobs are queued; None where there are too many."""
+        """The lanes and ranks in which such jobs are queued; None where there are too many."""
         types = json_text(wanted.text_types) if wanted.text is None and wanted.text_types else None
         lanes = self._db.execute(
             Q["matching_lanes"],
@@ -190,22 +230,20 @@ class Lists:
         ).fetchall()
         if len(lanes) > SOURCES:
             return None
-        key = "status = 'queued' AND lane_id = ? AND rank = ?"
+        ids = json_text([lane for (lane,) in lanes])
+        if wanted.priority is None:
+            rows: list[Any] = self._db.execute(Q["pairs_of_lanes"], (ids, PAIRS)).fetchall()
+        else:
+            ranks = json_text(ranks_of(wanted.priority))
+            rows = self._db.execute(Q["pairs_of_priority"], (ids, ranks, wanted.priority)).fetchall()
+        pairs = tuple((lane, rank) for lane, rank, _ in rows)
         plain = only(wanted, "status", "type", "queue", "priority", "text_types")
-        found: list[Source] = []
-        for (lane,) in lanes:
-            for rank, priority in self._ranks(lane):
-                if wanted.priority in (None, priority):
-                    found.append(Source("INDEXED BY jobs_ready", wanted, key, (lane, rank), plain=plain))
-            if len(found) > SOURCES:
-                return None
-        return found
-
-    def _ranks(self, lane: Any) -> Iterator[tuple[int, int]]:
-        """The ranks of the queued jobs of a lane, with their priorities."""
-        row: Any = (-1, 0)
-        while (row := self._db.execute(Q["next_rank"], (lane, row[0])).fetchone()) is not None:
-            yield row
+        if len(rows) == PAIRS or len(pairs) > (PLAIN_PAIRS if plain else SOURCES):
+            return None
+        key = "status = 'queued' AND lane_id = ? AND rank = ?"
+        if pairs and plain:
+            return [Source("INDEXED BY jobs_ready", wanted, key, plain=True, pairs=pairs)]
+        return [Source("INDEXED BY jobs_ready", wanted, key, pair) for pair in pairs]
 
     def _searched(self, wanted: JobFilter, counts: Sequence[Count]) -> list[Source] | None:
         """Where a text is found; None where it must be looked for job by job."""

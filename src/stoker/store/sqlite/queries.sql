@@ -311,10 +311,31 @@ SELECT id FROM lanes
 WHERE (? IS NULL OR queue = ?) AND (? IS NULL OR type = ?) AND (? IS NULL OR type IN (SELECT value FROM json_each(?)))
 LIMIT ?
 
--- name: next_rank
--- The first job of the next rank of a lane.
-SELECT rank, priority FROM jobs INDEXED BY jobs_ready
-WHERE status = 'queued' AND lane_id = ? AND rank > ? ORDER BY rank LIMIT 1
+-- name: pairs_of_lanes
+-- The lanes and ranks in which jobs are queued, of these lanes, given as a JSON array, with the priority that each rank stands for:
+-- two probes of the index for each.
+WITH RECURSIVE pair (lane_id, rank) AS (
+    SELECT value, (SELECT min(rank) FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND lane_id = lane.value)
+    FROM json_each(?1) AS lane
+    UNION ALL
+    SELECT lane_id, (
+        SELECT min(rank) FROM jobs INDEXED BY jobs_ready WHERE status = 'queued' AND lane_id = pair.lane_id AND rank > pair.rank
+    )
+    FROM pair WHERE rank IS NOT NULL
+)
+SELECT lane_id, rank, (
+    SELECT priority FROM jobs INDEXED BY jobs_ready
+    WHERE status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank ORDER BY seq LIMIT 1
+)
+FROM pair WHERE rank IS NOT NULL LIMIT ?2
+
+-- name: pairs_of_priority
+-- The same, with one priority, ?3: a rank that may stand for it, of the array ?2, does where the first job there has it.
+SELECT lane.value, may.value, ?3 FROM json_each(?1) AS lane CROSS JOIN json_each(?2) AS may
+WHERE ?3 = (
+    SELECT priority FROM jobs INDEXED BY jobs_ready
+    WHERE status = 'queued' AND lane_id = lane.value AND rank = may.value ORDER BY seq LIMIT 1
+)
 
 -- name: list_jobs
 -- Rows by their numbers, given as a JSON array.
@@ -395,6 +416,18 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 -- name: tallies
 SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
 FROM series WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3 AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR type = ?5)
+
+-- name: folded_tallies
+-- A backlog of many queues and types gives a row of each every ten seconds, though nothing happens but waiting. x'80' is an empty
+-- histogram.
+SELECT bucket_sec, at, queue, type, submitted, completed, failed, cancelled, retried, queue_depth_max, wait, run
+FROM series WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3 AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR type = ?5)
+  AND (submitted + completed + failed + cancelled + retried > 0 OR length(wait) > 1 OR length(run) > 1)
+UNION ALL
+SELECT bucket_sec, max(at), queue, type, 0, 0, 0, 0, 0, max(queue_depth_max), x'80', x'80'
+FROM series WHERE bucket_sec = ?1 AND at >= ?2 AND at < ?3 AND (?4 IS NULL OR queue = ?4) AND (?5 IS NULL OR type = ?5)
+  AND NOT (submitted + completed + failed + cancelled + retried > 0 OR length(wait) > 1 OR length(run) > 1)
+GROUP BY bucket_sec, queue, type
 
 -- name: gauges
 SELECT bucket_sec, at, queue_depth_max, threads_used_max, threads_max, workers_max, autoscaler_wanted

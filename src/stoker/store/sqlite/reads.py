@@ -156,7 +156,7 @@ class Reader:
         with self._db:
             rows: list[Any] = self._db.execute(Q["dead_letter_groups"], (limit,)).fetchall()
             groups = [self._group(row[0], row[1], row[2], row[3], now) for row in rows]
-        return DeadLetterGroups(groups, rows[0][4] if rows else 0, rows[0][5] if rows else 0)
+        return DeadLetterGroups(groups, rows[0][4] if rows else 0, rows[0][5] if rows else 0, now)
 
     def _group(self, name: str, count: int, first: int, last: int, now: int) -> DeadLetterGroup:
         span = max(now - first, 0) + 1
@@ -168,10 +168,12 @@ class Reader:
         return [FailureSample(*row) for row in self._db.execute(Q["failure_samples"], (limit,))]
 
     def series(
-        self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None
+        self, bucket_sec: int, start: int, end: int, queue: str | None, type: str | None, *, folded: bool
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
         with self._db:
-            tallies = self._db.execute(Q["tallies"], (bucket_sec, start, end, queue, type)).fetchall()
+            tallies = self._db.execute(
+                Q["folded_tallies" if folded else "tallies"], (bucket_sec, start, end, queue, type)
+            ).fetchall()
             gauges = self._db.execute(Q["gauges"], (bucket_sec, start, end)).fetchall()
         return [tally_of(row) for row in tallies], [gauge_of(row) for row in gauges]
 

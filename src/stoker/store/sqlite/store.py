@@ -182,9 +182,18 @@ class SqliteStore(WritingVerbs):
         await self._group.call("put_series", (shard, tallies, gauges), weight=0)
 
     async def series(
-        self, bucket_sec: int, start: int, end: int, queue: str | None = None, type: str | None = None
+        self,
+        bucket_sec: int,
+        start: int,
+        end: int,
+        queue: str | None = None,
+        type: str | None = None,
+        *,
+        folded: bool = False,
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
-        return await self._aside("list", lambda reader: reader.series(bucket_sec, start, end, queue, type))
+        return await self._aside(
+            "list", lambda reader: reader.series(bucket_sec, start, end, queue, type, folded=folded)
+        )
 
     async def _aside(self, kind: Kind, read: Callable[[Reader], T]) -> T:
         """For reads that may take more than a moment."""
