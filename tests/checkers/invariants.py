@@ -25,6 +25,8 @@ from tests.checkers.history import (
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 BACKED_OFF: Final = frozenset({"error", "timeout", "crash"})
 OWN_END: Final = frozenset({"completed", "error", "invalid"})
+RESULT_SECONDS: Final = 0.1
+"""Within this time the results of short jobs have left their process."""
 EPSILON: Final = 1e-6
 WRITING: Final = 2.5
 """The longest that a slow disk takes for what it was given, and some more."""
@@ -508,10 +510,11 @@ def nobody_is_given_up_without_a_fault(book: Book) -> Found:
     """P5: a lease ends early for a reason: something was done to its worker, the network, the store or a coordinator. Where
     nobody knows the worker, because the job never started, to anybody."""
     starts = {(e.job, e.claim): e.worker for e in book.history.effects if e.what == "start"}
+    taken_along = _ended_before_a_crash(book)
     reach = book.history.rules.lease + book.history.rules.rescue_slack
     for attempt in book.history.attempts:
         left = _left_running(book.changes[attempt.job], attempt.claim)
-        if attempt.kind != "lost" or left is None:
+        if attempt.kind != "lost" or left is None or (attempt.job, attempt.claim) in taken_along:
             continue
         worker = starts.get((attempt.job, attempt.claim))
         if not book.faults(who=worker, begins=left - reach, ends=left):
@@ -519,6 +522,18 @@ def nobody_is_given_up_without_a_fault(book: Book) -> Found:
                 attempt.job,
                 f"claim {attempt.claim} on {worker or 'some worker'} was lost at {left:.3f} without a fault",
             )
+
+
+def _ended_before_a_crash(book: Book) -> set[tuple[str, int]]:
+    """Attempts whose results another job of the same process may have taken along: it crashed within a moment."""
+    crashes = [(e.run, e.at) for e in book.history.effects if e.what == "killed" and e.kind == "crash"]
+    ends = [e for e in book.history.effects if e.what == "end"]
+    return {
+        (end.job, end.claim)
+        for end in ends
+        for run, at in crashes
+        if run == end.run and 0 <= at - end.at <= RESULT_SECONDS
+    }
 
 
 def the_lost_are_rescued_in_time(book: Book) -> Found:
