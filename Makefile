@@ -30,8 +30,8 @@ run: $(RUNTIME) ## Start the whole system: API, coordinator, two workers
 SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: test
-test: $(DEV) ## Run the tests
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+test: $(DEV) ## Run the tests; one that fails beside others runs once more, alone
+	$(BIN)/python -m tests.again $(SIDE_BY_SIDE)
 
 .PHONY: test-stores
 test-stores: $(DEV) ## Run the end-to-end tests on SQLite and on PostgreSQL, all of them
@@ -162,7 +162,7 @@ web/node_modules: web/package-lock.json
 
 .PHONY: browser-test
 browser-test: $(DEV) web/node_modules ## Test the dashboard in a real browser on a real system (Debian: chromium)
-	BROWSER_TESTS=1 $(BIN)/python -m pytest tests/browser
+	BROWSER_TESTS=1 $(BIN)/python -m tests.again tests/browser
 
 .PHONY: dashboard-load
 dashboard-load: $(DEV) ## Measure the dashboard with a million jobs, and with 5,000 jobs a second
