@@ -26,16 +26,17 @@ setup: $(DEV) ## Make .venv with Stoker and all tools in it
 run: $(RUNTIME) ## Start the whole system: API, coordinator, two workers
 	$(BIN)/stoker up
 
-# Most tests wait for real processes, so two at a time take little more than half as long.
-SIDE_BY_SIDE := -n auto --maxprocesses 4 --dist worksteal
+# Most tests wait for real processes, so three at a time serve two cores.
+SIDE_BY_SIDE := -n 3 --dist worksteal
 
 .PHONY: test
 test: $(DEV) ## Run the tests; one that fails beside others runs once more, alone
 	$(BIN)/python -m tests.again $(SIDE_BY_SIDE)
 
 .PHONY: test-stores
-test-stores: $(DEV) ## Run the end-to-end tests on SQLite and on PostgreSQL, all of them
+test-stores: $(DEV) ## Run the end-to-end tests on SQLite and on PostgreSQL, all of them, and more of the model
 	E2E_STORES=all $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/e2e
+	MODEL_STORIES=200 $(BIN)/python -m pytest tests/conformance/test_model.py
 
 .PHONY: cluster
 cluster: $(DEV) ## Three coordinators, four workers, PostgreSQL and Redis: 20,000 jobs, everybody killed in turn

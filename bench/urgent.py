@@ -28,6 +28,8 @@ from tests.support.servers import Postgres
 BATCH: Final = 10_000
 BURSTS: Final = 4
 WARM_UP: Final = 3_000
+WARM_EACH: Final = 32
+"""So many at a time of each urgent type: enough that each worker has children for it."""
 SECONDS: Final = 0.005
 """How long an urgent job of a task runs."""
 OPTIONS: Final = ("--app", "bench.urgent_app:app", "--command", "new_process=true")
@@ -61,9 +63,11 @@ class Flood:
     def warm_up(self) -> None:
         """Make the flood's type known to be short, and start the children of the urgent ones."""
         self._submit_flood(WARM_UP, priority=1)
-        for seconds, type in ((0.05, "known_slow"), (0.001, "known_short"), (0.01, "side_by_side")):
-            self._system.run_one(_body(type, {"seconds": seconds}, priority=1))
-        self._system.wait_for_completed(WARM_UP + 3)
+        self._system.wait_for_completed(done := WARM_UP)
+        for seconds, type in ((0.05, "known_slow"), (0.001, "known_short"), (0.5, "side_by_side")):
+            for _ in range(WARM_EACH):
+                self._system.submit(_body(type, {"seconds": seconds}, priority=1))
+            self._system.wait_for_completed(done := done + WARM_EACH)
 
     def queue(self) -> None:
         client = self._system.client
@@ -93,14 +97,14 @@ class Flood:
             found = Slice(ended - done, time.monotonic() - begun)
             (with_urgent if place % 2 else without).append(found)
             self._run.progress(
-                f"{ended - WARM_UP:,} of {self._jobs:,}: {found.jobs / found.seconds:,.0f} a second"
+                f"{ended - WARM_UP - 3 * WARM_EACH:,} of {self._jobs:,}: {found.jobs / found.seconds:,.0f} a second"
             )
         return with_urgent, without
 
     def _until(self, number: int) -> int:
         """Wait until so many of the flood are completed; how many jobs are by then."""
         deadline = time.monotonic() + 300.0
-        while (done := self._system.stats().completed) < number + WARM_UP:
+        while (done := self._system.stats().completed) < number + WARM_UP + 3 * WARM_EACH:
             if time.monotonic() > deadline:
                 raise BenchFailed(f"only {done:,} jobs completed")
             time.sleep(0.02)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from stoker.ids import new_id
-from tests.e2e.system import Server, System, eventually, resident_kb, send_raw
+from tests.e2e.system import Server, System, resident_kb, send_raw
 
 # ── idempotency ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,18 +100,6 @@ def test_the_sixth_job_of_a_minute_gets_429_and_a_time_to_come_back(limited: tup
     assert server.get("/stats")["jobs_total"] == 5
     batch = server.http.post("/jobs/batch", json={"jobs": [{"payload": 1}, {"payload": 2}]})
     assert batch.status_code == 429, "each job of a batch counts"
-
-
-@pytest.mark.slow
-def test_retry_after_is_true(limited: tuple[Server, float]) -> None:
-    """Refused until then, accepted from then on."""
-    server, _ = limited
-    retry_after = int(server.http.post("/jobs", json={"payload": 0}).headers["Retry-After"])
-    due = time.monotonic() + retry_after
-    eventually(lambda: time.monotonic() > due - 2, 61)
-    assert server.http.post("/jobs", json={"payload": 0}).status_code == 429
-    eventually(lambda: time.monotonic() > due, 5)
-    assert server.http.post("/jobs", json={"payload": 0}).status_code == 202
 
 
 # ── delays and waiting ───────────────────────────────────────────────────────────────────────────────────────────────

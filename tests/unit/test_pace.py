@@ -18,29 +18,29 @@ def run(pace: Pace, per_second: int, seconds: int, *, connection_us: int = 1_000
 
 def test_a_worker_that_keeps_up_gets_all_of_its_window() -> None:
     pace = Pace()
-    run(pace, 40_000, 2)
+    run(pace, 100_000, 2)
     assert pace.share == 1.0
 
 
 def test_a_busy_machine_is_given_less_until_jobs_start_in_time() -> None:
     pace = Pace()
     pace.note(START - 1_000, START)
-    assert run(pace, 5_000, 5) <= SLOW_US + 1_000
+    assert run(pace, 10_000, 5) <= SLOW_US + 1_000
     assert LEAST_SHARE < pace.share < 0.5
 
 
 def test_it_gets_more_again_when_it_is_less_busy() -> None:
     pace = Pace()
     pace.note(START - 1_000, START)
-    run(pace, 5_000, 5)
-    run(pace, 40_000, 10, begin=START + 10_000_000)
+    run(pace, 10_000, 5)
+    run(pace, 200_000, 10, begin=START + 10_000_000)
     assert pace.share == 1.0
 
 
 def test_a_slow_connection_is_no_reason_to_hold_less() -> None:
     pace = Pace()
     pace.note(START - 200_000, START)
-    run(pace, 40_000, 5, connection_us=200_000)
+    run(pace, 100_000, 5, connection_us=200_000)
     assert pace.share == 1.0
 
 
@@ -58,4 +58,11 @@ def test_a_clock_that_was_set_says_nothing() -> None:
     for started_at in (START + 3_600_000_000, START - 3_600_000_000):
         pace.note(START, started_at)
     assert pace.share == 1.0
-    assert run(pace, 40_000, 1) < SLOW_US
+    assert run(pace, 100_000, 1) < SLOW_US
+
+
+def test_one_late_start_takes_no_more_than_half() -> None:
+    pace = Pace()
+    pace.note(START, START + 1)
+    pace.note(START + 2, START + 2 + 100 * WINDOW_US)
+    assert pace.share == 0.5

@@ -13,6 +13,8 @@ from stoker.domain.job import Job
 from stoker.domain.lot import lot_of
 from stoker.domain.placement import (
     DEGRADE_AFTER_US,
+    FEW,
+    FOLLOWERS,
     RESERVE_AFTER_US,
     WINDOW_US,
     Plan,
@@ -366,3 +368,37 @@ def _check_order(made: Plan, lanes: Mapping[int, list[WorkerView]], free: dict[s
                 if better.type == "async":
                     able = {view.session_id for view in lanes[better.lane_id] if view.async_used == 0}
                 assert placed.session_id not in able
+
+
+@policies
+def test_a_few_urgent_jobs_do_not_wait_for_a_thousand_others_to_be_claimed_with_them(policy: Policy) -> None:
+    idle = a_worker("w1", 4, types=TYPES, window_us=4 * WINDOW_US * 100)
+    jobs = [*shorts(1_000), a_job(type="slow", rank=0, lane_id=2)]
+    made = place(jobs, {1: [idle], 2: [idle]}, policy=policy)
+    first, *others = placed_on(made, "w1")
+    assert (first.rank, len(others), made.cut) == (0, FOLLOWERS, True)
+    assert sum(map(len, made.rest)) == 1_000 - FOLLOWERS
+
+
+def test_equals_and_many_urgent_jobs_are_claimed_together() -> None:
+    idle = a_worker("w1", 4, types=TYPES, window_us=4 * WINDOW_US * 100)
+    made = place(shorts(1_000), {1: [idle]})
+    assert (len(placed_on(made, "w1")), made.cut) == (1_000, False)
+    idle = a_worker("w1", 4, types=TYPES, window_us=4 * WINDOW_US * 100)
+    urgent = [a_job(type="short", rank=0, lane_id=2) for _ in range(FEW + 1)]
+    made = place([*urgent, *shorts(1_000)], {1: [idle], 2: [idle]})
+    assert (len(placed_on(made, "w1")), made.cut) == (1_000 + FEW + 1, False)
+
+
+def test_what_was_left_behind_urgent_jobs_is_claimed_by_the_next_plan() -> None:
+    lanes: dict[int, list[WorkerView]] = {}
+    left = [*shorts(1_000), a_job(type="slow", rank=0, lane_id=2)]
+    plans = 0
+    while left:
+        idle = a_worker("w1", 4, types=TYPES, window_us=4 * WINDOW_US * 100)
+        lanes = {1: [idle], 2: [idle]}
+        made = place(left, lanes)
+        left = [job for lot in made.rest for job in lot]
+        plans += 1
+        assert made.cut is bool(left)
+    assert plans == 2

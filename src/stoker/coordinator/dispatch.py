@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
+from stoker.coordinator.claim_size import ClaimSize
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain.byte_bounds import ByteBounds
@@ -42,6 +43,7 @@ class Dispatch:
         self._policy = policy
         self._dispatched = dispatched
         self.bounds = ByteBounds()
+        self._size = ClaimSize()
         self._unsent: dict[str, list[Lot]] = {}
         """Jobs that were claimed and could not be sent, by session."""
         self._cursor = 0
@@ -77,15 +79,18 @@ class Dispatch:
         views = self._sessions.views(self._store.now_us())
         if not any(view.free or view.window_us for view in views):
             return 0
+        self._size.limit(views)
         request = ClaimRequest(views, self._policy, self._cursor, self._run_times.view(), self.bounds)
+        began = self._store.now_us()
         granted = await self._store.claim(request)
         self._cursor = granted.cursor
-        if granted.more:
+        count = sum(len(grant.lot) for grant in granted.grants)
+        if self._size.note(count, self._store.now_us() - began) or granted.more:
             self.wake()
         if granted.grants:
             self._send(granted.grants)
             self._dispatched(granted.grants)
-        return sum(len(grant.lot) for grant in granted.grants)
+        return count
 
     def _send(self, grants: list[Grant]) -> None:
         """Send what was claimed. What could not be sent (no memory, say) is kept, and sent by the next look: it is claimed,

@@ -11,9 +11,11 @@ from typing import Final
 
 from stoker.domain.placement import WINDOW_US
 
-QUICK_US: Final = 3 * WINDOW_US
-SLOW_US: Final = 4 * WINDOW_US
+QUICK_US: Final = WINDOW_US
+SLOW_US: Final = 2 * WINDOW_US
 LEAST_SHARE: Final = 1 / 16
+LEAST_STEP: Final = 1 / 2
+"""One late start may be an accident (a checkpoint, a neighbour): it takes no more than half."""
 _ABSURD_US: Final = 60_000_000
 """A clock was set, or a machine slept: that says nothing about the window."""
 
@@ -32,7 +34,7 @@ class Pace:
         self._quickest_us = min(wait, self._quickest_us)
         wait -= self._quickest_us
         if wait > SLOW_US:
-            self.share = max(LEAST_SHARE, self.share * QUICK_US / wait)
+            self.share = max(LEAST_SHARE, self.share * max(QUICK_US / wait, LEAST_STEP))
             self._changed_at = started_at
         elif wait < QUICK_US and self.share < 1.0:
             self.share = min(1.0, self.share * 1.25)

@@ -33,6 +33,10 @@ WINDOW_US: Final = 20_000
 WINDOW_MAX_JOBS: Final = 2_000
 SHORTEST_US: Final = 20
 """No job is cheaper than what it costs to hand it over."""
+FEW: Final = 64
+FOLLOWERS: Final = 256
+"""When up to `FEW` jobs of better ranks were placed, so many of lower ranks go with them, and the others in the next plan:
+an urgent job is not kept until a thousand others are claimed and sent with it."""
 RESERVE_AFTER_US: Final = 2_000_000
 DEGRADE_AFTER_US: Final = 5_000_000
 
@@ -97,7 +101,9 @@ class Plan(msgspec.Struct, frozen=True):
     cursor: int
     """Where the next round-robin choice begins."""
     rest: list[Lot]
-    """Candidates that found no place."""
+    """Candidates that found no place, or were left for the next plan."""
+    cut: bool = False
+    """Whether some were left: they may find a place at once."""
 
 
 def serves(worker: WorkerView, lane: Lane) -> bool:
@@ -157,19 +163,22 @@ def plan(
     open_lanes: dict[int, _LaneState] = {}
     closed: set[int] = set()
     precedence = _Precedence(now)
+    followers = _Followers()
     coming = iter(candidates)
     for lot in coming:
         lane_id = lot.like.lane_id
         if lot.like.rank != precedence.rank:
             precedence.enter(lot.like.rank)
+            followers.enter()
         lane = open_lanes.get(lane_id)
         if lane is None:
             if lane_id in closed:
                 rest.append(lot)
                 continue
             lane = open_lanes[lane_id] = _LaneState(lanes[lane_id], window_cost(run_us.get(lot.like.type)))
-        deal = _Deal(lot, cursor)
+        deal = _Deal(followers.within(lot, rest), cursor)
         _place(deal, lane, now, policy)
+        followers.note(deal.count)
         placed += deal.placed()
         cursor += deal.count
         if deal.on_free_threads:
@@ -181,7 +190,41 @@ def plan(
             closed.add(lane_id)
             if len(closed) == len(lanes):
                 rest.extend(coming)
-    return Plan(placed, cursor, rest)
+        elif followers.left == 0:
+            later = list(coming)
+            followers.cut |= bool(later)
+            rest.extend(later)
+    return Plan(placed, cursor, rest, followers.cut)
+
+
+class _Followers:
+    """Counts the jobs of lower ranks that go along with a few better ones."""
+
+    __slots__ = ("_placed", "cut", "left")
+
+    def __init__(self) -> None:
+        self._placed = 0
+        self.left: int | None = None
+        """How many more may be placed; None while there is no limit."""
+        self.cut = False
+
+    def enter(self) -> None:
+        """The next candidates have a lower rank."""
+        if 0 < self._placed <= FEW:
+            self.left = FOLLOWERS
+
+    def within(self, lot: Lot, rest: list[Lot]) -> Lot:
+        """What may be placed of the lot; the other part goes to the rest."""
+        if self.left is None or len(lot) <= self.left:
+            return lot
+        self.cut = True
+        rest.append(lot.part(slice(self.left, len(lot))))
+        return lot.part(slice(0, self.left))
+
+    def note(self, count: int) -> None:
+        self._placed += count
+        if self.left is not None:
+            self.left -= count
 
 
 class _Precedence:

@@ -79,7 +79,8 @@ class Granted(msgspec.Struct, frozen=True):
     grants: list[Grant]
     cursor: int
     more: bool = False
-    """Whether jobs that found room were left for another claim, because this one has as many bytes as it may have."""
+    """Whether jobs that could find room were left for another claim: this one has as many bytes as it may have, or urgent
+    jobs that should not wait for others."""
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):

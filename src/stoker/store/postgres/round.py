@@ -291,7 +291,7 @@ class Round:
         self._fresh = waiting + [lot for lot in chosen.rest if lot.like.seq in fresh_seqs]
         self._settled += [grant.lot for grant in grants if grant.lot.like.seq in fresh_seqs]
         await self._claim_stored([grant for grant in grants if grant.lot.like.seq not in fresh_seqs])
-        return Granted(grants, chosen.cursor, more)
+        return Granted(grants, chosen.cursor, more or planned.cut)
 
     async def _within_bytes(self, planned: Plan, request: ClaimRequest) -> tuple[Plan, bool]:
         """Cut a plan to its byte bounds and read the large payloads of what is left."""

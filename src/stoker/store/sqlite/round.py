@@ -333,7 +333,7 @@ class Round:
             stored
         ):  # impossible inside one transaction; if it happens, nothing may be handed out
             raise RuntimeError(f"claimed {changed} of {len(stored)} planned jobs")
-        return Granted(grants, chosen.cursor, more)
+        return Granted(grants, chosen.cursor, more or planned.cut)
 
     def _within_bytes(self, planned: Plan, request: ClaimRequest) -> tuple[Plan, bool]:
         """Cut a plan to its byte bounds and read the large payloads of what is left."""
