@@ -397,3 +397,24 @@ async def test_a_marker_that_cannot_be_written_is_no_reason_not_to_start(
     job = await submitted(store)
     await killed(store)
     assert await stored(path, clock) == [job.id]
+
+
+MAPPING = """
+import resource, sys
+from pathlib import Path
+from stoker.store.sqlite.database import open_reader, open_writer
+path = Path(sys.argv[1])
+open_writer(path).execute("CREATE TABLE t (a)").fetchall()
+if sys.argv[2] == "limited":
+    resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+print(open_reader(path, mapped=True).execute("PRAGMA mmap_size").fetchall()[0][0] > 0)
+"""
+
+
+@pytest.mark.parametrize(("space", "maps"), [("free", "True"), ("limited", "False")])
+def test_the_file_is_not_mapped_where_the_address_space_is_limited(
+    tmp_path: Path, space: str, maps: str
+) -> None:
+    """Requests need that space: with 1,200 MiB a mapped file made the coordinator run out of it."""
+    command = [sys.executable, "-c", MAPPING, str(tmp_path / "stoker.db"), space]
+    assert subprocess.check_output(command, text=True).strip() == maps

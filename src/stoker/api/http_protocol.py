@@ -13,6 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from stoker.api.streaming import GONE
 
 _HEAD: Final = b"HTTP/1."
+_LARGE_BYTES: Final = 64 * 1024
+"""A body beyond this is not copied to save a system call."""
 
 
 class OneWriteTransport:
@@ -29,7 +31,11 @@ class OneWriteTransport:
         head = self._head
         if head is not None:
             self._head = None
-            self._transport.write(head + data)
+            if len(data) > _LARGE_BYTES:
+                self._transport.write(head)
+                self._transport.write(data)
+            else:
+                self._transport.write(head + data)
         elif data.startswith(_HEAD):
             self._head = data
             self._loop.call_soon(self._flush)  # an answer without a body, or one whose body comes later

@@ -128,9 +128,19 @@ def open_reader(path: Path, *, mapped: bool = False) -> apsw.Connection:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=100)
     db.set_busy_timeout(_BUSY_MS)
     db.execute("PRAGMA cache_size = -16384").fetchall()
-    if mapped:
+    if mapped and _address_space_is_free():
         db.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}").fetchall()
     return db
+
+
+def _address_space_is_free() -> bool:
+    """Whether this process may map what it likes. Where its address space is limited, a mapped file takes what requests
+    need."""
+    try:
+        import resource
+    except ImportError:
+        return True
+    return resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
 
 
 def migrations() -> Iterator[tuple[int, str]]:
