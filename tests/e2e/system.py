@@ -314,7 +314,7 @@ class System:
         database: bool = True,
         **settings: object,
     ) -> Server:
-        """A coordinator that answers; `into` is where a shell sends what it writes. Without `database` its settings alone say
+        """A coordinator that answers; `into` is where a shell sends what it writes. Without `database` only settings say
         where jobs are kept."""
         port = port or free_port()
         argv = [*_shell(into), STOKER, "serve", "--port", port, *args]

@@ -146,5 +146,5 @@ def test_without_an_engine_the_autoscaler_says_what_is_missing(
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr(aiodocker.docker, "_sock_search_paths", [])
-    with pytest.raises(ProviderError, match="no Docker engine: there is no socket of one.* set DOCKER_HOST"):
+    with pytest.raises(ProviderError, match=r"no Docker engine: there is no socket of one.* set DOCKER_HOST"):
         _docker(settings(), keep=False)
