@@ -33,7 +33,9 @@ class Elsewhere:
 
 def known_by(store: NotedTypes, sessions: Sessions | None = None) -> AnnouncedTypes:
     neighbours: Any = Elsewhere()
-    return AnnouncedTypes(cast(Store, store), sessions or Sessions(), cast(Neighbours, neighbours))
+    return AnnouncedTypes(
+        cast(Store, store), Sessions() if sessions is None else sessions, cast(Neighbours, neighbours)
+    )
 
 
 def test_a_name_that_nobody_knows_is_not_looked_up_each_time() -> None:
