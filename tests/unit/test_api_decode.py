@@ -147,6 +147,7 @@ def test_a_batch_needs_its_list(body: str) -> None:
 def test_a_payload_beyond_the_limit_is_413_and_named() -> None:
     answer = post(b'{"payload": "' + b"x" * (4 * 1024 * 1024) + b'"}')
     assert answer.status_code == 413
+    assert "STOKER_MAX_PAYLOAD_BYTES" in answer.json()["detail"]
     assert list(errors(answer)) == ["payload"]
 
 
