@@ -10,7 +10,7 @@ _HOST = re.compile(r"[A-Za-z0-9_.-]+|\[?[0-9A-Fa-f:.]+\]?|/[^\x00-\x20]*")
 
 
 def host(text: str) -> str:
-    """A name, an address, or the folder of a socket. Raises ValueError."""
+    """A name, an address, or the path of a socket or of its folder. Raises ValueError."""
     if not _HOST.fullmatch(text):
         raise ValueError
     return text.strip("[]")
@@ -38,7 +38,10 @@ def postgres_url(parts: Mapping[str, object]) -> str:
 
 
 def redis_url(parts: Mapping[str, object]) -> str:
-    return f"redis://{_bracketed(str(parts['redis_host']))}:{parts.get('redis_port', 6379)}"
+    where = str(parts["redis_host"])
+    if where.startswith("/"):
+        return f"unix://{where}"
+    return f"redis://{_bracketed(where)}:{parts.get('redis_port', 6379)}"
 
 
 def _quoted(text: object) -> str:

@@ -209,7 +209,7 @@ def _not_text(text: str) -> Any:
 
 BOOLEAN = Parser(_boolean, "1 or 0")
 ANY_TEXT = Parser(str, "any text")
-HOST = Parser(service_urls.host, "a name, an address or the folder of a socket")
+HOST = Parser(service_urls.host, "a name, an address, or where its socket is")
 PORT = Parser(service_urls.port, "a whole number from 1 to 65535")
 SIZES = Parser(
     _not_text,
@@ -685,6 +685,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "`1`: `/metrics` also has the [names of the source systems](metrics.md#names-of-the-source-systems).",
             BOOLEAN,
             bare=True,
+            default_text="`0`",
         ),
     ] = False
 

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -143,7 +144,7 @@ def scraped(server: Server) -> dict[tuple[str, ...], float]:
 
 def test_the_parts_of_an_address_alone_start_on_postgresql(system: System, tmp_path: Path) -> None:
     parts = urlsplit(databases.url(tmp_path))
-    settings = {
+    settings: dict[str, Any] = {
         "POSTGRES_HOST": parts.hostname,
         "POSTGRES_PORT": parts.port,
         "POSTGRES_USER": unquote(parts.username or ""),

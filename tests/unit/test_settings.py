@@ -325,6 +325,7 @@ def test_the_parts_are_kept_from_jobs_unless_they_are_somebody_elses() -> None:
     [
         ({"REDIS_HOST": "cache"}, "redis://cache:6379"),
         ({"REDIS_HOST": "cache", "REDIS_PORT": "1"}, "redis://cache:1"),
+        ({"REDIS_HOST": "/run/redis.sock"}, "unix:///run/redis.sock"),
         ({"REDIS_HOST": "cache", "REDIS_ADDR": "other:2"}, "redis://other:2"),
         ({"REDIS_PORT": "1"}, None),
     ],

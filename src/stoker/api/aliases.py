@@ -54,5 +54,5 @@ def stand_in(spec: JobSpec) -> JobSpec:
 
 def _is_size(value: Any) -> bool:
     if isinstance(value, dict):
-        return value.keys() <= BUILTIN_TYPES[STAND_IN].schema["properties"].keys()
+        return all(name in BUILTIN_TYPES[STAND_IN].schema["properties"] for name in value)
     return value is None or isinstance(value, str)
