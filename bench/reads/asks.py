@@ -73,6 +73,8 @@ def values_of(known: Known) -> Values:
         "summary": ["true"],
         "limit": ["1", "1000"],
         "offset": ["1000", "100000", str(known.jobs - 100)],
+        "page": ["2", "2000", str(known.jobs // 50)],
+        "per_page": ["1", "1000"],
         "cursor": [str(encode_cursor(known.jobs + known.jobs // 2)), str(encode_cursor(1000))],
         "wait": ["0"],
         "from": ["1h", "25h", "7d"],

@@ -34,7 +34,15 @@ std::string shown(std::string_view name) {
 
 }  // namespace
 
-Fields::Fields(std::string_view payload, std::string_view unread) {
+Fields Fields::of_sizes(std::string_view payload) {
+  json::Scanner scanner(payload);
+  scanner.skip_space();
+  if (scanner.peek() != '"') return Fields(payload);
+  json::check(payload);
+  return Fields("null");
+}
+
+Fields::Fields(std::string_view payload, Names unread) {
   json::Scanner scanner(payload);
   scanner.skip_space();
   if (scanner.peek() == '{') {
@@ -46,20 +54,20 @@ Fields::Fields(std::string_view payload, std::string_view unread) {
   scanner.expect_end();
 }
 
-void Fields::read_object(json::Scanner& scanner, std::string_view unread) {
+void Fields::read_object(json::Scanner& scanner, Names unread) {
   scanner.expect('{');
   if (scanner.take('}')) return;
   do {
     std::string name = scanner.read_string();
     scanner.expect(':');
-    const bool leave = !unread.empty() && name == unread && scanner.peek() == '[';
-    const Value value = leave ? scanner.skip_unread_array() : scanner.skip_value(1);
-    add(std::move(name), value, unread);
+    const bool left = std::find(unread.begin(), unread.end(), name) != unread.end();
+    const Value value = left && scanner.peek() == '[' ? scanner.skip_unread_array() : scanner.skip_value(1);
+    add(std::move(name), value, left);
   } while (scanner.take(','));
   scanner.expect('}');
 }
 
-void Fields::add(std::string name, Value value, std::string_view unread) {
+void Fields::add(std::string name, Value value, bool unread) {
   const auto same = [&](const Field& field) { return field.name == name; };
   const auto found = std::find_if(fields_.begin(), fields_.end(), same);
   if (found == fields_.end()) {
@@ -67,11 +75,11 @@ void Fields::add(std::string name, Value value, std::string_view unread) {
     return;
   }
   // Nobody will read the array that is replaced here, so this is the last chance to see that it is none.
-  if (name == unread) json::check(found->value.raw);
+  if (unread) json::check(found->value.raw);
   found->value = value;
 }
 
-void Fields::allow(std::initializer_list<std::string_view> names) const {
+void Fields::allow(Names names) const {
   for (const Field& field : fields_) {
     if (std::find(names.begin(), names.end(), field.name) != names.end()) continue;
     std::string known;

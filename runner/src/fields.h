@@ -2,7 +2,7 @@
 
 /// The payload of a job as named fields, and the rules that all job types share:
 ///
-/// - `null`, or no payload at all, is `{}`; anything else but an object is refused;
+/// - `null`, or no payload at all, is `{}`, and for the load types so is a text; anything else but an object is refused;
 /// - a field that is `null` counts as absent; of a field that is given twice the last one counts;
 /// - an unknown field is refused by name, and so is a value of the wrong type or out of its range;
 /// - an integer is written without fraction and exponent; a number may have both.
@@ -27,10 +27,15 @@ struct Range {
 
 class Fields {
  public:
-  /// `unread` names a field whose array is left to its reader, who can split it among threads.
-  explicit Fields(std::string_view payload, std::string_view unread = {});
+  using Names = std::initializer_list<std::string_view>;
 
-  void allow(std::initializer_list<std::string_view> names) const;
+  /// `unread` names fields whose arrays are left to their reader, who can split them among threads.
+  explicit Fields(std::string_view payload, Names unread = {});
+
+  /// The fields of a load type. A text names no size, so each keeps its default.
+  static Fields of_sizes(std::string_view payload);
+
+  void allow(Names names) const;
 
   /// The value of a field; its bytes stay those of the payload.
   std::optional<json::Value> find(std::string_view name) const;
@@ -48,8 +53,8 @@ class Fields {
     json::Value value;
   };
 
-  void read_object(json::Scanner& scanner, std::string_view unread);
-  void add(std::string name, json::Value value, std::string_view unread);
+  void read_object(json::Scanner& scanner, Names unread);
+  void add(std::string name, json::Value value, bool unread);
 
   std::vector<Field> fields_;
 };

@@ -29,6 +29,9 @@ std::string as_utf8(std::string_view text) {
 
 const std::vector<JobType>& job_types() {
   static const std::vector<JobType> types = {
+      {"AddNumbers", jobs::add_numbers},
+      {"LargeArraySum", jobs::large_array_sum},
+      {"ReverseString", jobs::reverse_string},
       {"add_numbers", jobs::add_numbers},
       {"cpu_intensive", jobs::cpu_intensive},
       {"echo", jobs::echo},

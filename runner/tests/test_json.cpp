@@ -87,8 +87,15 @@ TEST(fields_of_nothing) {
 }
 
 TEST(an_unread_array_is_still_checked_when_it_is_replaced) {
-  EQUAL(Fields(R"({"n": [1], "n": [2]})", "n").require("n").raw, "[2]");
-  REFUSED(Fields(R"({"n": [x], "n": [2]})", "n"));
-  REFUSED(Fields(R"({"n": [1, [2], 3]})", "n"));
-  REFUSED(Fields(R"({"n": [1, 2)", "n"));
+  EQUAL(Fields(R"({"n": [1], "n": [2]})", {"n"}).require("n").raw, "[2]");
+  REFUSED(Fields(R"({"n": [x], "n": [2]})", {"n"}));
+  REFUSED(Fields(R"({"m": [x], "m": [2]})", {"n", "m"}));
+  REFUSED(Fields(R"({"n": [1, [2], 3]})", {"n"}));
+  REFUSED(Fields(R"({"n": [1, 2)", {"n"}));
+}
+
+TEST(a_text_names_no_size) {
+  Fields::of_sizes(R"( "test task" )").allow({});
+  EQUAL(Fields::of_sizes(R"({"n": 3})").require("n").raw, "3");
+  for (const char* text : {"[]", "1", "\"a", "\"a\" 1", "a"}) REFUSED(Fields::of_sizes(text));
 }

@@ -9,7 +9,8 @@ Where a value comes from, first match wins:
 1. the command line (`overrides`),
 2. the environment, as `STOKER_<NAME>`,
 3. for the names that other systems already use, the environment as plain `<NAME>`,
-4. the default.
+4. for the addresses of PostgreSQL and Redis, their parts (`POSTGRES_HOST` and so on),
+5. the default.
 
 A variable that is set but empty counts as not set, because that is what `NAME=${NAME:-}` in a compose file
 means. A wrong value never falls back to the default: `load` raises `SettingsError`, which lists all problems,
@@ -27,12 +28,13 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from stoker import worker_endpoints
+from stoker import service_urls, worker_endpoints
 from stoker.access import Access
 
 PREFIX = "STOKER_"
@@ -54,6 +56,9 @@ _TOKEN_MIN_CHARS = 16
 _NAME_MAX_CHARS = 200
 _POSTGRES_SCHEMES = frozenset({"postgresql", "postgres"})
 _SHOWN_MAX_CHARS = 120
+_NUMBERED = re.compile(r"(STOKER_)?(WORKER_([0-9]{1,6})_THREADS)")
+_WORKERS_MAX = 1000
+_THREADS_MAX = 1024
 _APP = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 
@@ -168,6 +173,49 @@ def _checked_commands(commands: Mapping[str, tuple[str, ...]]) -> dict[str, tupl
     return dict(commands)
 
 
+def _boolean(text: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError
+    return _BOOLEANS[text.lower()]
+
+
+_BOOLEANS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
+
+
+def _sizes(threads: Mapping[str, str]) -> dict[int, int]:
+    """`WORKER_1_THREADS=4` and so on, by the number of the worker."""
+    sizes = {}
+    for variable, text in threads.items():
+        match = _NUMBERED.fullmatch(variable)
+        number, size = int(match[3]) if match else 0, int(text)
+        if not 1 <= number <= _WORKERS_MAX or not 1 <= size <= _THREADS_MAX:
+            raise ValueError
+        sizes[number] = size
+    return dict(sorted(sizes.items()))
+
+
+def _not_text(text: str) -> Any:
+    raise ValueError
+
+
+BOOLEAN = Parser(_boolean, "1 or 0")
+ANY_TEXT = Parser(str, "any text")
+HOST = Parser(service_urls.host, "a name, an address, or where its socket is")
+PORT = Parser(service_urls.port, "a whole number from 1 to 65535")
+SIZES = Parser(
+    _not_text,
+    f"whole numbers from 1 to {_THREADS_MAX}, for workers from 1 to {_WORKERS_MAX}",
+    _sizes,
+)
 NAME = Parser(_printable, f"at most {_NAME_MAX_CHARS} printable characters")
 NAMES = Parser(_listed(_printable), "names, separated by commas")
 LABELS = Parser(_labels, "pairs such as zone=eu,gpu=yes", _checked_labels)
@@ -218,6 +266,10 @@ class Rule(NamedTuple):
     """May be shown, its password masked, but is removed from the environment of every process that runs jobs."""
     default_text: str | None = None
     """For the reference page, where the default is computed."""
+    part_of: str | None = None
+    """The address that this is a part of; read only where that is not set."""
+    synonyms: Mapping[str, str] = MappingProxyType({})
+    """Other names of values, and the value that each stands for."""
 
 
 _SERVER = "Where the API listens, and who may call"
@@ -227,7 +279,7 @@ _WORKERS = "Workers and placement"
 _RETRIES = "Retries"
 _SCALING = "Autoscaling"
 _LIMITS = "Bounds"
-_LOGS = "Logs"
+_LOGS = "Logs and metrics"
 
 
 def available_cpus() -> int:
@@ -302,6 +354,81 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             kept_from_jobs=True,
         ),
     ] = None
+    postgres_host: Annotated[
+        str | None,
+        Rule(
+            _STORAGE,
+            "Where PostgreSQL listens. With any of these five but the port set, and no `DATABASE_URL`, jobs are kept there.",
+            HOST,
+            bare=True,
+            kept_from_jobs=True,
+            default_text="`127.0.0.1`",
+            part_of="database_url",
+        ),
+    ] = None
+    postgres_port: Annotated[
+        int | None,
+        Rule(
+            _STORAGE,
+            "Its port.",
+            PORT,
+            bare=True,
+            kept_from_jobs=True,
+            default_text="`5432`",
+            part_of="database_url",
+        ),
+    ] = None
+    postgres_user: Annotated[
+        str | None,
+        Rule(
+            _STORAGE,
+            "Its user.",
+            NAME,
+            bare=True,
+            kept_from_jobs=True,
+            default_text="`postgres`",
+            part_of="database_url",
+        ),
+    ] = None
+    postgres_password: Annotated[
+        str | None,
+        Rule(_STORAGE, "The user's password.", ANY_TEXT, bare=True, secret=True, part_of="database_url"),
+    ] = None
+    postgres_db: Annotated[
+        str | None,
+        Rule(
+            _STORAGE,
+            "Its database.",
+            NAME,
+            bare=True,
+            kept_from_jobs=True,
+            default_text="the name of the user",
+            part_of="database_url",
+        ),
+    ] = None
+    redis_host: Annotated[
+        str | None,
+        Rule(
+            _STORAGE,
+            "Where Redis listens, if no `REDIS_URL` is set.",
+            HOST,
+            bare=True,
+            kept_from_jobs=True,
+            part_of="redis_url",
+        ),
+    ] = None
+    redis_port: Annotated[
+        int | None,
+        Rule(
+            _STORAGE,
+            "Its port, with `REDIS_HOST`.",
+            PORT,
+            bare=True,
+            kept_from_jobs=True,
+            default_text="`6379`",
+            part_of="redis_url",
+        ),
+    ] = None
     retention_completed_sec: Annotated[
         float, Rule(_STORAGE, "How long completed and cancelled jobs stay queryable.", gt=0)
     ] = 604_800
@@ -335,19 +462,44 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 30
     placement: Annotated[
         Literal["round_robin", "least_loaded", "least_recently_used"],
-        Rule(_WORKERS, "How a worker is chosen among those with enough free threads."),
+        Rule(
+            _WORKERS,
+            "How a worker is chosen among those with enough free threads. `least_connections` is another name for "
+            "`least_loaded`, `lru` for `least_recently_used`.",
+            synonyms=MappingProxyType({"least_connections": "least_loaded", "lru": "least_recently_used"}),
+        ),
     ] = "round_robin"
-    workers: Annotated[int, Rule(_WORKERS, "Workers that `stoker up` starts.", ge=0, le=1000)] = 2
+    workers: Annotated[
+        int,
+        Rule(
+            _WORKERS,
+            "Workers that `stoker up` starts.",
+            ge=0,
+            le=_WORKERS_MAX,
+            default_text="the highest number in `WORKER_N_THREADS`, else `2`",
+        ),
+    ] = 2
     worker_threads: Annotated[
         int,
         Rule(
             _WORKERS,
             "Threads of one worker: what `thread_demand` is counted in.",
             ge=1,
-            le=1024,
+            le=_THREADS_MAX,
             default_text="number of CPUs",
         ),
     ] = msgspec.field(default_factory=available_cpus)
+    worker_n_threads: Annotated[
+        dict[int, int],
+        Rule(
+            _WORKERS,
+            "`WORKER_1_THREADS=4`, `WORKER_2_THREADS=8` and so on: `stoker up` starts these workers, with so many threads "
+            "each. One that is left out has `STOKER_WORKER_THREADS`; `--threads` is for all of them.",
+            SIZES,
+            bare=True,
+            default_text="`STOKER_WORKER_THREADS`",
+        ),
+    ] = msgspec.field(default_factory=dict)
     worker_name: Annotated[
         str | None,
         Rule(_WORKERS, "Name shown for a worker.", NAME, default_text="host name and process id"),
@@ -370,7 +522,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     worker_endpoint: Annotated[
         str | None,
-        Rule(_WORKERS, "Address that a worker which is a web service registers.", HTTP_URL, bare=True),
+        Rule(
+            _WORKERS,
+            "Not needed, and said so when a worker starts: `stoker worker` dials the coordinator. A worker that is a web "
+            "service registers its own address (`POST /workers`).",
+            HTTP_URL,
+            bare=True,
+        ),
     ] = None
     endpoints: Annotated[
         tuple[str, ...],
@@ -520,6 +678,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["auto", "json", "text"], Rule(_LOGS, "`auto` is text on a terminal and JSON elsewhere.")
     ] = "auto"
 
+    metrics_aliases: Annotated[
+        bool,
+        Rule(
+            _LOGS,
+            "`1`: `/metrics` also has the [names of the source systems](metrics.md#names-of-the-source-systems).",
+            BOOLEAN,
+            bare=True,
+            default_text="`0`",
+        ),
+    ] = False
+
     # Not settings: what `load` noticed. `sources` maps a field to the name its value came from.
     warnings: tuple[str, ...] = ()
     sources: dict[str, str] = msgspec.field(default_factory=dict)
@@ -590,7 +759,9 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, object] | None = No
     Raises `SettingsError` with every problem found.
     """
     values, sources, problems = _read(table(), environ, overrides or {})
+    _join_parts(values, sources, problems)
     _derive(values)
+    _number_workers(values, sources)
     found = [*problems.values(), *_disagreements(values, broken=set(problems))]
     if found:
         raise SettingsError(found)
@@ -630,11 +801,16 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a process that runs jobs: without the token and the addresses of Stoker's own stores.
 
     A name without the prefix is left where the prefixed one is set to something else: then it is not read as a setting,
-    and belongs to another program.
+    and belongs to another program. So are the parts of an address (`POSTGRES_HOST` and so on) where that is set.
     """
     kept = dict(environ)
+    told = {entry.field for entry in table() if any(environ.get(variable) for variable in entry.variables)}
     for entry in table():
-        if entry.rule.secret or entry.rule.kept_from_jobs:
+        if entry.rule.part_of in told:
+            for name in entry.variables:
+                if name.startswith(PREFIX):
+                    kept.pop(name, None)
+        elif entry.rule.secret or entry.rule.kept_from_jobs:
             prefixed = {kept.pop(name, "") for name in entry.variables if name.startswith(PREFIX)} - {""}
             for name in entry.variables:
                 if not prefixed or kept.get(name) in prefixed:
@@ -671,14 +847,28 @@ def _find(
     override = overrides.get(entry.field)
     if override is not None:
         return "the command line", override
+    if entry.rule.parser is SIZES:
+        return _find_numbered(environ)
     for variable in entry.variables:
         if environ.get(variable):
             return variable, environ[variable]
     return None
 
 
+def _find_numbered(environ: Mapping[str, str]) -> tuple[str, object] | None:
+    """`WORKER_1_THREADS` and its like, by the name that counts: the prefixed one wins."""
+    found: dict[str, str] = {}
+    for name in sorted(environ, key=lambda name: name.startswith(PREFIX)):
+        match = _NUMBERED.fullmatch(name)
+        if match and environ[name]:
+            found[match[2]] = environ[name]
+    return (", ".join(sorted(found)), found) if found else None
+
+
 def _given(entry: Entry, source: str, raw: object) -> str:
     value = _shown(entry, _as_text(raw))
+    if entry.rule.parser is SIZES:
+        return value
     if source == "the command line":
         return f"{entry.name}={value} (from the command line)"
     return f"{source}={value}"
@@ -693,9 +883,10 @@ def _parse(entry: Entry, raw: object) -> Any:
         return parser.parse(_as_text(raw))
     text = str(raw).strip()
     if get_origin(entry.type) is Literal:
-        if text.lower() not in get_args(entry.type):
+        choice = entry.rule.synonyms.get(text.lower(), text.lower())
+        if choice not in get_args(entry.type):
             raise ValueError
-        return text.lower()
+        return choice
     return _number(entry, text)
 
 
@@ -730,6 +921,40 @@ def _derive(values: dict[str, Any]) -> None:
     """A changed port moves the address at which clients look, unless they were told another."""
     if values.get("api_port") and "api_url" not in values:
         values["api_url"] = f"http://127.0.0.1:{values['api_port']}"
+
+
+_JOINED: dict[str, Callable[[Mapping[str, object]], str]] = {
+    "database_url": service_urls.postgres_url,
+    "redis_url": service_urls.redis_url,
+}
+_PORTS = frozenset({"postgres_port", "redis_port"})
+"""They say nothing alone; Kubernetes sets them wherever there is a service called `postgres` or `redis`."""
+
+
+def _join_parts(values: dict[str, Any], sources: dict[str, str], problems: dict[str, str]) -> None:
+    """Make the addresses that are not set from their parts. Parts that are not used may hold anything."""
+    for url, join in _JOINED.items():
+        parts = [entry.field for entry in table() if entry.rule.part_of == url]
+        given = [part for part in parts if part in values or part in problems]
+        if url in values or url in problems or _PORTS.issuperset(given):
+            for part in given:
+                for found in (values, sources, problems):
+                    found.pop(part, None)
+        elif not any(part in problems for part in given):
+            values[url] = join(values)
+            sources[url] = ", ".join(sources[part] for part in given)
+
+
+def _number_workers(values: dict[str, Any], sources: dict[str, str]) -> None:
+    """Workers with sizes of their own are as many as the highest number, unless another is asked for."""
+    sizes = values.get("worker_n_threads")
+    if not sizes:
+        return
+    if "workers" not in values:
+        values["workers"] = max(sizes)
+        sources["workers"] = sources["worker_n_threads"]
+    if sources.get("worker_threads") == "the command line":
+        values["worker_n_threads"] = {}
 
 
 def allowed(entry: Entry) -> str:
@@ -809,7 +1034,7 @@ def is_loopback(host: str) -> bool:
 def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
     known = {variable for entry in table() for variable in entry.variables} | _NOT_SETTINGS
     for name in sorted(environ):
-        if name.startswith(PREFIX) and name not in known:
+        if name.startswith(PREFIX) and name not in known and not _NUMBERED.fullmatch(name):
             close = difflib.get_close_matches(name, known, n=1)
             yield f"{name} is not a setting" + (
                 f"; did you mean {close[0]}?" if close else " and was ignored"
@@ -843,9 +1068,10 @@ def reference() -> str:
         "everything that is wrong. A variable that is empty counts as not set. Names without the prefix `STOKER_`",
         "are also read with it, and then win. Options on the command line win over both.",
         "",
-        "Processes that run jobs do not inherit the token, `DATABASE_URL` and `REDIS_URL`, under any of their names; they",
-        "inherit everything else. A `DATABASE_URL` of the tasks' own is inherited when `STOKER_DATABASE_URL` is set to",
-        "another value, and so for Redis. See [isolation](../concepts/isolation.md#secrets).",
+        "Processes that run jobs do not inherit the token, `DATABASE_URL` and `REDIS_URL`, under any of their names, nor",
+        "their parts (`POSTGRES_…`, `REDIS_HOST`, `REDIS_PORT`); they inherit everything else. A `DATABASE_URL` of the",
+        "tasks' own is inherited when `STOKER_DATABASE_URL` is set to another value, and so for Redis; parts are inherited",
+        "where the address is set. See [isolation](../concepts/isolation.md#secrets).",
     ]
     section = None
     for entry in sorted(table(), key=lambda entry: _SECTIONS.index(entry.rule.section)):

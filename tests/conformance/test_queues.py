@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stoker.clock import SECOND
-from stoker.store.base import Store
+from stoker.store.base import NO_NOTE, Store
 from tests.conformance.steps import a_job, a_request, a_worker, claim, claimed, end, ids, status_of, submitted
 from tests.conformance.stores import StoreKind, opened
 from tests.conformance.test_shared import SHARED, Pair, both
@@ -135,6 +135,14 @@ async def test_what_is_said_of_types_is_kept_and_the_last_word_counts(
         assert await store.noted_types() == {"a": b'{"x":"\\u0000"}', "b": b"[1]", "c": b"{}"}
     async with opened(store_kind, place, clock) as store:
         assert len(await store.noted_types()) == 3
+
+
+async def test_a_type_without_a_note_is_known_and_takes_no_note_away(store: Store) -> None:
+    await asyncio.gather(store.note_types({"a": b'{"x":1}'}), store.note_types({"a": NO_NOTE, "b": NO_NOTE}))
+    await store.note_types({"a": NO_NOTE})
+    assert await store.noted_types() == {"a": b'{"x":1}', "b": NO_NOTE}
+    await store.note_types({"b": b'{"x":2}'})
+    assert await store.noted_types() == {"a": b'{"x":1}', "b": b'{"x":2}'}
 
 
 async def test_two_that_describe_the_same_types_do_not_block_each_other(pair: Pair) -> None:

@@ -311,11 +311,15 @@ class System:
         port: int | None = None,
         token: str | None = None,
         into: str | None = None,
+        database: bool = True,
         **settings: object,
     ) -> Server:
-        """A coordinator that answers; `into` is where a shell sends what it writes."""
+        """A coordinator that answers; `into` is where a shell sends what it writes. Without `database` only settings say
+        where jobs are kept."""
         port = port or free_port()
-        argv = [*_shell(into), STOKER, "serve", "--port", port, "--database", self.database, *args]
+        argv = [*_shell(into), STOKER, "serve", "--port", port, *args]
+        if database:
+            argv += ["--database", self.database]
         if token is not None:
             settings["STOKER_TOKEN"] = token
         return self._server(argv, port, token, settings)

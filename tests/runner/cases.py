@@ -143,6 +143,13 @@ SUM: Final = [
         '{"sum":3000.0}',
         threads=4,
     ),
+    gives("large_array_sum", '{"array": [1, 2, 3]}', '{"sum":6}', threads=2),
+    gives("large_array_sum", '{"numbers": null, "array": [4]}', '{"sum":4}'),
+    gives("large_array_sum", '{"numbers": [4], "array": null}', '{"sum":4}'),
+    refuses("large_array_sum", '{"numbers": [1], "array": [1]}'),
+    refuses("large_array_sum", '{"array": 1}'),
+    refuses("large_array_sum", '{"array": [1, "2"]}'),
+    refuses("large_array_sum", '{"array": [x], "array": [1]}'),
     refuses("large_array_sum", "null"),
     refuses("large_array_sum", "{}"),
     refuses("large_array_sum", '{"numbers": 1}'),
@@ -191,6 +198,14 @@ REVERSE: Final = [
     refuses("reverse_string", b'{"text": "\xed\xa0\x80"}'),
 ]
 
+_DEFAULTS: Final = {
+    "cpu_intensive": _cpu(100_000, 8, "stoker"),
+    "io_intensive": _io(4, 256),
+    "mixed_workload": f'{{"cpu":{_cpu(50_000, 8, "stoker")},"io":{_io(2, 128)}}}',
+    "network_task": '{"requests":20,"bytes":81920}',
+}
+"""What the load types do when the payload names no size."""
+
 LOAD: Final = [
     gives("cpu_intensive", "null", _cpu(100_000, 8, "stoker")),
     gives(
@@ -230,6 +245,12 @@ LOAD: Final = [
     ),
     refuses("mixed_workload", '{"requests": 1}'),
     refuses("mixed_workload", '{"iterations": 1, "files": "1"}'),
+    *(
+        gives(type, text, result)
+        for type, result in _DEFAULTS.items()
+        for text in ('"test task"', '""', ' "é" ')
+    ),
+    *(refuses(type, text) for type in _DEFAULTS for text in ("[]", "7", "true", '"a', '"a" 1', '"\\ud800"')),
     gives("network_task", "null", '{"requests":20,"bytes":81920}'),
     gives("network_task", '{"requests": 7, "size_kb": 0}', '{"requests":7,"bytes":0}', threads=3),
     refuses("network_task", '{"requests": 0}'),
@@ -251,6 +272,13 @@ SLEEP_AND_FAIL: Final = [
     refuses("fail", '{"times": -1}'),
     refuses("fail", '{"times": "2"}'),
     refuses("fail", '{"message": 1}'),
+]
+
+SECOND_NAMES: Final = [
+    gives("AddNumbers", '{"x": 1, "y": 2}', '{"sum":3}'),
+    refuses("AddNumbers", '{"x": 1}'),
+    gives("LargeArraySum", '{"array": [1, 2]}', '{"sum":3}'),
+    gives("ReverseString", '{"text": "abc"}', '{"reversed":"cba"}'),
 ]
 
 NOT_JSON: Final = [
@@ -279,4 +307,4 @@ NOT_JSON: Final = [
     )
 ]
 
-CASES: Final = [*ECHO, *ADD_NUMBERS, *SUM, *REVERSE, *LOAD, *SLEEP_AND_FAIL, *NOT_JSON]
+CASES: Final = [*ECHO, *ADD_NUMBERS, *SUM, *REVERSE, *LOAD, *SLEEP_AND_FAIL, *SECOND_NAMES, *NOT_JSON]

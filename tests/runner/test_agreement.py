@@ -51,7 +51,8 @@ def a_payload(random: random.Random, type: str) -> bytes:
             return f'{{"x":{a_number(random)},"y":{a_number(random)}}}'.encode()
         case "large_array_sum":
             numbers = ",".join(a_number(random) for _ in range(random.randrange(12)))
-            return f'{{"numbers":[{numbers}]}}'.encode()
+            name = random.choice(["numbers", "array"])
+            return f'{{"{name}":[{numbers}]}}'.encode()
         case "fail":
             return json.dumps({"times": random.randrange(3), "message": a_text(random)}).encode()
         case _:

@@ -71,12 +71,12 @@ def test_a_large_payload_comes_on_standard_input(runner: list[str]) -> None:
 
 def test_it_says_what_it_can_do(runner: list[str]) -> None:
     types = run(runner, "--types").stdout.decode().split()
-    assert set(BUILTINS) - set(types) <= {"resize_image"}
+    assert set(BUILTINS) - set(types) <= {"resize_image", "ResizeImage"}
     assert run(runner, "--version").stdout.startswith(b"stoker-runner ")
 
 
 def test_it_opens_with_its_types(warm: Serving) -> None:
-    assert set(warm.types) == set(BUILTINS) - {"resize_image"}
+    assert set(warm.types) == set(BUILTINS) - {"resize_image", "ResizeImage"}
 
 
 def test_many_at_once_are_answered_in_order(warm: Serving) -> None:

@@ -6,6 +6,7 @@ import json
 import zlib
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from PIL import Image
@@ -42,6 +43,20 @@ def test_it_really_resizes(format: str) -> None:
     assert isinstance(right, tuple)
     assert left[0] > 200 > 60 > left[2]
     assert right[2] > 200 > 60 > right[0]
+
+
+@pytest.mark.parametrize(
+    "head", ["data:image/png;base64,", "DATA:;base64,", "data:image/png;charset=utf-8;BASE64,"]
+)
+def test_an_image_may_come_in_a_data_url(head: str) -> None:
+    _, image = resize(url=head + encoded(two_halves()), width=10, height=6)
+    assert (image.size, image.format) == ((10, 6), "PNG")
+
+
+def test_the_data_of_a_url_may_be_quoted() -> None:
+    file = base64.b64decode(encoded(two_halves()))
+    for url in (f"data:image/png,{quote(file)}", f"data:;base64,{quote(encoded(two_halves()), safe='')}"):
+        assert resize(url=url, width=4, height=2)[1].size == (4, 2)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "I;16", "CMYK"])
@@ -86,13 +101,20 @@ SMALL = encoded(two_halves())
     ("payload", "message"),
     [
         ({}, "width is required"),
-        ({"width": 1, "height": 1}, "either image"),
-        ({"image": SMALL, "file": "a.png", "width": 1, "height": 1}, "either image"),
+        ({"width": 1, "height": 1}, "one of image"),
+        ({"image": SMALL, "file": "a.png", "width": 1, "height": 1}, "one of image"),
+        ({"image": SMALL, "url": f"data:,{SMALL}", "width": 1, "height": 1}, "one of image"),
         ({"image": SMALL, "width": 0, "height": 1}, "width must be between"),
         ({"image": SMALL, "width": MAX_SIDE, "height": MAX_SIDE}, "pixels"),
         ({"image": SMALL, "width": "1", "height": 1}, "width must be an integer"),
         ({"image": SMALL, "width": 1, "height": 1, "format": "gif"}, "png or jpeg"),
-        ({"image": SMALL, "width": 1, "height": 1, "url": "http://x"}, "unknown field"),
+        ({"url": "http://127.0.0.1/a.png", "width": 1, "height": 1}, "must be a data: URL"),
+        ({"url": "file:///etc/passwd", "width": 1, "height": 1}, "must be a data: URL"),
+        ({"url": "", "width": 1, "height": 1}, "must be a data: URL"),
+        ({"url": "data:image/png;base64", "width": 1, "height": 1}, "no comma"),
+        ({"url": "data:image/png;base64,?", "width": 1, "height": 1}, "data of url is not valid base64"),
+        ({"url": "data:image/png,hello", "width": 1, "height": 1}, "cannot be decoded"),
+        ({"url": ["data:,"], "width": 1, "height": 1}, "url must be a string"),
         ({"image": "not base64!", "width": 1, "height": 1}, "base64"),
         ({"image": "é", "width": 1, "height": 1}, "base64"),
         ({"image": "", "width": 1, "height": 1}, "cannot be decoded"),

@@ -33,8 +33,7 @@ def errors(answer: httpx.Response) -> dict[str, str]:
         ('{"priority": 1.5}', "priority", "must be a whole number, not a decimal number"),
         ('{"priority": null}', "priority", "must be a whole number, not null"),
         ('{"priority": 123456789012345678901234567890}', "priority", "must be at most 100"),
-        ('{"timeout_sec": -1}', "timeout_sec", "must be greater than 0"),
-        ('{"timeout_sec": 0}', "timeout_sec", "must be greater than 0"),
+        ('{"timeout_sec": -1}', "timeout_sec", "must be at least 0"),
         ('{"timeout_sec": "1"}', "timeout_sec", "must be a number or null, not text"),
         ('{"timeout_sec": 1e999}', "timeout_sec", "number out of range"),
         ('{"delay_sec": -0.1}', "delay_sec", "must be at least 0"),
@@ -42,7 +41,6 @@ def errors(answer: httpx.Response) -> dict[str, str]:
         ('{"max_attempts": 101}', "max_attempts", "must be at most 100"),
         ('{"thread_demand": 0}', "thread_demand", "must be at least 1"),
         ('{"type": "a b"}', "type", "may contain only letters"),
-        ('{"type": ""}', "type", "must not be empty"),
         ('{"type": "' + "x" * 129 + '"}', "type", "must have at most 128 characters"),
         ('{"name": "a\\u0000b"}', "name", "must not contain control characters"),
         ('{"name": "a\\nb"}', "name", "must not contain control characters"),
@@ -108,7 +106,7 @@ def test_unreadable_bodies_are_400_with_the_position(body: bytes, field: str | N
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    found = errors(post('{"priority": 101, "type": "", "nam": "x", "metadata": {"k": 1}}'))
+    found = errors(post('{"priority": 101, "type": " ", "nam": "x", "metadata": {"k": 1}}'))
     assert list(found) == ["priority", "type", "nam", "metadata.k"]
 
 
@@ -149,6 +147,7 @@ def test_a_batch_needs_its_list(body: str) -> None:
 def test_a_payload_beyond_the_limit_is_413_and_named() -> None:
     answer = post(b'{"payload": "' + b"x" * (4 * 1024 * 1024) + b'"}')
     assert answer.status_code == 413
+    assert "STOKER_MAX_PAYLOAD_BYTES" in answer.json()["detail"]
     assert list(errors(answer)) == ["payload"]
 
 

@@ -114,6 +114,73 @@ def test_submit_job_is_an_alias() -> None:
     assert ask(service, "GET", f"/db/jobs/{job['id']}").json()["id"] == job["id"]
 
 
+def test_an_empty_type_is_none_and_a_timeout_of_zero_too() -> None:
+    service = FakeService()
+    keyed = {"headers": {"Idempotency-Key": "k"}}
+    job = ask(service, "POST", "/jobs", json={"type": "", "timeout_sec": 0}, **keyed).json()
+    assert (job["type"], job["timeout_sec"]) == ("echo", None)
+    again = ask(service, "POST", "/jobs", json={}, **keyed).json()
+    assert again["id"] == job["id"], "they ask for the same"
+    (of_batch,) = ask(service, "POST", "/jobs/batch", json={"jobs": [{"type": "", "timeout_sec": 0}]}).json()[
+        "jobs"
+    ]
+    assert (of_batch["type"], of_batch["timeout_sec"]) == ("echo", None)
+    assert ask(service, "POST", "/jobs", json={"timeout_sec": -1}).status_code == 422
+    refused = ask(service, "POST", "/jobs", json={"type": " "})
+    assert refused.json()["errors"][0]["message"].startswith("may contain only letters")
+
+
+def submit_named(service: FakeService, name: str, payload: object = "text", **headers: str) -> dict[str, Any]:
+    body = {"name": name, "payload": payload}
+    answer = ask(service, "POST", "/submit_job", json=body, headers=headers)
+    assert answer.status_code == 202, answer.text
+    job: dict[str, Any] = answer.json()
+    return job
+
+
+def test_a_name_that_no_worker_ever_announced_runs_as_mixed_workload_and_the_answer_says_so() -> None:
+    job = submit_named(FakeService(), "test_job", "some text")
+    assert (job["type"], job["name"], job["payload"]) == ("mixed_workload", "test_job", "some text")
+    (warning,) = job["warnings"]
+    assert "'test_job'" in warning
+    assert "runs as mixed_workload" in warning
+
+
+@pytest.mark.parametrize("name", ["cpu_intensive", "AddNumbers", "announced"])
+def test_a_name_that_is_built_in_or_was_announced_is_the_type(name: str) -> None:
+    service = FakeService()
+    service.announced = {"announced"}
+    job = submit_named(service, name)
+    assert (job["type"], job["name"]) == (name, None)
+    assert "warnings" not in job
+
+
+def test_every_other_submission_of_an_unserved_type_waits_for_it() -> None:
+    assert ask(FakeService(), "POST", "/jobs", json={"type": "test_job"}).json()["type"] == "test_job"
+
+
+@pytest.mark.parametrize(
+    ("sent", "kept"),
+    [
+        ({"iterations": 7}, {"iterations": 7}),
+        ({}, {}),
+        (None, None),
+        ({"file": "a.txt"}, '{"file":"a.txt"}'),
+        ([1, 2], "[1,2]"),
+        (7, "7"),
+    ],
+)
+def test_a_stand_in_gets_a_payload_that_it_takes(sent: object, kept: object) -> None:
+    assert submit_named(FakeService(), "test_job", sent)["payload"] == kept
+
+
+def test_a_stand_in_has_the_key_of_what_was_asked_for() -> None:
+    service = FakeService()
+    first = submit_named(service, "test_job", **{"Idempotency-Key": "k"})
+    service.announced = {"test_job"}
+    assert submit_named(service, "test_job", **{"Idempotency-Key": "k"})["id"] == first["id"]
+
+
 # --- looking -------------------------------------------------------------------------------------------
 
 
@@ -213,6 +280,29 @@ def test_times_of_a_list_are_moments_or_how_long_ago_they_were() -> None:
     assert query.filter.created_before == NOW // SECOND * SECOND
 
 
+@pytest.mark.parametrize(
+    ("query", "limit", "offset"),
+    [
+        ("page=2&per_page=10", 10, 10),
+        ("page=1", 50, 0),
+        ("page=3", 50, 100),
+        ("page=3&limit=20", 20, 40),
+        ("per_page=7", 7, 0),
+        ("per_page=7&offset=3", 7, 3),
+        ("limit=7&per_page=7", 7, 0),
+    ],
+)
+@pytest.mark.parametrize("path", ["/jobs", "/db/jobs", "/dlq"])
+def test_pages_may_be_counted(path: str, query: str, limit: int, offset: int) -> None:
+    asked = asked_for(f"{path}?{query}")
+    assert (asked.limit, asked.offset) == (limit, offset)
+
+
+def test_pending_is_another_name_for_queued() -> None:
+    assert asked_for("/jobs?status=pending").filter.status == "queued"
+    assert asked_for("/jobs?status=pending,running,queued").filter.status == ("queued", "running")
+
+
 def test_a_list_is_continued_by_its_cursor() -> None:
     service = service_with(a_job())
     service.next_seq = 41
@@ -253,6 +343,12 @@ def test_a_list_is_continued_by_its_cursor() -> None:
         ("cursor=", "cursor", "next_cursor"),
         ("cursor=LTE", "cursor", "next_cursor"),
         ("cursor=NDE&offset=5", "cursor", "offset"),
+        ("cursor=NDE&page=2", "cursor", "offset"),
+        ("page=0", "page", "at least 1"),
+        ("page=2&offset=5", "page", "offset"),
+        ("page=10000000&per_page=1000", "page", "next_cursor"),
+        ("per_page=0", "per_page", "at least 1"),
+        ("per_page=10&limit=20", "per_page", "limit"),
         ("limit=1&limit=2", "limit", "more than once"),
         ("statuss=failed", "statuss", "did you mean status?"),
         ("wait=1", "wait", "not a known parameter"),

@@ -9,7 +9,7 @@ import pytest
 
 from stoker.api.app import create_app
 from stoker.api.endpoints import ENDPOINTS, Endpoint
-from stoker.api.security import without_port
+from stoker.api.security import _ALLOWED_METHODS, without_port
 from stoker.settings import Settings
 from tests.unit.test_api_service import TOKEN, FakeService, ask
 
@@ -179,6 +179,19 @@ def test_own_origin_is_the_host_with_its_port() -> None:
     host = ("Host", "localhost:8080")
     assert send(Settings(), "GET", "/jobs", [host, ("Origin", "http://localhost:8080")]).status_code == 200
     assert send(Settings(), "GET", "/jobs", [host, ("Origin", "http://localhost")]).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/jobs/00000000-0000-0000-0000-000000000000"])
+def test_a_listed_origin_may_delete(path: str) -> None:
+    settings = Settings(allowed_origins=("https://jobs.example",))
+    asking = [("Origin", "https://jobs.example"), ("Access-Control-Request-Method", "DELETE")]
+    preflight = send(settings, "OPTIONS", path, asking)
+    assert "DELETE" in preflight.headers["access-control-allow-methods"]
+
+
+def test_every_method_of_the_api_is_allowed_to_listed_origins() -> None:
+    methods = {endpoint.method for endpoint in ENDPOINTS} - {"WEBSOCKET"}
+    assert methods | {"HEAD"} == set(_ALLOWED_METHODS.decode().split(", "))
 
 
 def test_cors_only_for_listed_origins() -> None:

@@ -78,6 +78,7 @@ class FakeService:
         self.tallies: list[Count] = []
         self.paused: dict[str, int] = {}
         self.notes: dict[str, bytes] = {}
+        self.announced: set[str] = set()
         self.messages: list[Message] = []
         self.changes: list[dict[str, object]] = []
         self.bulk_rows: dict[str, Bulk] = {}
@@ -120,6 +121,9 @@ class FakeService:
         return Submitted(
             [self.job(job, submission.key) for submission in jobs for job in submission.lot], self.warnings
         )
+
+    async def is_announced(self, type: str) -> bool:
+        return type in self.announced
 
     async def known_key(self, client: str, key: str) -> bool:
         return (client, key) in self.keys
@@ -260,7 +264,9 @@ class FakeService:
             "jobs_by_status": {},
             "jobs_total": len(self.jobs),
             "success_rate": None,
+            "success_rate_pct": None,
             "uptime_sec": 1.5,
+            "uptime_seconds": 1.5,
             "pending_thread_seconds": None,
             "autoscaler": None,
         }

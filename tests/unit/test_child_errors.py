@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from stoker.executors import child
+from stoker.executors.builtin import BUILTINS, Refused
 from stoker.executors.child import describe
 
 
@@ -32,6 +33,15 @@ def test_a_traceback_begins_with_the_task() -> None:
     assert "in task\n" in told["traceback"]
     assert told["traceback"].startswith("Traceback (most recent call last):\n")
     assert (told["type"], told["message"]) == ("ZeroDivisionError", "division by zero")
+
+
+def test_a_payload_that_a_built_in_type_refuses_is_told_without_a_traceback() -> None:
+    with pytest.raises(Refused) as caught:
+        BUILTINS["resize_image"](b"{}")
+    assert msgspec.json.decode(describe(caught.value)) == {
+        "type": "invalid_payload",
+        "message": "width is required",
+    }
 
 
 def test_where_nothing_but_our_own_frames_is_there_all_of_them_are_told() -> None:

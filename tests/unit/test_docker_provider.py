@@ -11,6 +11,7 @@ import pytest
 from stoker.autoscale.coordinator_api import WorkerRow
 from stoker.autoscale.providers.base import ProviderError
 from stoker.autoscale.providers.docker import GROUP_LABEL, DockerProvider, container_config, group_of
+from stoker.cli.autoscale import _docker
 from stoker.settings import Settings, load
 from tests.support.docker_engine import SmallEngine, small_engine
 from tests.support.in_loop import in_loop
@@ -137,3 +138,13 @@ async def test_an_engine_that_does_not_answer_is_an_error_of_the_provider(tmp_pa
     async with aiodocker.Docker(f"unix://{tmp_path}/none.sock") as docker:
         with pytest.raises(ProviderError, match=r"could not list containers: .*none\.sock"):
             await DockerProvider(settings(), docker).running()
+
+
+def test_without_an_engine_the_autoscaler_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(aiodocker.docker, "_sock_search_paths", [])
+    with pytest.raises(ProviderError, match=r"no Docker engine: there is no socket of one.* set DOCKER_HOST"):
+        _docker(settings(), keep=False)

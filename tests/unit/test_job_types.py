@@ -15,7 +15,7 @@ from stoker.client.task import Task
 from stoker.context import JobContext
 from stoker.coordinator.job_types import MAX_NOTE_BYTES, MAX_NOTES, notes_to_store, type_states
 from stoker.coordinator.run_times import RunTimes
-from stoker.domain.builtin_types import BUILTIN_TYPES
+from stoker.domain.builtin_types import ALIASES, BUILTIN_TYPES
 from stoker.executors.builtin import BUILTINS, Refused
 from stoker.store.base import Session
 from stoker.wire.frames import MAX_FRAME_BYTES, TypeNote
@@ -27,7 +27,12 @@ from tests.unit.test_api_service import FakeService, ask
 
 
 def test_every_built_in_type_is_described_and_nothing_else() -> None:
-    assert BUILTIN_TYPES.keys() == BUILTINS.keys()
+    assert BUILTIN_TYPES.keys() | ALIASES.keys() == BUILTINS.keys()
+
+
+@pytest.mark.parametrize("alias", sorted(ALIASES))
+def test_a_second_name_runs_the_same(alias: str) -> None:
+    assert BUILTINS[alias] is BUILTINS[ALIASES[alias]]
 
 
 @pytest.mark.parametrize("name", sorted(BUILTIN_TYPES))
@@ -193,9 +198,10 @@ def test_a_hello_has_what_fits_and_can_be_read() -> None:
 
 def test_a_note_that_is_too_large_is_not_kept() -> None:
     large = TypeNote(schema={"x": "y" * MAX_NOTE_BYTES})
-    assert notes_to_store({"a": TypeNote("A"), "b": large}) == {"a": b'{"description":"A"}'}
+    noted = notes_to_store(["a", "b", "plain", "echo", "AddNumbers"], {"a": TypeNote("A"), "b": large})
+    assert noted == {"a": b'{"description":"A"}', "b": b"{}", "plain": b"{}"}
     many = {f"t{n}": TypeNote() for n in range(MAX_NOTES + 1)}
-    assert len(notes_to_store(many)) == MAX_NOTES
+    assert len(notes_to_store([], many)) == len(notes_to_store(many, {})) == MAX_NOTES
 
 
 def a_session(id: str, *types: str, status: str = "live") -> Session:
@@ -203,7 +209,11 @@ def a_session(id: str, *types: str, status: str = "live") -> Session:
 
 
 def test_types_are_listed_with_who_serves_them() -> None:
-    sessions = [a_session("1", "echo", "mine"), a_session("2", "mine"), a_session("3", "mine", status="lost")]
+    sessions = [
+        a_session("1", "echo", "mine", "AddNumbers"),
+        a_session("2", "mine"),
+        a_session("3", "mine", status="lost"),
+    ]
     noted = msgspec.json.encode({"description": "Mine.", "schema": {"type": "object"}})
     found = {
         state.type: state for state in type_states(sessions, {"mine": noted, "gone": b"{}"}, lambda _: None)

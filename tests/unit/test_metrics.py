@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from stoker.coordinator import metric_aliases
 from stoker.coordinator.metric_table import MAX_SERIES, OTHER, TABLE, WAIT, reference
 from stoker.coordinator.metrics import BUCKETS_SEC, TURN_SERIES, Histogram, Metrics, text, text_in_turns
 from stoker.domain.lifecycle import STATUSES, Status
@@ -317,6 +318,74 @@ def test_everything_exposed_is_in_the_table_and_the_other_way_round() -> None:
     }
     declared = {spec.name: (spec.text, set(spec.labels)) for spec in TABLE}
     assert shown == declared
+
+
+def aliased(
+    metrics: Metrics, counts: list[Count], sessions: list[Session], dead_letters: int | None = None
+) -> bytes:
+    return text(metric_aliases.families(metrics, counts, sessions, START_US + 5_000_000, dead_letters))
+
+
+def test_the_names_of_the_source_systems_have_our_numbers() -> None:
+    metrics = Metrics("1")
+    metrics.on_ended(
+        [
+            ended("completed", "completed", start_us=0, end_us=2_000_000),
+            ended("error", "failed"),
+            ended("timeout", "failed"),
+            ended("error", "scheduled"),
+            ended("timeout", "scheduled"),
+            ended("crash", "scheduled"),
+            ended("handed_back", "cancelled"),
+        ]
+    )
+    metrics.on_expired(Expired(["w"], [Lost(a_claim(), "queued")]))
+    counts = [Count("a", "x", "queued", 3), Count("b", "y", "queued", 4), Count("a", "x", "failed", 2)]
+    sessions = [
+        a_session("free"),
+        a_session("full", threads_used=4),
+        a_session("leaving", status="draining"),
+        a_session("silent", status="lost"),
+        a_session("left", status="gone"),
+    ]
+    samples = samples_of(aliased(metrics, counts, sessions, dead_letters=1))
+    shown = {(s.name, *s.labels.values()): s.value for s in samples}
+    expected = {
+        ("job_queue_depth",): 7,
+        ("jobs_in_queue",): 7,
+        ("jobs_in_dlq",): 1,
+        ("workers_registered",): 3,
+        ("workers_active", "available"): 1,
+        ("workers_active", "busy"): 1,
+        ("workers_active", "unavailable"): 2,
+        ("worker_heartbeat_age_seconds", "free"): 5,
+        ("job_total", "completed"): 1,
+        ("job_total", "failed"): 2,
+        ("job_total", "cancelled"): 1,
+        ("jobs_total", "completed"): 1,
+        ("jobs_total", "failed"): 1,
+        ("jobs_total", "timeout"): 1,
+        ("job_retry_attempts", "timeout"): 1,
+        ("job_retry_attempts", "failure"): 1,
+        ("job_retry_attempts", "worker_error"): 2,
+        ("dts_lease_timeouts_total",): 1,
+        ("job_processing_duration_seconds_bucket", "2.5"): 4,
+        ("job_processing_duration_seconds_sum",): 2,
+    }
+    assert {key: shown.get(key) for key in expected} == expected
+
+
+def test_the_names_of_the_source_systems_are_all_there_from_the_beginning() -> None:
+    families = text_string_to_metric_families(aliased(Metrics("1"), [], [a_session("w")]).decode())
+    shown = {
+        f"{family.name}_total" if family.type == "counter" else family.name: (
+            family.documentation,
+            {label for sample in family.samples for label in sample.labels} - {"le"},
+        )
+        for family in families
+        if family.samples
+    }
+    assert shown == {spec.name: (spec.text, set(spec.labels)) for spec in metric_aliases.TABLE}
 
 
 def test_the_reference_page_is_not_stale() -> None:

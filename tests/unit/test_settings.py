@@ -30,6 +30,8 @@ BARE_NAMES = {
     "API_PORT", "API_URL", "DATABASE_URL", "REDIS_URL", "WORKER_ENDPOINT", "EXECUTION_BINARY", "WORKER_IMAGE",
     "PRIORITY_ORDER", "IDEMPOTENCY_TTL_SEC", "RATE_LIMIT_JOBS_PER_MIN", "WORKER_HEARTBEAT_TIMEOUT_SEC",
     "QUEUE_THRESHOLD_HIGH", "QUEUE_THRESHOLD_LOW", "SCALE_DOWN_STABLE_SEC", "MIN_WORKERS", "MAX_WORKERS",
+    "POSTGRES_HOST", "POSTGRES_PORT", "POSTGRES_USER", "POSTGRES_PASSWORD", "POSTGRES_DB", "REDIS_HOST", "REDIS_PORT",
+    "WORKER_N_THREADS", "METRICS_ALIASES",
 }  # fmt: skip
 
 
@@ -261,6 +263,118 @@ def test_the_port_moves_the_address_unless_that_is_set() -> None:
 def test_redis_addr_is_another_name_for_the_url() -> None:
     assert load({"REDIS_ADDR": "cache:6379"}).redis_url == "redis://cache:6379"
     assert load({"REDIS_ADDR": "cache:6379", "STOKER_REDIS_URL": "redis://x"}).redis_url == "redis://x"
+
+
+PARTS = {
+    "POSTGRES_HOST": "db.example",
+    "POSTGRES_PORT": "6000",
+    "POSTGRES_USER": "me@home",
+    "POSTGRES_PASSWORD": "p/ ss:é",
+    "POSTGRES_DB": "jobs",
+}
+
+
+@pytest.mark.parametrize(
+    ("environ", "url"),
+    [
+        (PARTS, "postgresql://me%40home:p%2F%20ss%3A%C3%A9@db.example:6000/jobs"),
+        ({"POSTGRES_HOST": "db"}, "postgresql://postgres@db:5432/postgres"),
+        ({"POSTGRES_USER": "me"}, "postgresql://me@127.0.0.1:5432/me"),
+        ({"POSTGRES_HOST": "::1", "POSTGRES_DB": "x"}, "postgresql://postgres@[::1]:5432/x"),
+        ({"POSTGRES_HOST": "/run/pg"}, "postgresql://postgres@/postgres?host=%2Frun%2Fpg&port=5432"),
+        (
+            {"POSTGRES_HOST": "a", "STOKER_POSTGRES_HOST": "b", "POSTGRES_PORT": "tcp://10.0.0.1:77"},
+            "postgresql://postgres@b:77/postgres",
+        ),
+    ],
+)
+def test_the_parts_of_an_address_make_the_database_url(environ: dict[str, str], url: str) -> None:
+    loaded = load(environ)
+    assert (loaded.database_url, loaded.on_postgres) == (url, True)
+    assert loaded.sources["database_url"].startswith(("POSTGRES_", "STOKER_POSTGRES_"))
+
+
+def test_a_url_wins_over_the_parts_which_may_then_hold_anything() -> None:
+    environ = {**PARTS, "POSTGRES_PORT": "no port", "REDIS_HOST": "no host!", "REDIS_URL": "redis://r"}
+    assert load(environ | {"DATABASE_URL": "sqlite:///a.db"}).database_url == "sqlite:///a.db"
+    assert load(environ, {"database_url": "sqlite:///b.db"}).database_url == "sqlite:///b.db"
+    assert problems(environ) == ("POSTGRES_PORT=no port: must be a whole number from 1 to 65535",)
+
+
+def test_a_port_alone_which_kubernetes_sets_makes_no_address() -> None:
+    loaded = load({"POSTGRES_PORT": "tcp://10.0.0.1:5432", "REDIS_PORT": "tcp://10.0.0.2:6379"})
+    assert loaded == Settings()
+
+
+def test_the_password_among_the_parts_is_never_shown() -> None:
+    environ = {**PARTS, "POSTGRES_PASSWORD": "hush", "POSTGRES_HOST": "no host!"}
+    assert "hush" not in " ".join(problems(environ))
+    assert "hush" not in repr(load({**PARTS, "POSTGRES_PASSWORD": "hush"}))
+
+
+def test_the_parts_are_kept_from_jobs_unless_they_are_somebody_elses() -> None:
+    environ = {**PARTS, "REDIS_HOST": "r", "REDIS_PORT": "1", "PATH": "/bin"}
+    assert without_secrets(environ) == {"PATH": "/bin"}
+    elsewhere = {"STOKER_DATABASE_URL": "sqlite:///a.db", "STOKER_REDIS_URL": "redis://r"}
+    assert without_secrets(environ | elsewhere) == environ
+    assert without_secrets({**elsewhere, "STOKER_POSTGRES_PASSWORD": "hush"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("environ", "url"),
+    [
+        ({"REDIS_HOST": "cache"}, "redis://cache:6379"),
+        ({"REDIS_HOST": "cache", "REDIS_PORT": "1"}, "redis://cache:1"),
+        ({"REDIS_HOST": "/run/redis.sock"}, "unix:///run/redis.sock"),
+        ({"REDIS_HOST": "cache", "REDIS_ADDR": "other:2"}, "redis://other:2"),
+        ({"REDIS_PORT": "1"}, None),
+    ],
+)
+def test_host_and_port_make_the_redis_url(environ: dict[str, str], url: str | None) -> None:
+    assert load(environ).redis_url == url
+
+
+def test_numbered_threads_say_which_workers_there_are() -> None:
+    loaded = load({"WORKER_1_THREADS": "4", "WORKER_2_THREADS": "8", "STOKER_WORKER_2_THREADS": "3"})
+    assert (loaded.workers, loaded.worker_n_threads) == (2, {1: 4, 2: 3})
+    assert loaded.warnings == ()
+    assert load({"WORKER_3_THREADS": "1"}).workers == 3
+    assert load({"WORKER_3_THREADS": "1", "STOKER_WORKERS": "1"}).workers == 1
+    assert load({"WORKER_1_THREADS": ""}) == Settings()
+
+
+def test_threads_for_all_workers_on_the_command_line_win_over_numbered_ones() -> None:
+    loaded = load({"WORKER_1_THREADS": "4", "WORKER_2_THREADS": "8"}, {"worker_threads": 2})
+    assert (loaded.workers, loaded.worker_threads, loaded.worker_n_threads) == (2, 2, {})
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"WORKER_1_THREADS": "many"},
+        {"WORKER_1_THREADS": "0"},
+        {"WORKER_0_THREADS": "1"},
+        {"WORKER_1001_THREADS": "1"},
+    ],
+)
+def test_numbered_threads_that_make_no_sense_are_refused(environ: dict[str, str]) -> None:
+    ((name, value),) = environ.items()
+    (problem,) = problems(environ)
+    assert problem.startswith(f"{name}={value}: must be whole numbers from 1 to 1024")
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [("least_connections", "least_loaded"), ("LRU", "least_recently_used"), ("least_loaded", "least_loaded")],
+)
+def test_policies_have_the_names_of_the_source_systems_too(name: str, policy: str) -> None:
+    assert load({"STOKER_PLACEMENT": name}).placement == policy
+
+
+@pytest.mark.parametrize(("text", "on"), [("1", True), ("true", True), ("0", False), ("OFF", False)])
+def test_switches_are_read_from_what_people_write(text: str, on: bool) -> None:
+    assert load({"METRICS_ALIASES": text}).metrics_aliases is on
+    assert problems({"METRICS_ALIASES": "maybe"}) == ("METRICS_ALIASES=maybe: must be 1 or 0",)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ std::string do_cpu_work(const CpuWork& work, unsigned threads) {
 }
 
 std::string cpu_intensive(const Job& job) {
-  const Fields fields(job.payload);
+  const Fields fields = Fields::of_sizes(job.payload);
   fields.allow({"iterations", "chains", "seed"});
   return do_cpu_work(read_cpu_work(fields, 100'000), job.threads);
 }

@@ -100,7 +100,7 @@ std::string do_io_work(const IoWork& work, unsigned threads) {
 }
 
 std::string io_intensive(const Job& job) {
-  const Fields fields(job.payload);
+  const Fields fields = Fields::of_sizes(job.payload);
   fields.allow({"files", "size_kb", "fsync"});
   return do_io_work(read_io_work(fields, 4, 256), job.threads);
 }

@@ -4,7 +4,7 @@
 namespace stoker::jobs {
 
 std::string mixed_workload(const Job& job) {
-  const Fields fields(job.payload);
+  const Fields fields = Fields::of_sizes(job.payload);
   fields.allow({"iterations", "chains", "seed", "files", "size_kb", "fsync"});
   const CpuWork cpu = read_cpu_work(fields, 50'000);
   const IoWork io = read_io_work(fields, 2, 128);

@@ -213,7 +213,7 @@ std::uint64_t ask(in_port_t port, std::uint64_t requests) {
 }  // namespace
 
 std::string network_task(const Job& job) {
-  const Fields fields(job.payload);
+  const Fields fields = Fields::of_sizes(job.payload);
   fields.allow({"requests", "size_kb"});
   const auto requests = static_cast<std::uint64_t>(fields.integer("requests", request_range).value_or(default_requests));
   const auto size_kb = static_cast<std::uint64_t>(fields.integer("size_kb", body_kb_range).value_or(default_body_kb));

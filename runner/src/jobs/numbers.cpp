@@ -24,11 +24,13 @@ std::string add_numbers(const Job& job) {
 }
 
 std::string large_array_sum(const Job& job) {
-  const Fields fields(job.payload, "numbers");
-  fields.allow({"numbers"});
-  const json::Value numbers = fields.require("numbers");
-  if (numbers.kind != json::Kind::array) refuse(std::string("numbers must be an array, not ") + name_of(numbers.kind));
-  return json::ObjectWriter().raw("sum", sum_array(numbers.raw, "numbers", job.threads).to_json()).finish();
+  const Fields fields(job.payload, {"numbers", "array"});
+  fields.allow({"numbers", "array"});
+  if (fields.find("numbers") && fields.find("array")) refuse("give either numbers or array");
+  const std::string name = fields.find("array") ? "array" : "numbers";
+  const json::Value numbers = fields.require(name);
+  if (numbers.kind != json::Kind::array) refuse(name + " must be an array, not " + name_of(numbers.kind));
+  return json::ObjectWriter().raw("sum", sum_array(numbers.raw, name, job.threads).to_json()).finish();
 }
 
 }  // namespace stoker::jobs

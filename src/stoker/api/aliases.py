@@ -1,11 +1,18 @@
 """Second spellings, so that scripts written for the systems that came before run unchanged. Nothing else belongs
 here: each alias turns into the request that it stands for."""
 
+from typing import Any, Final
+
 import msgspec
+from msgspec.structs import replace
 
 from stoker.api import jobs
 from stoker.api.exchange import Request, Response
+from stoker.domain.builtin_types import BUILTIN_TYPES, is_built_in
 from stoker.domain.job import NULL, Attempts, Ident, JobSpec, Priority, Threads
+
+STAND_IN: Final = "mixed_workload"
+"""What a name that is no job type runs as: in the source systems every name does some work."""
 
 
 class SubmitJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,4 +35,24 @@ async def submit_job(request: Request) -> Response:
         thread_demand=body.thread_demand,
         max_attempts=body.max_attempts,
     )
-    return await jobs.submit_spec(request, spec)
+    if is_built_in(body.name) or await request.context.service.is_announced(body.name):
+        return await jobs.submit_spec(request, spec)
+    warning = (
+        f"no worker serves the type {body.name!r}, and none ever announced it; the job runs as {STAND_IN}"
+    )
+    return await jobs.submit_spec(request, spec, stand_in, (warning,))
+
+
+def stand_in(spec: JobSpec) -> JobSpec:
+    """Return the job that runs in place of one whose type nobody knows. A payload that `STAND_IN` would refuse is kept as
+    text, which means its default size."""
+    payload = bytes(spec.payload)
+    if not _is_size(msgspec.json.decode(payload)):
+        payload = msgspec.json.encode(payload.decode())
+    return replace(spec, type=STAND_IN, name=spec.type, payload=msgspec.Raw(payload))
+
+
+def _is_size(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(name in BUILTIN_TYPES[STAND_IN].schema["properties"] for name in value)
+    return value is None or isinstance(value, str)

@@ -126,7 +126,7 @@ class App:
         method = scope["method"]
         action = None if route is None else route.action(method)
         if method == "OPTIONS" and route is not None:
-            preflight = self._guard.preflight(headers, route.allow)
+            preflight = self._guard.preflight(headers)
             if preflight:
                 return Response(200, b"", preflight, b"text/plain; charset=utf-8")
         self._guard.authorise("admin" if action is None else action.scope, headers)

@@ -20,7 +20,7 @@ from msgspec.structs import fields as struct_fields
 from stoker.api.locate import field_at, field_deeper_than, join
 from stoker.api.payload import LONE_SURROGATE
 from stoker.api.problems import FieldError, Kind, Problem, invalid, invalid_field
-from stoker.domain.job import Ident, Label
+from stoker.domain.job import Ident, IdentOrEmpty, Label
 from stoker.domain.json_text import MAX_DEPTH, TOO_DEEP
 
 MAX_ERRORS: Final = 20
@@ -48,10 +48,12 @@ _NOUNS: Final = {
 }
 _BOUNDS: Final = {"<=": "at most", ">=": "at least", "<": "less than", ">": "greater than"}
 _UNITS: Final = {"str": "characters", "array": "items", "object": "entries"}
+_IDENT: Final = (
+    "may contain only letters, digits and _ . : / @ + -, and must begin with a letter, a digit or _"
+)
 _PATTERNS: Final = {
-    get_args(Ident)[1].pattern: (
-        "may contain only letters, digits and _ . : / @ + -, and must begin with a letter, a digit or _"
-    ),
+    get_args(Ident)[1].pattern: _IDENT,
+    get_args(IdentOrEmpty)[1].pattern: _IDENT,
     get_args(Label)[1].pattern: "must not contain control characters or line separators",
 }
 

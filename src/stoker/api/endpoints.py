@@ -573,7 +573,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "submit",
         "aliases",
         "Submit a job, with `name` as its type",
-        f"For clients of earlier systems; use `POST /jobs`. {_KEYS}",
+        "For clients of earlier systems; use `POST /jobs`. A name that is not built in, that no live worker serves and that "
+        "none ever announced runs as `mixed_workload`, and `warnings` says so: a payload that it does not take is kept as "
+        f"text, and `name` is the name that was sent. {_KEYS}",
         body=aliases.SubmitJob,
         status=202,
         response=JobView,

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from stoker.api.problems import invalid_field
 from stoker.clock import SECOND
-from stoker.domain.job import JobSpec
+from stoker.domain.job import DEFAULT_TYPE, JobSpec
 from stoker.store.base import IdempotencyKey
 
 _MAX_CHARS: Final = 255
@@ -96,6 +97,8 @@ def expiry(now_us: int, ttl_seconds: float) -> int:
 
 def digest_of(spec: JobSpec) -> bytes:
     """A hash of what is asked for, whatever it is called."""
+    if not spec.type or spec.timeout_sec == 0:
+        spec = replace(spec, type=spec.type or DEFAULT_TYPE, timeout_sec=spec.timeout_sec or None)
     parts = {
         name: getattr(spec, name)
         for name in JobSpec.__struct_fields__

@@ -1,7 +1,7 @@
 """Jobs: submit, look, cancel, retry, and the dead letters."""
 
 import re
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import Annotated, Final
@@ -87,8 +87,14 @@ def submit(request: Request) -> Awaitable[Response]:
     return submit_spec(request, request.body)
 
 
-async def submit_spec(request: Request, spec: JobSpec) -> Response:
-    """One job, from a checked body to the 202 that promises it."""
+async def submit_spec(
+    request: Request,
+    spec: JobSpec,
+    stand_in: Callable[[JobSpec], JobSpec] | None = None,
+    warnings: Sequence[str] = (),
+) -> Response:
+    """One job, from a checked body to the 202 that promises it. With `stand_in` another job runs in its place, under the
+    idempotency key of what was asked for."""
     context = request.context
     check_payload(bytes(spec.payload), "payload", context.settings.max_payload_bytes)
     header = header_key(request.headers)
@@ -98,13 +104,16 @@ async def submit_spec(request: Request, spec: JobSpec) -> Response:
         key = key_for_one(
             spec, header, client=context.guard.client_of_keys, expires_at=_expires_at(context, now)
         )
+    if stand_in is not None:
+        spec = stand_in(spec)
+        check_payload(bytes(spec.payload), "payload", context.settings.max_payload_bytes)
     lot = lot_of(_job(context, spec, context.new_id(), now, _run_at(spec, now, "")))
     submitted = await _submit(request, (Submission(lot, key),))
     accepted = submitted.accepted[0]
     job = accepted.lot.like
     location = (b"location", f"/jobs/{job.id}".encode())
     headers = (location, _REPLAYED) if accepted.repeated else (location,)
-    return Response(202, render_job(job, submitted.warnings), headers)
+    return Response(202, render_job(job, [*warnings, *submitted.warnings]), headers)
 
 
 async def submit_batch(request: Request) -> Response:

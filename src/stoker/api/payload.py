@@ -42,7 +42,9 @@ def check_payload(raw: bytes, field: str, max_bytes: int) -> None:
     """Raise a `Problem` that names `field` unless this is JSON that everybody behind us can read."""
     size = len(raw)
     if size > max_bytes:
-        message = f"has {size:,} bytes; the limit is {max_bytes:,}"
+        message = (
+            f"has {size:,} bytes; the limit is {max_bytes:,}, send less or raise STOKER_MAX_PAYLOAD_BYTES"
+        )
         raise Problem(Kind.TOO_LARGE, f"{field} {message}", errors=[FieldError(field, message)])
     broken = broken_bound(raw)
     if broken is not None:

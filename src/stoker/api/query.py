@@ -21,6 +21,7 @@ from stoker.store.base import JobFilter, JobQuery
 from stoker.wire.http import MAX_LEASE_JOBS, MAX_LEASE_WAIT_SEC
 
 MAX_LIMIT: Final = 1_000
+DEFAULT_LIMIT: Final = 50
 MAX_OFFSET: Final = 10_000_000
 MAX_WAIT_SEC: Final = 60.0
 _MAX_PARAMETERS: Final = 50
@@ -37,18 +38,28 @@ Offset = Annotated[
         description="Jobs to skip; too far into a list this is refused, follow `next_cursor`.",
     ),
 ]
+Page = Annotated[
+    int,
+    msgspec.Meta(
+        ge=1,
+        le=MAX_OFFSET,
+        description="The page, counted from 1, as another way to write `offset`; its size is `per_page`, or `limit`.",
+    ),
+]
 Cursor = Annotated[
     str,
     msgspec.Meta(max_length=64, description="`next_cursor` of the page before; not together with `offset`."),
 ]
 
 
-_ONE_STATUS: Final = f"({'|'.join(STATUSES)})"
+_OTHER_NAMES: Final = {"pending": "queued"}
+_ONE_STATUS: Final = f"({'|'.join([*STATUSES, *_OTHER_NAMES])})"
 Statuses = Annotated[
     str,
     msgspec.Meta(
         max_length=100,
-        description=f"Only jobs in one of these: {', '.join(STATUSES)}; several with commas, `queued,running`.",
+        description=f"Only jobs in one of these: {', '.join(STATUSES)}; several with commas, `queued,running`. `pending` "
+        "is another name for `queued`.",
         extra_json_schema={"pattern": f"^{_ONE_STATUS}(,{_ONE_STATUS})*$"},
     ),
 ]
@@ -104,8 +115,10 @@ class GroupsQuery(msgspec.Struct, frozen=True):
 class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True):
     """`GET /dlq`."""
 
-    limit: Limit = 50
+    limit: Limit = DEFAULT_LIMIT
     offset: Offset = 0
+    page: Page | None = None
+    per_page: Limit | None = None
     cursor: Cursor | None = None
     type: Ident | None = None
     queue: Ident | None = None
@@ -232,10 +245,26 @@ class Filtering(Protocol):
 
 def job_query(query: DeadLettersQuery, wanted: JobFilter) -> JobQuery:
     """What the store is asked for a page of the jobs that are wanted."""
-    if query.cursor is not None and query.offset:
+    limit, offset = _span(query)
+    if query.cursor is not None and offset:
         raise invalid_field("cursor", "cannot be combined with offset; a cursor already says where to go on")
     before = None if query.cursor is None else decode_cursor(query.cursor)
-    return JobQuery(wanted, query.limit, query.offset, before, query.summary)
+    return JobQuery(wanted, limit, offset, before, query.summary)
+
+
+def _span(query: DeadLettersQuery) -> tuple[int, int]:
+    """Limit and offset, also from `page` and `per_page`."""
+    limit = query.limit if query.per_page is None else query.per_page
+    if query.per_page is not None and query.limit not in (DEFAULT_LIMIT, limit):
+        raise invalid_field("per_page", "cannot be combined with limit; send one of them")
+    if query.page is None:
+        return limit, query.offset
+    if query.offset:
+        raise invalid_field("page", "cannot be combined with offset; send one of them")
+    offset = (query.page - 1) * limit
+    if offset > MAX_OFFSET:
+        raise invalid_field("page", f"is beyond the first {MAX_OFFSET:,} jobs; follow next_cursor")
+    return limit, offset
 
 
 def filter_of(
@@ -266,7 +295,11 @@ def parse_statuses(given: str | Sequence[Status] | None, field: str) -> Status |
     """One status, or several: a list, or a text with commas between them. Raises 422 for what is none."""
     if given is None:
         return None
-    names = list(dict.fromkeys(given.split(",") if isinstance(given, str) else given))
+    names = list(
+        dict.fromkeys(
+            _OTHER_NAMES.get(name, name) for name in (given.split(",") if isinstance(given, str) else given)
+        )
+    )
     try:
         found = msgspec.convert(names, tuple[Status, ...])
     except msgspec.ValidationError:

@@ -31,6 +31,8 @@ _BEARER: Final = b"bearer "
 _LOCAL: Final = "local"
 
 _EXPOSED: Final = b"location, retry-after, x-request-id, idempotency-replayed"
+_ALLOWED_METHODS: Final = b"DELETE, GET, HEAD, POST"
+"""All that the API has, at every path: a browser need not know which path has which."""
 _ALLOWED_HEADERS: Final = (
     b"authorization, content-type, idempotency-key, x-idempotency-key, x-request-id, last-event-id"
 )
@@ -111,12 +113,12 @@ class Guard:
             (b"vary", b"Origin"),
         ]
 
-    def preflight(self, headers: Mapping[bytes, bytes], allow: bytes) -> list[Header]:
+    def preflight(self, headers: Mapping[bytes, bytes]) -> list[Header]:
         """The answer to a browser that asks first; empty when this is not such a question from a listed origin."""
         if b"access-control-request-method" not in headers or not self.cors(headers.get(b"origin")):
             return []
         return [
-            (b"access-control-allow-methods", allow),
+            (b"access-control-allow-methods", _ALLOWED_METHODS),
             (b"access-control-allow-headers", _ALLOWED_HEADERS),
             (b"access-control-max-age", b"600"),
         ]

@@ -91,6 +91,10 @@ class Service(Protocol):
         """Store all or none. Raises IdempotencyMismatch, StoreUnavailable, Overloaded."""
         ...
 
+    async def is_announced(self, type: str) -> bool:
+        """Whether some worker serves this type or ever announced it, here or at another coordinator."""
+        ...
+
     async def known_key(self, client: str, key: str) -> bool:
         """Whether a submission under this key would be a repeat."""
         ...

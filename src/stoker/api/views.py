@@ -224,7 +224,11 @@ class StatsView(msgspec.Struct, frozen=True):
     jobs_by_status: dict[Status, int]
     jobs_total: int
     success_rate: float | None
+    success_rate_pct: float | None
+    """The same in per cent."""
     uptime_sec: float
+    uptime_seconds: float
+    """The same as `uptime_sec`."""
     pending_thread_seconds: float | None
     """How long one thread would be busy with all that waits for one, by run times observed; null while none is known."""
     autoscaler: ScalingState | None

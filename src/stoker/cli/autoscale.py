@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -170,7 +171,9 @@ def _provider(settings: Settings, *, keep: bool) -> Provider | None:
     return None
 
 
-def processes(settings: Settings, urls: tuple[str, ...], prefix: str) -> ProcessProvider:
+def processes(
+    settings: Settings, urls: tuple[str, ...], prefix: str, sizes: Mapping[str, int] | None = None
+) -> ProcessProvider:
     """Workers as children of this process, which leave when it dies."""
     from stoker.autoscale.providers.process import ProcessProvider, worker_argv
     from stoker.cli.worker import PARENT
@@ -179,7 +182,8 @@ def processes(settings: Settings, urls: tuple[str, ...], prefix: str) -> Process
     if settings.token is not None:
         environ["STOKER_TOKEN"] = settings.token
     leave_seconds = settings.shutdown_grace_sec + settings.cancel_grace_sec + 10
-    return ProcessProvider(worker_argv(settings, urls), environ, prefix=prefix, leave_seconds=leave_seconds)
+    argv = worker_argv(settings, urls, sizes)
+    return ProcessProvider(argv, environ, prefix=prefix, leave_seconds=leave_seconds)
 
 
 def _docker(settings: Settings, *, keep: bool) -> Provider:
@@ -194,9 +198,13 @@ def _docker(settings: Settings, *, keep: bool) -> Provider:
             f"the Docker provider is not installed ({error}): pip install 'stoker[docker]'"
         ) from error
     try:
-        return DockerProvider(settings, aiodocker.Docker(), keep=keep)
-    except ValueError as error:
-        raise ProviderError(f"no Docker engine: {error}; set DOCKER_HOST, or mount its socket") from error
+        engine = aiodocker.Docker()
+    except (ValueError, AssertionError) as error:  # the second is how it says that it found no socket
+        why = str(error) or "there is no socket of one on this machine"
+        raise ProviderError(
+            f"no Docker engine: {why}; start one, set DOCKER_HOST or mount its socket, or choose another --mode"
+        ) from error
+    return DockerProvider(settings, engine, keep=keep)
 
 
 def _print_once(settings: Settings) -> int:

@@ -783,7 +783,14 @@ def stats(as_json: Json = False, url: Url = None, token: Token = None) -> None:
 def _stats(answer: dict[str, Any]) -> dict[str, object]:
     """The numbers for people: shares, times with their units, and one line for each thing."""
     rate, pending = answer.get("success_rate"), answer.get("pending_thread_seconds")
-    told = {"uptime_sec", "pending_thread_seconds", "jobs_by_status", "autoscaler"}
+    told = {
+        "uptime_sec",
+        "uptime_seconds",
+        "success_rate_pct",
+        "pending_thread_seconds",
+        "jobs_by_status",
+        "autoscaler",
+    }
     return {
         **{name: value for name, value in answer.items() if name not in told},
         "success_rate": None if rate is None else f"{rate:.1%}",

@@ -84,6 +84,7 @@ def up(
         log_level=log_level,
         log_format=log_format,
     )
+    _say_what_is_not_needed(settings)
     from stoker.cli.up import run
 
     raise typer.Exit(run(settings))
@@ -165,9 +166,18 @@ def worker(
         log_level=log_level,
         log_format=log_format,
     )
+    _say_what_is_not_needed(settings)
     from stoker.cli.worker import run
 
     raise typer.Exit(run(settings))
+
+
+def _say_what_is_not_needed(settings: Settings) -> None:
+    if settings.worker_endpoint is not None:
+        name = settings.sources["worker_endpoint"]
+        output.note(
+            f"note: {name} is not needed and not used: workers dial the coordinator and need no address"
+        )
 
 
 def _settings(**overrides: object) -> Settings:

@@ -20,22 +20,27 @@ from stoker.api.app import App, create_app
 from stoker.api.http_guard import GuardedProtocol
 from stoker.api.websocket_protocol import RefusalIsAnAnswerProtocol
 from stoker.cli import output
+from stoker.cli.exits import Exit
 from stoker.cli.signals import on_signals
 from stoker.cli.storage import opened
 from stoker.clock import SystemClock
 from stoker.coordinator.coordinator import Coordinator
-from stoker.domain.errors import StoreUnavailable
+from stoker.domain.errors import StoreUnavailable, StoreUnreachable
 from stoker.settings import Settings, masked
 from stoker.wire.frames import MAX_FRAME_BYTES
 
 BACKLOG = 2048
-CANNOT_START = 1
+CANNOT_START = Exit.ERROR
 
 log = structlog.get_logger()
 
 
 class CannotStart(Exception):
     """The process cannot serve; the message says why and what to do."""
+
+    def __init__(self, message: str, exit: int = CANNOT_START) -> None:
+        super().__init__(message)
+        self.exit = exit
 
 
 class Server(uvicorn.Server):
@@ -53,7 +58,7 @@ def run(settings: Settings) -> int:
         uvloop.run(_serve(settings, job_log))
     except CannotStart as error:
         output.say(f"error: {error}", sys.stderr)
-        return CANNOT_START
+        return error.exit
     return 0
 
 
@@ -97,7 +102,8 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
         try:
             storage = await stack.enter_async_context(opened(settings))
         except StoreUnavailable as error:
-            raise CannotStart(f"{error} (DATABASE_URL is from {_source(settings)})") from error
+            code = Exit.UNREACHABLE if isinstance(error, StoreUnreachable) else Exit.ERROR
+            raise CannotStart(f"{error}; the address of the database is {_source(settings)}", code) from error
         tracer = tracing.from_environment(os.environ, __version__)
         if tracer is not None:
             # What is still to be sent waits for somebody else's machine, so not on the loop.
@@ -129,7 +135,7 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
                 "coordinator_started",
                 url=handle.url,
                 database=masked(settings.database_url),
-                database_from=_source(settings),
+                database_from=settings.sources.get("database_url", "the default"),
                 redis=None if settings.redis_url is None else masked(settings.redis_url),
             )
             yield handle
@@ -144,7 +150,8 @@ async def _stopped() -> None:
 
 
 def _source(settings: Settings) -> str:
-    return settings.sources.get("database_url", "the default")
+    source = settings.sources.get("database_url")
+    return "the default" if source is None else f"from {source}"
 
 
 def _config(app: App) -> uvicorn.Config:

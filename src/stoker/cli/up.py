@@ -7,7 +7,7 @@ the coordinator over its API, like one that runs elsewhere.
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Final
 
 import structlog
@@ -25,6 +25,7 @@ from stoker.settings import Settings, masked
 
 RESTART_SECONDS: Final = 1.0
 PREFIX: Final = "worker"
+SIZES_SHOWN: Final = 8
 
 log = structlog.get_logger()
 
@@ -41,7 +42,7 @@ def run(settings: Settings) -> int:
         uvloop.run(_up(_scaled(settings), job_log))
     except CannotStart as error:
         output.say(f"error: {error}", sys.stderr)
-        return CANNOT_START
+        return error.exit
     return 0
 
 
@@ -62,7 +63,8 @@ def _scaled(settings: Settings) -> Settings:
 
 async def _up(settings: Settings, job_log: logs.JobLog) -> None:
     async with running(settings, job_log) as server:
-        workers = autoscale.processes(settings, (server.url,), PREFIX)
+        sizes = {f"{PREFIX}-{number}": threads for number, threads in settings.worker_n_threads.items()}
+        workers = autoscale.processes(settings, (server.url,), PREFIX, sizes)
         await workers.start(settings.workers)
         leaving = asyncio.Event()
         on_signals(lambda: _leave(server, leaving), workers.kill)
@@ -118,7 +120,7 @@ def banner(settings: Settings, server: Running) -> str:
     auth = ' -H "Authorization: Bearer $STOKER_TOKEN"' if settings.token else ""
     where = "" if url == url_of(Settings().host, Settings().api_port) else f" --url {url}"
     return f"""
-  Stoker is up: {_workers(settings)} workers with {settings.worker_threads} threads each, data in {_place(settings)}
+  Stoker is up: {_workers(settings)}, data in {_place(settings)}
 
     Dashboard   {url}/dashboard
 
@@ -132,10 +134,23 @@ def banner(settings: Settings, server: Running) -> str:
 
 
 def _workers(settings: Settings) -> str:
-    """How many there are, and how many there may be."""
+    """How many there are, how many there may be, and how large they are."""
+    count = str(settings.workers)
     if settings.autoscale == "process" and settings.max_workers > settings.workers:
-        return f"{settings.workers} to {settings.max_workers}"
-    return str(settings.workers)
+        count = f"{settings.workers} to {settings.max_workers}"
+    sizes = settings.worker_n_threads
+    if not sizes:
+        return f"{count} workers with {settings.worker_threads} threads each"
+    threads = [sizes.get(number, settings.worker_threads) for number in range(1, settings.workers + 1)]
+    return f"{count} workers with {_listed(threads)} threads"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """`4, 8 and 8`, or what fits on a line."""
+    shown = [str(number) for number in numbers[:SIZES_SHOWN]]
+    if len(numbers) > SIZES_SHOWN:
+        return f"{', '.join(shown)}, …"
+    return " and ".join(part for part in (", ".join(shown[:-1]), *shown[-1:]) if part)
 
 
 def _place(settings: Settings) -> str:

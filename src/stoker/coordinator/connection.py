@@ -129,8 +129,9 @@ class Connection:
         if status is None:
             self._refuse("this session was given up for lost", new_session=True)
             return None
-        if hello.schemas:
-            await self._store.note_types(notes_to_store(hello.schemas))
+        notes = notes_to_store(hello.types, hello.schemas)
+        if notes:
+            await self._store.note_types(notes)
         session = WorkerSession(hello, self._outbox.put_nowait)
         session.unsent = self._unsent
         session.lots = hello.lots and not self._text

@@ -6,6 +6,7 @@ It owns no truth. Whatever it keeps in memory (sessions connected here, run time
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,8 @@ from stoker.bus.base import WATCH_SECONDS, Bus
 from stoker.bus.cache import JobCache, NoCache
 from stoker.bus.local import JobWaiters, NoBus
 from stoker.clock import SECOND, Clock
+from stoker.coordinator import metric_aliases
+from stoker.coordinator.announced import AnnouncedTypes
 from stoker.coordinator.bulk import Bulks
 from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dead_groups import DeadGroups
@@ -214,6 +217,7 @@ class Coordinator:
             changed=self._on_changed_elsewhere,
             events=self._events,
         )
+        self._announced = AnnouncedTypes(store, self._sessions, self._neighbours)
         logs.on_written(self._neighbours.tell_changed)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -297,6 +301,9 @@ class Coordinator:
             f"no live worker serves the type {type!r}; the job waits until one does"
             for type in missing[:WARNED_TYPES]
         ]
+
+    async def is_announced(self, type: str) -> bool:
+        return await self._announced.has(type)
 
     async def known_key(self, client: str, key: str) -> bool:
         return await self._store.known_key(client, key)
@@ -628,6 +635,8 @@ class Coordinator:
         queued = [count for count in counts if count.status == "queued"]
         paused = await self._store.paused()
         live = [row for row in await self.workers() if row.status in ("live", "draining")]
+        rate = success_rate(by_status)
+        uptime = round(self.clock.monotonic() - self._started, 3)
         return {
             "queue_depth": by_status["queued"],
             "paused_depth": sum(count.count for count in queued if count.queue in paused),
@@ -636,8 +645,10 @@ class Coordinator:
             "threads_used": sum(row.threads_used for row in live),
             "jobs_by_status": by_status,
             "jobs_total": sum(by_status.values()),
-            "success_rate": success_rate(by_status),
-            "uptime_sec": round(self.clock.monotonic() - self._started, 3),
+            "success_rate": rate,
+            "success_rate_pct": None if rate is None else round(100 * rate, 3),
+            "uptime_sec": uptime,
+            "uptime_seconds": uptime,
             "pending_thread_seconds": pending_thread_seconds(
                 ((count.type, count.count) for count in queued if count.queue not in paused),
                 self._run_times.view(),
@@ -696,17 +707,22 @@ class Coordinator:
 
     async def metrics(self) -> bytes:
         dead = await self._store.page(JobQuery(JobFilter(dead_letters=True), limit=1))
+        # Beyond the cap only all that failed is known, the discarded ones included.
+        dead_letters = None if dead.total_capped else dead.total
+        counts, workers, now = await self._store.counts(), await self.workers(), self._store.now_us()
         families = self._metrics.families(
-            await self._store.counts(),
-            await self.workers(),
-            self._store.now_us(),
+            counts,
+            workers,
+            now,
             self.clock.monotonic() - self._started,
             oldest_due=await self._store.oldest_due(),
-            # Beyond the cap only all that failed is known, the discarded ones included.
-            dead_letters=None if dead.total_capped else dead.total,
+            dead_letters=dead_letters,
             store_pending=self._store.pending,
             monotonic=self.clock.monotonic(),
         )
+        if self.settings.metrics_aliases:
+            aliases = metric_aliases.families(self._metrics, counts, workers, now, dead_letters)
+            families = itertools.chain(families, aliases)
         return await text_in_turns(families)
 
     @contextlib.contextmanager

@@ -14,6 +14,7 @@ import msgspec
 from stoker import worker_endpoints
 from stoker.clock import SECOND
 from stoker.coordinator.connection import LEASE_INTERVALS
+from stoker.coordinator.job_types import notes_to_store
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession, compare
 from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StoreUnavailable, WrongSecret
@@ -144,6 +145,9 @@ class HttpWorkers:
             secret_hash=secret_hash(hello.secret),
         )
         await self._store.open_session(row)
+        notes = notes_to_store(hello.types, {})
+        if notes:
+            await self._store.note_types(notes)
         self._connect(row)
         self._sink.wake()
         return HttpWelcome(id, self._timeout_sec / LEASE_INTERVALS, self._timeout_sec)

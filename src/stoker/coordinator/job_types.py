@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
-from stoker.domain.builtin_types import BUILTIN_TYPES
-from stoker.store.base import Session
+from stoker.domain.builtin_types import ALIASES, BUILTIN_TYPES, is_built_in
+from stoker.store.base import NO_NOTE, Session
 from stoker.wire.frames import TypeNote
 
 MAX_NOTE_BYTES: Final = 64 * 1024
@@ -27,9 +28,10 @@ class TypeState(msgspec.Struct, frozen=True):
     run_p50_us: int | None
 
 
-def notes_to_store(schemas: Mapping[str, TypeNote]) -> dict[str, bytes]:
-    """What a worker says of its types, as it is kept. What is too large is left out: it only helps to fill in a form."""
-    kept: dict[str, bytes] = {}
+def notes_to_store(types: Iterable[str], schemas: Mapping[str, TypeNote]) -> dict[str, bytes]:
+    """What a worker says of its types, as it is kept: that there are such, whoever serves them later, and a note of each. A
+    note that is too large is left out: it only helps to fill in a form."""
+    kept = dict.fromkeys(islice((type for type in types if not is_built_in(type)), MAX_NOTES), NO_NOTE)
     for type, note in list(schemas.items())[:MAX_NOTES]:
         text = _encoded(note)
         if text is not None and len(text) <= MAX_NOTE_BYTES:
@@ -47,9 +49,10 @@ def _encoded(note: TypeNote) -> bytes | None:
 def type_states(
     sessions: Iterable[Session], notes: Mapping[str, bytes], run_p50_us: Callable[[str], int | None]
 ) -> list[TypeState]:
-    """Every type, in the order of names. A task of somebody's app goes before a built-in type of the same name."""
+    """Every type, in the order of names, second names of built-in ones aside. A task of somebody's app goes before a
+    built-in type of the same name."""
     serving = Counter(type for row in sessions if row.status == "live" for type in row.types)
-    names = sorted({*serving, *notes, *BUILTIN_TYPES})
+    names = sorted(({*serving, *BUILTIN_TYPES} - ALIASES.keys()) | notes.keys())
     return [_state(name, serving[name], notes.get(name), run_p50_us(name)) for name in names]
 
 

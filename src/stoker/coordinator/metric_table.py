@@ -5,6 +5,7 @@ Names follow Prometheus' conventions: base units, `_total` on counters, no job i
 (queue, type) are bounded (`MAX_SERIES`), so that nobody can make a monitoring system fall over by submitting.
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from prometheus_client.core import (
@@ -31,8 +32,6 @@ class Spec(NamedTuple):
     of: Of
     text: str
     labels: tuple[str, ...] = ()
-    source: str | None = None
-    """What the source systems call it."""
 
     def gauge(self) -> GaugeMetricFamily:
         return GaugeMetricFamily(self.name, self.text, labels=self.labels)
@@ -50,8 +49,8 @@ class Spec(NamedTuple):
 TABLE: Final[list[Spec]] = []
 
 
-def _metric(name: str, kind: Kind, of: Of, text: str, *labels: str, source: str | None = None) -> Spec:
-    spec = Spec(name, kind, of, text, labels, source)
+def _metric(name: str, kind: Kind, of: Of, text: str, *labels: str) -> Spec:
+    spec = Spec(name, kind, of, text, labels)
     TABLE.append(spec)
     return spec
 
@@ -85,7 +84,6 @@ FINISHED: Final = _metric(
     "queue",
     "type",
     "status",
-    source="job_total",
 )
 RETRIES: Final = _metric(
     "stoker_job_retries_total",
@@ -128,7 +126,6 @@ HEARTBEAT_AGE: Final = _metric(
     "system",
     "Time since a worker was last heard of.",
     "worker",
-    source="worker_heartbeat_age_seconds",
 )
 THREADS: Final = _metric("stoker_threads", "gauge", "system", "Threads of live workers.")
 THREADS_USED: Final = _metric("stoker_threads_used", "gauge", "system", "Threads in use.")
@@ -192,20 +189,32 @@ clients choose: about the first {max_series} pairs are told apart, the jobs of l
 With several coordinators, each tells the same of the *system* (take `max`), and its own share of the rest (take `sum`).
 Metrics of the autoscaler are there once one has reported to this coordinator.
 
-| Name | Kind | Labels | Of | Meaning | In the source systems |
-|---|---|---|---|---|---|
+"""
+
+_ALIASES = """
+## Names of the source systems
+
+With `METRICS_ALIASES=1` these are exported too, for dashboards and alerts that were written for the source systems.
+
 """
 
 
 def reference() -> str:
     """The reference page."""
-    return _INTRO.format(max_series=MAX_SERIES, other=OTHER) + "".join(_row(spec) for spec in TABLE)
+    from stoker.coordinator import metric_aliases
+
+    intro = _INTRO.format(max_series=MAX_SERIES, other=OTHER)
+    return intro + _listed(TABLE) + _ALIASES + _listed(metric_aliases.TABLE)
+
+
+def _listed(specs: Sequence[Spec]) -> str:
+    head = "| Name | Kind | Labels | Of | Meaning |\n|---|---|---|---|---|\n"
+    return head + "".join(_row(spec) for spec in specs)
 
 
 def _row(spec: Spec) -> str:
     labels = ", ".join(f"`{label}`" for label in spec.labels) or "none"
-    source = f"`{spec.source}`" if spec.source else ""
-    return f"| `{spec.name}` | {spec.kind} | {labels} | {spec.of} | {spec.text} | {source} |\n"
+    return f"| `{spec.name}` | {spec.kind} | {labels} | {spec.of} | {spec.text} |\n"
 
 
 if __name__ == "__main__":

@@ -79,6 +79,8 @@ class Metrics:
         self.submitted: Counter[tuple[str, str]] = Counter()
         self.ended: Counter[tuple[str, str, str]] = Counter()
         self.retries: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
+        self.timeouts = 0
+        """Jobs that failed for good because their last attempt took too long."""
         self.lease_timeouts = 0
         self.handed_back = 0
         self.stale_reports = 0
@@ -114,6 +116,8 @@ class Metrics:
                 continue
             claim, finished = finish.claim, finish.outcome.finished_at
             self._count_ended(claim.queue, claim.type, status)
+            if status == "failed" and finish.outcome.kind == "timeout":
+                self.timeouts += 1
             if finished is not None:
                 started = finish.outcome.started_at or finished
                 waited, total = max(0, started - claim.run_at), max(0, finished - claim.created_at)

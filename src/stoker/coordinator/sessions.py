@@ -310,6 +310,8 @@ class Sessions:
         self._departed: dict[str, tuple[int, WorkerView]] = {}
         self._elsewhere: list[WorkerView] = []
         self._types: frozenset[str] = frozenset()
+        self.seen_types: set[str] = set()
+        """Every type that some worker was seen to serve."""
 
     def __iter__(self) -> Iterator[WorkerSession]:
         return iter(self._sessions.values())
@@ -376,6 +378,7 @@ class Sessions:
     def _count_types(self) -> None:
         known: list[WorkerSession | WorkerView] = [*self._sessions.values(), *self._elsewhere]
         self._types = frozenset(type for worker in known for type in worker.types)
+        self.seen_types |= self._types
 
 
 def _ghost(session: WorkerSession) -> WorkerView:

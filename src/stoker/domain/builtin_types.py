@@ -28,6 +28,7 @@ def _integer(least: int, most: int, default: int | None = None) -> Schema:
 
 _TEXT: Final[Schema] = {"type": "string"}
 _NUMBER: Final[Schema] = {"type": "number"}
+_NUMBERS: Final[Schema] = {"type": "array", "items": _NUMBER}
 _CHAINS: Final = {"chains": _integer(1, 1024, 8), "seed": {**_TEXT, "default": "stoker"}}
 _FSYNC: Final[Schema] = {"type": "boolean", "default": True}
 _SMALLEST_PNG: Final = (
@@ -53,8 +54,11 @@ BUILTIN_TYPES: Final[dict[str, BuiltIn]] = {
         {"files": 4, "size_kb": 64},
     ),
     "large_array_sum": BuiltIn(
-        "Adds up an array of numbers.",
-        _object("numbers", numbers={"type": "array", "items": _NUMBER}),
+        "Adds up an array of numbers, given as numbers or as array.",
+        {
+            **_object(numbers=_NUMBERS, array=_NUMBERS),
+            "oneOf": [{"required": ["numbers"]}, {"required": ["array"]}],
+        },
         {"numbers": [1, 2, 3]},
     ),
     "mixed_workload": BuiltIn(
@@ -74,11 +78,12 @@ BUILTIN_TYPES: Final[dict[str, BuiltIn]] = {
         {"requests": 20},
     ),
     "resize_image": BuiltIn(
-        "Resizes a PNG or JPEG, given in base64 or as a file on the worker.",
+        "Resizes a PNG or JPEG, given in base64, as a data: URL or as a file on the worker.",
         _object(
             "width",
             "height",
             image={**_TEXT, "contentEncoding": "base64"},
+            url={**_TEXT, "pattern": "^[Dd][Aa][Tt][Aa]:"},
             file=_TEXT,
             width=_integer(1, 16_384),
             height=_integer(1, 16_384),
@@ -97,3 +102,16 @@ BUILTIN_TYPES: Final[dict[str, BuiltIn]] = {
         {"seconds": 0.5},
     ),
 }
+
+ALIASES: Final = {
+    "AddNumbers": "add_numbers",
+    "LargeArraySum": "large_array_sum",
+    "ResizeImage": "resize_image",
+    "ReverseString": "reverse_string",
+}
+"""Second names of built-in types, which the source systems use."""
+
+
+def is_built_in(type: str) -> bool:
+    """Whether every worker knows this type, by this name."""
+    return type in BUILTIN_TYPES or type in ALIASES

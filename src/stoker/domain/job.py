@@ -23,6 +23,7 @@ MAX_MEMORY_MB: Final = 16 * 1024 * 1024
 _PLAIN = r"\A[^\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]*\Z"
 _IDENT = r"\A[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*\Z"
 Ident = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=_IDENT)]
+IdentOrEmpty = Annotated[str, msgspec.Meta(max_length=128, pattern=rf"{_IDENT}|\A\Z")]
 Label = Annotated[str, msgspec.Meta(max_length=256, pattern=_PLAIN)]
 Key = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=_PLAIN)]
 Priority = Annotated[int, msgspec.Meta(ge=0, le=100)]
@@ -35,15 +36,19 @@ PriorityOrder = Literal["lowest_first", "highest_first"]
 NULL: Final = b"null"
 
 
+DEFAULT_TYPE: Final = "echo"
+
+
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """What a submitter may say about a job; everything but the payload has a default."""
+    """What a submitter may say about a job; everything but the payload has a default. An empty `type` is none, and so is
+    a `timeout_sec` of 0."""
 
     payload: msgspec.Raw = msgspec.Raw(NULL)
-    type: Ident = "echo"
+    type: IdentOrEmpty = DEFAULT_TYPE
     name: Label | None = None
     queue: Ident = "default"
     priority: Priority = 1
-    timeout_sec: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_SEC)] | None = None
+    timeout_sec: Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMEOUT_SEC)] | None = None
     thread_demand: Threads = 1
     on_oversize: Oversize = "degrade"
     memory_mb: Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMORY_MB)] | None = None
@@ -126,7 +131,7 @@ def new_job(spec: JobSpec, *, id: str, now: int, run_at: int, max_attempts: int,
     return Job(
         0,
         id,
-        spec.type,
+        spec.type or DEFAULT_TYPE,
         spec.name,
         spec.queue,
         0,
@@ -140,7 +145,7 @@ def new_job(spec: JobSpec, *, id: str, now: int, run_at: int, max_attempts: int,
         spec.thread_demand,
         None,
         spec.on_oversize,
-        spec.timeout_sec,
+        spec.timeout_sec or None,
         spec.memory_mb,
         encode_map(spec.labels) if spec.labels else None,
         None,

@@ -7,6 +7,7 @@ exception's class say what that means for the job.
 from collections.abc import Callable
 from typing import Final
 
+from stoker.domain.builtin_types import ALIASES
 from stoker.executors.builtins import basic, load, numbers, text
 from stoker.executors.builtins.payload import Refused
 
@@ -19,7 +20,7 @@ def _resize_image(payload: bytes) -> bytes:
     return resize_image(payload)
 
 
-BUILTINS: Final[dict[str, Callable[[bytes], bytes]]] = {
+_BY_NAME: Final[dict[str, Callable[[bytes], bytes]]] = {
     "add_numbers": numbers.add_numbers,
     "cpu_intensive": load.cpu_intensive,
     "echo": basic.echo,
@@ -32,3 +33,5 @@ BUILTINS: Final[dict[str, Callable[[bytes], bytes]]] = {
     "reverse_string": text.reverse_string,
     "sleep": basic.sleep,
 }
+
+BUILTINS: Final = {**_BY_NAME, **{alias: _BY_NAME[name] for alias, name in ALIASES.items()}}

@@ -291,20 +291,21 @@ def context_of(job: ChildJob) -> JobContext:
     )
 
 
+_OF_BUILTINS: Final = f"{__package__}.builtins."
+"""Errors of built-in types say all in their message, in both runners; where in our code they arose is nobody's concern."""
+
+
 def describe(error: BaseException, memory_mb: int | None = None) -> bytes:
     """An error as it is stored on the job. Whatever the exception says, this is valid JSON of bounded size."""
     name = getattr(error, "error_type", type(error).__name__)
     message = _message(error)
     if memory_mb is not None and isinstance(error, MemoryError):
         name, message = "memory_limit", f"the job needed more memory than its limit of {memory_mb} MB"
-    trace = "".join(traceback.format_exception(type(error), error, _from_the_task(error.__traceback__)))
-    return msgspec.json.encode(
-        {
-            "type": _text(str(name), MESSAGE_MAX),
-            "message": _text(message, MESSAGE_MAX),
-            "traceback": _text(trace[-TRACEBACK_MAX:], TRACEBACK_MAX),
-        }
-    )
+    told = {"type": _text(str(name), MESSAGE_MAX), "message": _text(message, MESSAGE_MAX)}
+    if not type(error).__module__.startswith(_OF_BUILTINS):
+        trace = "".join(traceback.format_exception(type(error), error, _from_the_task(error.__traceback__)))
+        told["traceback"] = _text(trace[-TRACEBACK_MAX:], TRACEBACK_MAX)
+    return msgspec.json.encode(told)
 
 
 def _from_the_task(trace: TracebackType | None) -> TracebackType | None:

@@ -138,6 +138,10 @@ class Start(msgspec.Struct, frozen=True):
     started_at: int
 
 
+NO_NOTE: Final = b"{}"
+"""The note of a type of which a worker says nothing but its name."""
+
+
 class Session(msgspec.Struct, frozen=True):
     """One life of a worker process: a fresh id at every start, whatever the worker is called."""
 
@@ -532,7 +536,8 @@ class Store(Protocol):
         ...
 
     async def note_types(self, notes: Mapping[str, bytes]) -> None:
-        """Keep what workers say of job types, as JSON; what was said last counts, and outlives who said it."""
+        """Keep what workers say of job types, as JSON; what was said last counts, and outlives who said it. `NO_NOTE` only
+        says that the type exists, and replaces nothing."""
         ...
 
     async def noted_types(self) -> dict[str, bytes]: ...

@@ -376,7 +376,8 @@ export interface components {
         };
         /**
          * JobSpec
-         * @description What a submitter may say about a job; everything but the payload has a default.
+         * @description What a submitter may say about a job; everything but the payload has a default. An empty `type` is none, and so is
+         *     a `timeout_sec` of 0.
          */
         JobSpec: {
             /** @default null */
@@ -734,7 +735,9 @@ export interface components {
             };
             jobs_total: number;
             success_rate: number | null;
+            success_rate_pct: number | null;
             uptime_sec: number;
+            uptime_seconds: number;
             pending_thread_seconds: number | null;
             autoscaler: components["schemas"]["ScalingState"] | null;
         };

@@ -28,14 +28,15 @@ Argv = Callable[[str], Sequence[str]]
 """The command line of a worker of this name."""
 
 
-def worker_argv(settings: Settings, urls: Sequence[str]) -> Argv:
-    """Workers for these coordinators, with the settings of this process; the rest is in the environment."""
+def worker_argv(settings: Settings, urls: Sequence[str], sizes: Mapping[str, int] | None = None) -> Argv:
+    """Workers for these coordinators, with the settings of this process; the rest is in the environment. `sizes` are the
+    threads of workers that have a number of their own, by name."""
 
     def argv(name: str) -> list[str]:
         words = [sys.executable, "-m", "stoker", "worker", "--name", name]
         for url in urls:
             words += ["--url", url]
-        words += ["--threads", str(settings.worker_threads)]
+        words += ["--threads", str((sizes or {}).get(name, settings.worker_threads))]
         words += ["--log-level", settings.log_level, "--log-format", settings.log_format]
         if settings.app is not None:
             words += ["--app", settings.app]

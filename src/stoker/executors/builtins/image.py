@@ -10,6 +10,7 @@ import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 
@@ -26,8 +27,8 @@ _FORMATS: Final = {"png": "PNG", "jpeg": "JPEG", "jpg": "JPEG"}
 
 
 def resize_image(payload: bytes) -> bytes:
-    """`{"image" | "file", "width", "height", "format"}` → `{"image", "width", "height", "format"}`"""
-    fields = Fields(payload, "image", "file", "width", "height", "format")
+    """`{"image" | "url" | "file", "width", "height", "format"}` → `{"image", "width", "height", "format"}`"""
+    fields = Fields(payload, "image", "url", "file", "width", "height", "format")
     for name in ("width", "height"):
         fields.require(name)
     width = fields.integer_or("width", 0, 1, MAX_SIDE)
@@ -57,20 +58,36 @@ def _format(fields: Fields) -> str | None:
 
 
 def _source(fields: Fields) -> bytes:
-    """The bytes of the image, given inline or as the name of a file."""
-    inline, name = fields.text("image"), fields.text("file")
-    if (inline is None) == (name is None):
-        raise Refused("give either image (base64) or file")
+    """The bytes of the image, given inline, as a `data:` URL or as the name of a file."""
+    inline, url, name = fields.text("image"), fields.text("url"), fields.text("file")
+    if [inline, url, name].count(None) != 2:
+        raise Refused("give one of image (base64), url (data:) and file")
     if inline is not None:
-        return _decode_base64(inline)
+        return _decode_base64(inline, "image")
+    if url is not None:
+        return _decode_data_url(url)
     return _read_file(name or "")
 
 
-def _decode_base64(text: str) -> bytes:
+def _decode_base64(text: str | bytes, field: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Refused("image is not valid base64") from None
+        raise Refused(f"{field} is not valid base64") from None
+
+
+def _decode_data_url(url: str) -> bytes:
+    """`data:[TYPE][;base64],DATA`. Other addresses are never fetched: a worker must not call where a submitter points."""
+    if url[:5].lower() != "data:":
+        raise Refused(
+            "url must be a data: URL, such as data:image/png;base64,…; nothing is fetched from other addresses, "
+            "send the image itself"
+        )
+    head, comma, data = url[5:].partition(",")
+    if not comma:
+        raise Refused("url is not a data: URL: it has no comma before its data")
+    plain = unquote_to_bytes(data)
+    return _decode_base64(plain, "the data of url") if head.lower().endswith(";base64") else plain
 
 
 def _read_file(name: str) -> bytes:

@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from stoker.context import current_job
-from stoker.executors.builtins.payload import Fields
+from stoker.domain.job import NULL
+from stoker.executors.builtins.payload import Fields, decode
 
 _KIB: Final = 1024
 _BLOCK_BYTES: Final = 64 * _KIB
@@ -44,26 +45,26 @@ class NetworkFailed(OSError):
 
 def cpu_intensive(payload: bytes) -> bytes:
     """`{"iterations", "chains", "seed"}` → `{"iterations", "digest"}`"""
-    fields = Fields(payload, "iterations", "chains", "seed")
+    fields = _sizes(payload, "iterations", "chains", "seed")
     return msgspec.json.encode(_hash(fields, default_iterations=100_000))
 
 
 def io_intensive(payload: bytes) -> bytes:
     """`{"files", "size_kb", "fsync"}` → `{"files", "bytes", "digest"}`"""
-    fields = Fields(payload, "files", "size_kb", "fsync")
+    fields = _sizes(payload, "files", "size_kb", "fsync")
     return msgspec.json.encode(_io(fields, default_files=4, default_size_kb=256)())
 
 
 def mixed_workload(payload: bytes) -> bytes:
     """The fields of both → `{"cpu": …, "io": …}`"""
-    fields = Fields(payload, "iterations", "chains", "seed", "files", "size_kb", "fsync")
+    fields = _sizes(payload, "iterations", "chains", "seed", "files", "size_kb", "fsync")
     io = _io(fields, default_files=2, default_size_kb=128)  # read all fields before any work is done
     return msgspec.json.encode({"cpu": _hash(fields, default_iterations=50_000), "io": io()})
 
 
 def network_task(payload: bytes) -> bytes:
     """`{"requests", "size_kb"}` → `{"requests", "bytes"}`"""
-    fields = Fields(payload, "requests", "size_kb")
+    fields = _sizes(payload, "requests", "size_kb")
     requests = fields.integer_or("requests", 20, 1, _MAX_REQUESTS)
     body_bytes = fields.integer_or("size_kb", 4, 0, _MAX_BODY_KB) * _KIB
     from stoker.executors.builtins.loopback import ask, serving
@@ -75,6 +76,14 @@ def network_task(payload: bytes) -> bytes:
     except OSError as error:
         raise NetworkFailed(f"the loopback server could not be used: {error}") from error
     return msgspec.json.encode({"requests": requests, "bytes": sum(received)})
+
+
+def _sizes(payload: bytes, *known: str) -> Fields:
+    """The fields of a load type. A text names no size, so each keeps its default."""
+    if payload.lstrip()[:1] != b'"':
+        return Fields(payload, *known)
+    decode(payload)
+    return Fields(NULL, *known)
 
 
 def _hash(fields: Fields, default_iterations: int) -> dict[str, Any]:

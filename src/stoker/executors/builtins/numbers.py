@@ -31,13 +31,17 @@ def add_numbers(payload: bytes) -> bytes:
 
 
 def large_array_sum(payload: bytes) -> bytes:
-    """`{"numbers": […]}` → `{"sum"}`"""
-    numbers = Fields(payload, "numbers").require("numbers")
+    """`{"numbers": […]}` or `{"array": […]}` → `{"sum"}`"""
+    fields = Fields(payload, "numbers", "array")
+    if fields.get("numbers") is not None and fields.get("array") is not None:
+        raise Refused("give either numbers or array")
+    name = "numbers" if fields.get("array") is None else "array"
+    numbers = fields.require(name)
     if not isinstance(numbers, list):
-        raise Refused("numbers must be an array")
+        raise Refused(f"{name} must be an array")
     if not set(map(type, numbers)) <= {int, float}:
         index = next(i for i, number in enumerate(numbers) if type(number) not in (int, float))
-        raise Refused(f"numbers[{index}] is not a number that can be added")
+        raise Refused(f"{name}[{index}] is not a number that can be added")
     return msgspec.json.encode({"sum": total(numbers)})
 
 

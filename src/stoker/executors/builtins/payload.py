@@ -1,6 +1,6 @@
 """Reading payloads: named fields, and the rules that all built-in types share.
 
-- `null` is `{}`; anything else but an object is refused;
+- `null` is `{}`, and for the load types so is a text; anything else but an object is refused;
 - a field that is `null` counts as absent; of a field that is given twice the last one counts;
 - an unknown field is refused by name, and so is a value of the wrong type or out of its range;
 - an integer is written without fraction and exponent; a number may have both.

@@ -28,6 +28,7 @@ from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, clai
 from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.domain.session_secret import may_go_on
 from stoker.store.base import (
+    NO_NOTE,
     WHOLE_JOBS,
     Accepted,
     Bulk,
@@ -523,7 +524,10 @@ class Round:
         return Expired(silent, losses)
 
     async def note_types(self, calls: list[Mapping[str, bytes]]) -> list[None]:
-        notes = {type: note for call in calls for type, note in call.items()}
+        notes: dict[str, bytes] = {}
+        for type, note in (item for call in calls for item in call.items()):
+            if note != NO_NOTE or type not in notes:
+                notes[type] = note
         if notes:
             await self._link.execute(Q["note_types"], list(notes), list(notes.values()))
         return [None] * len(calls)
