@@ -117,6 +117,10 @@ cost: $(DEV) ## CPU, system calls and transactions per job of each process; BASE
 urgent: $(DEV) ## Start urgent jobs amid a flood of short ones, on both stores, 1 and 4 workers; JOBS=500000 is the flood
 	$(BIN)/python -m bench.urgent $(if $(JOBS),--jobs $(JOBS)) $(PARTS)
 
+.PHONY: waits
+waits: $(DEV) ## Wait for 10,000 finished jobs in Python, and submit while 2,000 are awaited; a minute
+	$(BIN)/python -m bench.waits $(if $(JOBS),--jobs $(JOBS))
+
 .PHONY: reads
 reads: $(DEV) ## Ask for every GET with JOBS=5000000 queued and as many finished jobs, on both stores (10 GB in build/reads)
 	$(BIN)/python -m bench.reads --jobs $(or $(JOBS),5000000) $(or $(STORES),sqlite postgres)

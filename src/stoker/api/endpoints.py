@@ -158,9 +158,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "jobs",
         "Wait for up to 10,000 jobs",
         "Answers as soon as some of them have ended, with those, or after `timeout_sec`. Each job is as in "
-        "`GET /jobs/{id}`. While `pending` is not 0, ask again for the ids that are neither in `jobs` nor in `missing`. Works "
-        "at any coordinator. An answer has about 1 MiB at most, and one for many jobs gathers ends for a moment, at most half "
-        "a second. An id that is given twice counts once.",
+        "`GET /jobs/{id}`. While `pending` is not 0, ask again for the ids that are neither in `jobs` nor in `missing`. "
+        "Works at any coordinator. An answer has about 1 MiB at most, and one for many jobs gathers ends for a moment, at "
+        "most half a second. An id that is given twice counts once.",
         body=waits.JobsWait,
         response=waits.WaitView,
         held=True,
