@@ -1,8 +1,8 @@
 """`python -m bench.waits`: what it takes to wait for many jobs in Python, and what submits pay for it.
 
-Two figures are judged. The results of `--jobs` finished jobs by `asyncio.gather` take at most half of the time that a loop of
-blocking `result()` takes, with at most four connections. And `submit_async` while `--awaited` jobs are awaited has a p99 of at
-most twice that without them.
+Two figures are judged. The results of `--jobs` finished jobs by `asyncio.gather` take at most half of the time that a loop
+of blocking `result()` takes, with at most four connections. And `submit_async` while `--awaited` jobs are awaited has a p99
+of at most twice that without them.
 """
 
 import argparse

@@ -55,6 +55,30 @@ async def one_of_each(store: Store, **fields: str) -> dict[Status, Job]:
     }
 
 
+async def test_states_tell_of_many_jobs_whether_they_have_ended(store: Store) -> None:
+    jobs = await one_of_each(store)
+    wanted = [job.id for job in jobs.values()]
+    states = await store.states([*wanted, new_id(), "nonsense"])
+    assert {state.id: state.status for state in states} == {job.id: status for status, job in jobs.items()}
+    by_id = {state.id: state for state in states}
+    for job in [job for job in await store.get(wanted) if job is not None]:
+        held = [part for part in (job.payload, job.result, job.error) if part is not None]
+        assert by_id[job.id].bytes == sum(map(len, held))
+    assert await store.states([]) == []
+
+
+async def test_attempts_of_many_jobs_are_those_of_each(store: Store) -> None:
+    jobs = await one_of_each(store)
+    twice = await claimed(store)
+    await end(store, twice, "failed", retry_delay_us=0)
+    wanted = [
+        job for job in await store.get([*(job.id for job in jobs.values()), twice.id]) if job is not None
+    ]
+    assert await store.attempts_of(wanted) == [await store.attempts(job.id) for job in wanted]
+    assert sum(map(len, await store.attempts_of(wanted))) >= 5
+    assert await store.attempts_of([]) == []
+
+
 async def test_a_line_counts_those_who_will_be_claimed_before(store: Store) -> None:
     first, second = await submitted(store, priority=5), await submitted(store, priority=5)
     assert await store.line(first) == Line(0, None)

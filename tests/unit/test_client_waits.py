@@ -181,7 +181,8 @@ def test_a_wait_that_loses_patience_says_so_and_the_others_go_on(api: FakeApi, a
     jobs = submitted(api, app, 3)
 
     async def main() -> list[Any]:
-        tasks = [asyncio.create_task(job.result_async(timeout)) for job, timeout in zip(jobs, (0.05, 30, 0))]
+        timeouts = (0.05, 30, 0)
+        tasks = [asyncio.create_task(jobs[n].result_async(timeouts[n])) for n in range(3)]
         await asyncio.wait(tasks[::2])
         api.finish(jobs[1].id)
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -198,7 +199,7 @@ def test_a_blocking_wait_that_loses_patience_says_so(api: FakeApi, app: Stoker) 
     holder = threading.Thread(target=first.result)
     holder.start()
     api.waiting.wait(10)
-    with pytest.raises(errors.ResultTimeout, match="is queued after 0.05 s"):
+    with pytest.raises(errors.ResultTimeout, match=r"is queued after 0\.05 s"):
         second.result(timeout=0.05)
     api.finish(first.id)
     holder.join()
