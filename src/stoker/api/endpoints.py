@@ -31,6 +31,7 @@ from stoker.api.query import (
     JobsQuery,
     LeaseQuery,
     NoQuery,
+    OpenApiQuery,
     PageQuery,
     WaitQuery,
 )
@@ -582,6 +583,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "read",
         "operation",
         "This API as an OpenAPI document",
+        query=OpenApiQuery,
         response=dict,
     ),
     Endpoint(
