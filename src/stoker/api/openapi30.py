@@ -1,7 +1,7 @@
 """The same document for tools that know no OpenAPI later than 3.0: other words, the same meaning.
 
-OpenAPI 3.1 took over JSON Schema as it is; 3.0 has a dialect of its own. What has no word there (the schema of the data in an
-event) is left out.
+OpenAPI 3.1 took over JSON Schema as it is; 3.0 has a dialect of its own. What has no word there (the schema of the data in
+an event) is left out.
 """
 
 from functools import cache
