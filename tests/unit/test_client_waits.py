@@ -275,6 +275,7 @@ def test_closing_the_client_ends_its_waits_with_an_error(api: FakeApi, app: Stok
     assert stoker.gather(jobs) == [0, 1], "the next wait opens new connections"
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_child_process_has_connections_and_a_courier_of_its_own(api: FakeApi, app: Stoker) -> None:
     before, held, after = submitted(api, app, 3)

@@ -84,6 +84,7 @@ def test_there_is_nothing_that_generators_drop(version: str) -> None:
         ),
         ({"type": "string", "examples": ["a", "b"]}, {"type": "string", "example": "a"}),
         ({"type": "object", "required": []}, {"type": "object"}),
+        ({"type": "object", "propertyNames": {"maxLength": 9}}, {"type": "object"}),
         (
             {"type": "object", "properties": {"const": {"const": 1}}, "required": ["const"]},
             {"type": "object", "properties": {"const": {"enum": [1]}}, "required": ["const"]},

@@ -1,7 +1,7 @@
 """The same document for tools that know no OpenAPI later than 3.0: other words, the same meaning.
 
 OpenAPI 3.1 took over JSON Schema as it is; 3.0 has a dialect of its own. What has no word there (the schema of the data in
-an event) is left out.
+an event, the form of the keys of a map) is left out.
 """
 
 from functools import cache
@@ -11,7 +11,7 @@ import msgspec
 
 VERSION: Final = "3.0.3"
 
-_NO_WORD: Final = frozenset({"contentMediaType", "contentSchema", "contentEncoding"})
+_NO_WORD: Final = frozenset({"contentMediaType", "contentSchema", "contentEncoding", "propertyNames"})
 _BOUNDS: Final = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 _NULL: Final = {"type": "null"}
 
