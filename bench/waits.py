@@ -53,9 +53,7 @@ class Connections:
         self.most = 0
 
     def look(self) -> None:
-        sockets = {
-            os.readlink(fd.path) for fd in os.scandir("/proc/self/fd") if fd.is_symlink() and _still(fd.path)
-        }
+        sockets = {_link(fd.path) for fd in os.scandir("/proc/self/fd")}
         rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
         ours = [row for row in rows if row[2].endswith(self._port) and f"socket:[{row[9]}]" in sockets]
         self.most = max(self.most, len(ours))
@@ -77,13 +75,12 @@ class Connections:
             thread.join()
 
 
-def _still(path: str) -> bool:
-    """Whether a descriptor that was listed is still open."""
+def _link(path: str) -> str:
+    """What a descriptor is; nothing when it was closed since it was listed."""
     try:
-        os.readlink(path)
+        return os.readlink(path)
     except OSError:
-        return False
-    return True
+        return ""
 
 
 def timed(work: Callable[[], object]) -> float:
