@@ -82,7 +82,7 @@ def test_a_wait_for_many_sees_every_kind_of_end(app: Stoker) -> None:
     results = stoker.gather([done, bad, slow, lost], timeout=30, return_exceptions=True)
     assert results[0] == 3
     assert [type(error) for error in results[1:]] == [errors.JobFailed, errors.JobCancelled, errors.NotFound]
-    assert [attempt.outcome for attempt in results[1].job.attempts] == ["failed", "failed"]
+    assert [attempt.outcome for attempt in results[1].job.attempts] == ["error", "error"]
 
 
 def test_a_failure_is_raised_with_its_reason_and_traceback(app: Stoker) -> None:
