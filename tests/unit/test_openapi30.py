@@ -120,7 +120,17 @@ def test_a_generated_client_has_every_operation(version: str, tmp_path: Path) ->
     source, client, config = tmp_path / "openapi.json", tmp_path / "client", tmp_path / "config.yml"
     source.write_bytes(DOCUMENTS[version])
     config.write_text("post_hooks: []")
-    words = ["generate", "--path", source, "--meta", "none", "--output-path", client, "--config", config]
+    words: list[str | Path] = [
+        "generate",
+        "--path",
+        source,
+        "--meta",
+        "none",
+        "--output-path",
+        client,
+        "--config",
+        config,
+    ]
     done = subprocess.run([str(GENERATOR), *words], capture_output=True, text=True, check=True)
     assert "WARNING" not in done.stdout + done.stderr
     made = {path.stem for path in (client / "api").rglob("*.py")} - {"__init__"}
