@@ -60,6 +60,13 @@ operate-test: $(DEV) ## Test metrics, alerts and dashboard with a real Prometheu
 docker-test: $(DEV) ## Test images, autoscaler and compose with a real Docker engine (root; Debian: docker.io debootstrap docker-compose)
 	DOCKER_TESTS=1 $(BIN)/python -m pytest tests/operate/test_docker.py
 
+# In an environment of its own: the generator wants an older Typer than the one that we would get.
+.PHONY: openapi-test
+openapi-test: $(DEV) ## Generate clients from both OpenAPI documents and compare their operations with ours
+	$(PYTHON) -m venv build/openapi-tools
+	build/openapi-tools/bin/python -m pip install --quiet --disable-pip-version-check 'openapi-python-client>=0.29'
+	OPENAPI_PYTHON_CLIENT=$(CURDIR)/build/openapi-tools/bin/openapi-python-client $(BIN)/python -m pytest tests/unit/test_openapi30.py
+
 .PHONY: metrics-test
 metrics-test: $(DEV) ## Measure a scrape of /metrics with a million finished jobs and 100 workers
 	METRICS_TESTS=1 $(BIN)/python -m pytest tests/unit/test_metrics_cost.py -s
@@ -117,6 +124,10 @@ cost: $(DEV) ## CPU, system calls and transactions per job of each process; BASE
 .PHONY: urgent
 urgent: $(DEV) ## Start urgent jobs amid a flood of short ones, on both stores, 1 and 4 workers; JOBS=500000 is the flood
 	$(BIN)/python -m bench.urgent $(if $(JOBS),--jobs $(JOBS)) $(PARTS)
+
+.PHONY: waits
+waits: $(DEV) ## Wait for 10,000 finished jobs in Python, and submit while 2,000 are awaited; a minute
+	$(BIN)/python -m bench.waits $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: reads
 reads: $(DEV) ## Ask for every GET with JOBS=5000000 queued and as many finished jobs, on both stores (10 GB in build/reads)

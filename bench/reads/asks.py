@@ -87,6 +87,7 @@ def values_of(known: Known) -> Values:
         "tail": ["10"],
         "follow": ["true"],
         "after": ["0"],
+        "version": ["3.0"],
     }
 
 

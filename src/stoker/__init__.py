@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stoker.client import errors
     from stoker.client.app import Stoker
+    from stoker.client.batch import Batch, BatchCounts, as_completed, gather, gather_async
     from stoker.client.job import JobHandle
     from stoker.client.task import Task
     from stoker.context import cancelled, current_job, progress
@@ -18,13 +19,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
+    "BatchCounts",
     "JobHandle",
     "Stoker",
     "Task",
     "__version__",
+    "as_completed",
     "cancelled",
     "current_job",
     "errors",
+    "gather",
+    "gather_async",
     "progress",
 ]
 
@@ -32,6 +38,11 @@ _HOMES = {
     "Stoker": "stoker.client.app",
     "Task": "stoker.client.task",
     "JobHandle": "stoker.client.job",
+    "Batch": "stoker.client.batch",
+    "BatchCounts": "stoker.client.batch",
+    "gather": "stoker.client.batch",
+    "gather_async": "stoker.client.batch",
+    "as_completed": "stoker.client.batch",
     "current_job": "stoker.context",
     "progress": "stoker.context",
     "cancelled": "stoker.context",

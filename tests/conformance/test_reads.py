@@ -23,6 +23,7 @@ from tests.conformance.steps import (
     a_worker,
     blocked,
     claim,
+    claim_again,
     claimed,
     end,
     ends,
@@ -53,6 +54,31 @@ async def one_of_each(store: Store, **fields: str) -> dict[Status, Job]:
         "failed": dead,
         "cancelled": cancelled,
     }
+
+
+async def test_states_tell_of_many_jobs_whether_they_have_ended(store: Store) -> None:
+    jobs = await one_of_each(store)
+    wanted = [job.id for job in jobs.values()]
+    states = await store.states([*wanted, new_id(), "nonsense"])
+    assert {state.id: state.status for state in states} == {job.id: status for status, job in jobs.items()}
+    by_id = {state.id: state for state in states}
+    for job in [job for job in await store.get(wanted) if job is not None]:
+        held = [part for part in (job.payload, job.result, job.error) if part is not None]
+        assert by_id[job.id].bytes == sum(map(len, held))
+    assert await store.states([]) == []
+
+
+async def test_attempts_of_many_jobs_are_those_of_each(store: Store) -> None:
+    twice = await claimed(store)
+    await end(store, twice, "handed_back")
+    await end(store, await claim_again(store, twice))
+    jobs = await one_of_each(store)
+    wanted = [
+        job for job in await store.get([twice.id, *(job.id for job in jobs.values())]) if job is not None
+    ]
+    assert await store.attempts_of(wanted) == [await store.attempts(job.id) for job in wanted]
+    assert [len(attempts) for attempts in await store.attempts_of(wanted[:1])] == [2]
+    assert await store.attempts_of([]) == []
 
 
 async def test_a_line_counts_those_who_will_be_claimed_before(store: Store) -> None:

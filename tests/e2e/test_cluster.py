@@ -219,6 +219,25 @@ def test_a_wait_and_a_drain_reach_across_coordinators(news: Cluster) -> None:
         a.post(f"/jobs/{behind['id']}/cancel")
 
 
+def test_one_wait_for_many_jobs_hears_of_ends_at_other_coordinators(news: Cluster) -> None:
+    """The worker is on B, the jobs come through A, and C is asked to wait for all of them."""
+    a, _, c = news.trio
+    with news.hand(1) as (_, queue):
+        ids = [
+            a.submit("mark", {"marker": f"{queue} {n}", "seconds": 0.2}, queue=queue)["id"] for n in range(4)
+        ]
+        left, ended = set(ids), []
+        while left:
+            answer = c.post("/jobs/wait", {"ids": sorted(left), "timeout_sec": 20})
+            assert answer["jobs"], "it is held until something has ended"
+            assert answer["pending"] == len(left) - len(answer["jobs"])
+            ended += answer["jobs"]
+            left -= {job["id"] for job in answer["jobs"]}
+        assert {job["status"] for job in ended} == {"completed"}
+        assert all(len(job["attempts"]) == 1 for job in ended)
+        assert [job["result"] for job in ended] == [c.job(job["id"])["result"] for job in ended]
+
+
 def test_a_worker_whose_coordinator_dies_goes_to_another_and_its_job_is_not_run_twice(
     cluster: Cluster,
 ) -> None:

@@ -1,13 +1,15 @@
 """The Python SDK against a real system: the same app that the worker runs, used by a program that submits."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from stoker import Stoker, errors
+import stoker
+from stoker import BatchCounts, Stoker, errors
 from stoker.ids import new_id
 from tests.e2e import jobs_app
 from tests.e2e.system import Server, System, eventually
@@ -54,6 +56,33 @@ def test_many_at_once_in_order(app: Stoker) -> None:
     handles = jobs_app.add.submit_many([{"x": n, "y": 0} for n in range(500)] + [(500, 0), 500])
     assert [handle.result(timeout=30) for handle in handles] == [*range(501), 501]
     assert jobs_app.add.submit_many([]) == []
+
+
+def test_many_results_by_one_wait_each_way(app: Stoker) -> None:
+    handles = jobs_app.add.submit_many([(n, 0) for n in range(300)])
+    assert handles.results(timeout=30) == list(range(300))
+    assert sorted(job.result() for job in stoker.as_completed(handles, timeout=30)) == list(range(300))
+    assert handles.counts() == BatchCounts(total=300, completed=300)
+
+    async def main() -> list[Any]:
+        async with connections_closed(app):
+            return await asyncio.gather(*(job.result_async(timeout=30) for job in handles))
+
+    assert asyncio.run(main()) == list(range(300))
+
+
+def test_a_wait_for_many_sees_every_kind_of_end(app: Stoker) -> None:
+    done, bad, slow = (
+        jobs_app.add.submit(1, 2),
+        jobs_app.boom.options(max_attempts=2).submit(),
+        jobs_app.nap.submit(60),
+    )
+    lost = app.job(new_id())
+    threading.Timer(0.3, slow.cancel).start()
+    results = stoker.gather([done, bad, slow, lost], timeout=30, return_exceptions=True)
+    assert results[0] == 3
+    assert [type(error) for error in results[1:]] == [errors.JobFailed, errors.JobCancelled, errors.NotFound]
+    assert [attempt.outcome for attempt in results[1].job.attempts] == ["error", "error"]
 
 
 def test_a_failure_is_raised_with_its_reason_and_traceback(app: Stoker) -> None:
@@ -151,3 +180,18 @@ def test_a_submission_and_a_wait_sit_out_a_restart_of_the_coordinator(system: Sy
         server.kill()
         server = system.serve(port=server.port, WORKER_HEARTBEAT_TIMEOUT_SEC=10)
         assert job.result(timeout=15) == "nap"
+
+
+def test_a_wait_for_many_sits_out_a_restart_of_the_coordinator(system: System) -> None:
+    server = system.serve(WORKER_HEARTBEAT_TIMEOUT_SEC=10)
+    system.worker(server)
+    with Stoker(server.url) as client:
+        jobs = [client.submit("nap", {"seconds": 1}), client.submit("nap", {"seconds": 1.5})]
+        results: list[Any] = []
+        waiting = threading.Thread(target=lambda: results.append(stoker.gather(jobs, timeout=30)))
+        waiting.start()
+        server.terminate()
+        assert server.exit_code() == 0
+        system.serve(port=server.port, WORKER_HEARTBEAT_TIMEOUT_SEC=10)
+        waiting.join()
+        assert results == [["nap", "nap"]]

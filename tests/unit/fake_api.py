@@ -8,8 +8,10 @@ long poll waits on a condition instead of sleeping. Tests script the rest: `fail
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,6 +48,15 @@ class FakeApi:
         self.waiting = threading.Event()
         self.changed = threading.Condition()
         self.url = ""
+        self.is_old = False
+        """A server of a release without `POST /jobs/wait`."""
+        self.wait_limit = 10_000
+        self.held = 0
+        """How many `POST /jobs/wait` are held now; one whose client has left counts until something happens."""
+        self.held_ids = 0
+        """Of the largest one."""
+        self.stopping = False
+        self.connections = 0
         self._born: dict[str, Any] = {}
 
     # --- what tests do to it
@@ -58,6 +69,12 @@ class FakeApi:
     def auto_finish(self, status: str = "completed", **fields: Any) -> None:
         """From now on jobs are born finished."""
         self._born = {"status": status, **fields}
+
+    def stop_waiting(self) -> None:
+        """Answer all that is held, as a coordinator does that stops."""
+        with self.changed:
+            self.stopping = True
+            self.changed.notify_all()
 
     # --- what it answers
 
@@ -79,6 +96,8 @@ class FakeApi:
             case ("POST", ["batch"]):
                 made = [self._insert(job, job.get("idempotency_key")) for job in seen.body["jobs"]]
                 return Answer(202, {"jobs": made})
+            case ("POST", ["wait"]):
+                return self._wait_for_any(seen.body)
             case ("GET", []):
                 return Answer(200, page(list(self.jobs.values())))
         job = self.jobs.get(rest[0])
@@ -97,6 +116,31 @@ class FakeApi:
                 job["status"] = "queued"
                 return Answer(202, job)
         return problem(405, "Method Not Allowed", "")
+
+    def _wait_for_any(self, body: dict[str, Any]) -> Answer:
+        """As `POST /jobs/wait`, with at most `wait_limit` jobs in an answer."""
+        if self.is_old:
+            return problem(405, "Method Not Allowed", "this path knows DELETE, GET, not POST")
+        ids = list(dict.fromkeys(body["ids"]))
+        missing = [id for id in ids if id not in self.jobs]
+        deadline = time.monotonic() + body.get("timeout_sec", 30)
+        with self.changed:
+            self.held += 1
+            self.changed.notify_all()
+            while not (ended := self._ended(ids)) and not missing and not self.stopping:
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                self.held_ids = max(self.held_ids, len(ids))
+                self.waiting.set()
+                self.changed.wait(left)
+            self.held -= 1
+            counts = Counter(self.jobs[id]["status"] for id in ids if id in self.jobs)
+        shown = ended[: min(body.get("limit", self.wait_limit), self.wait_limit)]
+        pending = len(ids) - len(missing) - len(shown)
+        return Answer(200, {"jobs": shown, "pending": pending, "missing": missing, "counts": counts})
+
+    def _ended(self, ids: list[str]) -> list[dict[str, Any]]:
+        return [self.jobs[id] for id in ids if id in self.jobs and self.jobs[id]["status"] in FINAL]
 
     def _insert(self, spec: dict[str, Any], key: str | None) -> dict[str, Any]:
         if key is not None and key in self.keys:
@@ -156,6 +200,10 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1
     server: _Server
 
+    def setup(self) -> None:
+        super().setup()
+        self.server.api.connections += 1
+
     def do_GET(self) -> None:
         self._handle()
 
@@ -195,6 +243,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     api: FakeApi
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client may leave while its answer is on the way."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
 
 @contextmanager
 def fake_api() -> Iterator[FakeApi]:
@@ -206,6 +259,7 @@ def fake_api() -> Iterator[FakeApi]:
     try:
         yield server.api
     finally:
+        server.api.stop_waiting()
         server.shutdown()
         server.server_close()
         thread.join()

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,7 @@ from stoker.clock import Clock, SystemClock
 from stoker.coordinator.events import Hello, Message
 from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.queues import QueueState, queue_states
+from stoker.coordinator.waits import Ended, Waited
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
 from stoker.domain.explain import Explanation, Facts, explain
 from stoker.domain.job import Job
@@ -137,6 +139,14 @@ class FakeService:
     async def wait(self, id: str, seconds: float) -> Job:
         self.asked.append(("wait", seconds))
         return await self.get(id)
+
+    async def wait_many(self, ids: Collection[str], seconds: float, limit: int) -> Waited:
+        """Never waits, unlike the real one."""
+        self.asked.append(("wait_many", list(ids), seconds, limit))
+        known = [self.jobs[id] for id in ids if id in self.jobs]
+        ended = [Ended(job, self.history.get(job.id, [])) for job in known if job.status in FINAL][:limit]
+        missing = [id for id in ids if id not in self.jobs]
+        return Waited(ended, missing, len(known) - len(ended), Counter(job.status for job in known))
 
     async def attempts(self, id: str) -> list[Attempt]:
         self.asked.append(("attempts", id))

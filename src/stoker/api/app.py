@@ -149,6 +149,8 @@ class App:
         body = Body(self._bodies, self._max_body_bytes)
         try:
             decoded = decode_body(action.decoder, await body.read(receive, headers))
+            if action.endpoint.held and body.counted:
+                body.give_back()
             return await handler(Request(self._context, headers, params, query, decoded, address, leaving))
         finally:
             if body.counted:

@@ -20,6 +20,7 @@ from stoker.api import (
     queues,
     series,
     types,
+    waits,
     why,
     workers,
 )
@@ -30,6 +31,7 @@ from stoker.api.query import (
     JobsQuery,
     LeaseQuery,
     NoQuery,
+    OpenApiQuery,
     PageQuery,
     WaitQuery,
 )
@@ -92,6 +94,8 @@ class Endpoint(NamedTuple):
     """Besides those that any endpoint of this kind may answer (`problems_of`)."""
     idempotent_submit: bool = False
     """Takes idempotency keys, and is counted by the rate limit."""
+    held: bool = False
+    """May wait for long: its body is small once it is decoded, and does not count among the bodies under way meanwhile."""
     documented: bool = True
 
 
@@ -146,6 +150,21 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         status=202,
         response=BatchView,
         idempotent_submit=True,
+    ),
+    Endpoint(
+        "POST",
+        "/jobs/wait",
+        waits.wait_for_jobs,
+        "read",
+        "jobs",
+        "Wait for up to 10,000 jobs",
+        "Answers as soon as some of them have ended, with those, or after `timeout_sec`. Each job is as in "
+        "`GET /jobs/{id}`. While `pending` is not 0, ask again for the ids that are neither in `jobs` nor in `missing`. "
+        "Works at any coordinator. An answer has about 1 MiB at most, and one for many jobs gathers ends for a moment, at "
+        "most half a second. An id that is given twice counts once.",
+        body=waits.JobsWait,
+        response=waits.WaitView,
+        held=True,
     ),
     Endpoint(
         "GET",
@@ -564,6 +583,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "read",
         "operation",
         "This API as an OpenAPI document",
+        query=OpenApiQuery,
         response=dict,
     ),
     Endpoint(

@@ -1,6 +1,8 @@
 """What operators and their machines ask: is it alive, is it ready, how much is waiting."""
 
 from stoker.api.exchange import TEXT_METRICS, Request, Response
+from stoker.api.openapi30 import document_30
+from stoker.api.query import OpenApiQuery
 from stoker.api.views import HealthView, ReadyView, encode
 from stoker.domain.scaling import ScalingState
 
@@ -33,4 +35,6 @@ async def autoscaler(request: Request) -> Response:
 
 
 async def openapi(request: Request) -> Response:
-    return Response(200, request.context.openapi)
+    query: OpenApiQuery = request.query
+    document = request.context.openapi
+    return Response(200, document if query.version == "3.1" else document_30(document))

@@ -5,7 +5,7 @@ import base64
 import binascii
 import types
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Protocol, TypeVar, Union, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -154,6 +154,15 @@ class WaitQuery(msgspec.Struct, frozen=True):
             ge=0, le=MAX_WAIT_SEC, description="Seconds to wait for the job to end before answering."
         ),
     ] = 0.0
+
+
+class OpenApiQuery(msgspec.Struct, frozen=True):
+    """`GET /openapi.json`."""
+
+    version: Annotated[
+        Literal["3.1", "3.0"],
+        msgspec.Meta(description="Of OpenAPI: 3.1.0, or 3.0.3 for tools that know nothing later."),
+    ] = "3.1"
 
 
 class LeaseQuery(msgspec.Struct, frozen=True):

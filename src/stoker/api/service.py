@@ -1,7 +1,7 @@
 """What the API asks of a coordinator, as a protocol: the real one is `stoker.coordinator.coordinator.Coordinator`, and tests
 bring a small one of their own. Errors are those of `stoker.domain.errors`."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
@@ -9,6 +9,7 @@ from stoker.clock import Clock
 from stoker.coordinator.events import Message
 from stoker.coordinator.job_types import TypeState
 from stoker.coordinator.queues import QueueState
+from stoker.coordinator.waits import Waited
 from stoker.domain.explain import Explanation
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
@@ -105,6 +106,10 @@ class Service(Protocol):
 
     async def wait(self, id: str, seconds: float) -> Job:
         """The job as soon as it is final, or as it is after `seconds`. Raises NotFound."""
+        ...
+
+    async def wait_many(self, ids: Collection[str], seconds: float, limit: int) -> Waited:
+        """Those of these jobs that have ended, as soon as there are any, or after `seconds`. Raises Overloaded."""
         ...
 
     async def attempts(self, id: str) -> list[Attempt]: ...

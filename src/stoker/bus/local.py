@@ -1,7 +1,8 @@
 """News within one coordinator: who waits for which job to end. And the bus of a coordinator that is alone."""
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Collection, Iterable, Iterator
 
 from stoker.bus.base import News, Receive
 
@@ -12,11 +13,19 @@ class JobWaiters:
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[asyncio.Event, None]] = {}
+        self._many: dict[str, tuple[ManyWaiter, ...]] = {}
+        self.many_ids = 0
+        """How many ids are registered by those who wait for many; one that two wait for counts twice."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._many)
 
     def finished(self, ids: Iterable[str]) -> None:
+        if self._many:
+            ids = list(ids)
+            for id in ids:
+                for waiter in self._many.get(id, ()):
+                    waiter.hear(id)
         if not self._waiting:
             return
         for id in ids:
@@ -25,10 +34,60 @@ class JobWaiters:
 
     def finished_all(self) -> None:
         """Wake everybody: on shutdown nobody should hang until their time is up."""
-        self.finished(list(self._waiting))
+        self.finished([*self._waiting, *self._many])
 
     def watch(self, id: str) -> "Watch":
         return Watch(self._waiting, id)
+
+    @contextlib.contextmanager
+    def watch_many(self, ids: Collection[str]) -> Iterator["ManyWaiter"]:
+        """The same for many jobs at once: one waiter, which remembers which of them there was news of."""
+        waiter, many = ManyWaiter(), self._many
+        alone = (waiter,)  # shared by all ids that nobody else waits for
+        for id in ids:
+            many[id] = (*many[id], waiter) if id in many else alone
+        self.many_ids += len(ids)
+        try:
+            yield waiter
+        finally:
+            self.many_ids -= len(ids)
+            for id in ids:
+                left = tuple(other for other in many[id] if other is not waiter)
+                if left:
+                    many[id] = left
+                else:
+                    del many[id]
+
+
+class ManyWaiter:
+    """Somebody who waits for any of many jobs."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, None] = {}
+        self._enough = 1
+        self._event = asyncio.Event()
+
+    def hear(self, id: str) -> None:
+        self._heard[id] = None
+        if len(self._heard) >= self._enough:
+            self._event.set()
+
+    async def news(self, seconds: float, enough: int = 1) -> bool:
+        """Wait until there is news of this many jobs, but not longer than this; whether there is any."""
+        self._enough = enough
+        if len(self._heard) < enough:
+            self._event.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._event.wait()
+            except TimeoutError:
+                pass
+        return bool(self._heard)
+
+    def take(self) -> list[str]:
+        """The jobs that there was news of since the last time."""
+        heard, self._heard = self._heard, {}
+        return list(heard)
 
 
 class Watch:

@@ -20,11 +20,11 @@ from stoker.client.requests import (
     job_path,
     post,
     result_of,
-    wait_for_end,
 )
 
 if TYPE_CHECKING:
     from stoker.client.transport import Transport
+    from stoker.client.waits import Outcome
 
 __all__ = ["AttemptInfo", "JobError", "JobHandle", "JobInfo", "LogEntry", "ProgressInfo"]
 
@@ -38,6 +38,8 @@ class JobHandle:
     def __init__(self, transport: Transport, job_id: str, info: JobInfo | None = None) -> None:
         self._transport = transport
         self._info = info
+        self._outcome: Outcome | None = None
+        """What a wait for many jobs found out about this one; the next `result` asks nobody."""
         self.id = job_id
 
     def __repr__(self) -> str:
@@ -70,11 +72,15 @@ class JobHandle:
 
         Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after `timeout` seconds (None: never).
         """
-        return result_of(self._seen(self._transport.run(wait_for_end(self.id, timeout))))
+        if self._outcome is not None:
+            return result_of(self._take())
+        return result_of(self._seen(self._transport.waits.wait(self.id, timeout)))
 
     async def result_async(self, timeout: float | None = None) -> Any:
-        """Wait for the end and return the result, like `result`."""
-        return result_of(self._seen(await self._transport.run_async(wait_for_end(self.id, timeout))))
+        """Wait for the end and return the result, like `result`. Any number of these share one or two connections."""
+        if self._outcome is not None:
+            return result_of(self._take())
+        return result_of(self._seen(await self._transport.waits.wait_async(self.id, timeout)))
 
     def cancel(self) -> JobInfo:
         """Cancel: a job that waits never starts, one that runs is told to stop.
@@ -130,3 +136,14 @@ class JobHandle:
     def _seen(self, info: JobInfo) -> JobInfo:
         self._info = info
         return info
+
+    def _note(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        if isinstance(outcome, JobInfo):
+            self._info = outcome
+
+    def _take(self) -> JobInfo:
+        """What was noted, once."""
+        outcome, self._outcome = self._outcome, None
+        assert outcome is not None  # noqa: S101 - only asked for where there is one
+        return outcome if isinstance(outcome, JobInfo) else outcome.give()

@@ -350,10 +350,15 @@ def get_logs(
     return msgspec.structs.replace(request, wait_seconds=wait)
 
 
-def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:
-    """The job when it is final, by asking the server to hold its answer. Raises `ResultTimeout`."""
+def check_timeout(timeout: float | None) -> None:
+    """Raise `ArgumentError` for what is no number of seconds."""
     if timeout is not None and math.isnan(timeout):
         raise ArgumentError("timeout=nan is no number of seconds; leave it out to wait for ever", "timeout")
+
+
+def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:
+    """The job when it is final, by asking the server to hold its answer. Raises `ResultTimeout`."""
+    check_timeout(timeout)
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left = WAIT_MAX_SECONDS if deadline is None else deadline - time.monotonic()

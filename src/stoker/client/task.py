@@ -35,6 +35,7 @@ from stoker.client.requests import (
 
 if TYPE_CHECKING:
     from stoker.client.app import Stoker
+    from stoker.client.batch import Batch
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,8 +98,9 @@ class Task(Generic[P, R]):
         """The same, without blocking the loop."""
         return self._handle(await self.app.transport.run_async(self._submission(args, kwargs)))
 
-    def submit_many(self, calls: Iterable[Any]) -> list[JobHandle]:
-        """Run many calls as jobs, far faster than one by one; handles come back in the same order.
+    def submit_many(self, calls: Iterable[Any]) -> Batch:
+        """Run many calls as jobs, far faster than one by one; a list of handles comes back, in the same order, that can be
+        asked for all of them: `results()`, `as_completed()`, `counts()`.
 
         A call is a dict of arguments by name, a tuple of arguments in order, or else the single argument itself.
         All of them are checked before any is sent; the error says which one does not fit. They travel in batches of
@@ -106,7 +108,7 @@ class Task(Generic[P, R]):
         """
         return self._handles(self.app.transport.run(self._submissions(calls)))
 
-    async def submit_many_async(self, calls: Iterable[Any]) -> list[JobHandle]:
+    async def submit_many_async(self, calls: Iterable[Any]) -> Batch:
         """The same, without blocking the loop."""
         return self._handles(await self.app.transport.run_async(self._submissions(calls)))
 
@@ -127,8 +129,10 @@ class Task(Generic[P, R]):
     def _handle(self, info: JobInfo) -> JobHandle:
         return JobHandle(self.app.transport, info.id, info)
 
-    def _handles(self, infos: Iterable[JobInfo]) -> list[JobHandle]:
-        return [self._handle(info) for info in infos]
+    def _handles(self, infos: Iterable[JobInfo]) -> Batch:
+        from stoker.client.batch import Batch
+
+        return Batch(self._handle(info) for info in infos)
 
 
 def with_options(options: SubmitOptions, changes: SubmitFields) -> SubmitOptions:

@@ -23,6 +23,7 @@ import msgspec
 from stoker import access
 from stoker.client.errors import ConnectionFailed, Problem, ProblemError, problem_error
 from stoker.client.requests import Conversation, Request
+from stoker.client.waits import Waits
 
 if TYPE_CHECKING:
     import httpx
@@ -48,6 +49,11 @@ class Transport:
 
         self.url, self._token = client_target(os.environ, url, token, access.given())
         self._pauses = pauses
+        self.waits = Waits(self)
+        self._begin()
+        _transports.add(self)
+
+    def _begin(self) -> None:
         self._client: httpx.Client | None = None
         # A connection belongs to the loop that opened it, so each loop has its own client.
         self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
@@ -109,17 +115,27 @@ class Transport:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that blocking calls opened."""
+        """Close the connections that blocking calls and waits opened."""
+        self.waits.close()
         if self._client is not None:
             self._client.close()
             self._client = None
 
     async def aclose(self) -> None:
         """Close all connections, those of the running loop included."""
+        await self.aclose_loop()
+        self.close()
+
+    async def aclose_loop(self) -> None:
+        """Close the connections of the running loop alone."""
         client = self._async_clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.aclose()
-        self.close()
+
+    def forget(self) -> None:
+        """In a child process: let go of the connections, which are the parent's, without a word to the server."""
+        _of_parents.append((self._client, list(self._async_clients.values())))
+        self._begin()
 
     def _sync_client(self) -> httpx.Client:
         import httpx
@@ -148,6 +164,19 @@ class Transport:
         if pause is None or not _may_repeat(request, error):
             raise ConnectionFailed(self.url, str(error) or type(error).__name__) from error
         return pause
+
+
+_transports: weakref.WeakSet[Transport] = weakref.WeakSet()
+_of_parents: list[object] = []
+
+
+def _forget_all() -> None:
+    for transport in list(_transports):
+        transport.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def _may_repeat(request: Request, error: httpx.TransportError) -> bool:

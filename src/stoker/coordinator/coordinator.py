@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import random
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, Literal, TypeVar
 
 import msgspec
@@ -42,6 +42,7 @@ from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions
 from stoker.coordinator.text_search import with_text
 from stoker.coordinator.upkeep import Upkeep
+from stoker.coordinator.waits import Waited, Waits
 from stoker.domain.errors import Conflict, NotFound, Stopping, StoreUnavailable
 from stoker.domain.explain import Explanation, Facts, Hand, explain
 from stoker.domain.job import Job
@@ -218,6 +219,7 @@ class Coordinator:
             events=self._events,
         )
         self._announced = AnnouncedTypes(store, self._sessions, self._neighbours)
+        self._waits = Waits(store, self._waiters, self._neighbours, lambda: self._closing)
         logs.on_written(self._neighbours.tell_changed)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -329,6 +331,9 @@ class Coordinator:
                 await _news(ended, left)
                 job = await self.get(id)
             return job
+
+    async def wait_many(self, ids: Collection[str], seconds: float, limit: int) -> Waited:
+        return await self._waits.wait(ids, seconds, limit)
 
     def _looks(self, id: str, seconds: float) -> Iterator[float]:
         """How long to wait for news of a job before each look at it, until the time is up. What happens here is

@@ -64,6 +64,8 @@ class Neighbours:
         self._changed = changed
         self._events = events
         self._watched: dict[str, float] = {}
+        self._announced: dict[str, float] = {}
+        """Jobs that others were told of by `watch_many`, and until when they need not be told again."""
         self._told: set[tuple[str, int]] = set()
         self._workers_seen_at = 0.0
 
@@ -76,6 +78,21 @@ class Neighbours:
     def watch(self, id: str) -> None:
         """Somebody here waits for this job."""
         self._bus.publish(Watch([id]))
+
+    def watch_many(self, ids: Iterable[str]) -> None:
+        """Somebody here waits for these jobs. Said once in a while, however often it is asked for."""
+        now = asyncio.get_running_loop().time()
+        if len(self._announced) > WATCHED_MAX:
+            self._announced.clear()
+        new = [id for id in ids if self._announced.get(id, now) <= now]
+        if new:
+            self._announced |= dict.fromkeys(new, now + WATCH_SECONDS / 2)
+            self._bus.publish(Watch(new))
+
+    @property
+    def connected(self) -> bool:
+        """Whether others are heard at this moment."""
+        return self._bus.connected
 
     def tell_changed(self, ids: Iterable[str]) -> None:
         """Something happened to these jobs; those that somebody elsewhere waits for are told."""
@@ -163,8 +180,9 @@ class Neighbours:
                 self._tell_to_cancel(claim.session_id, ClaimRef(claim.id, claim.claim_id))
         self._told = wanted
         now = asyncio.get_running_loop().time()
-        for id in [id for id, until in self._watched.items() if until <= now]:
-            del self._watched[id]
+        for times in (self._watched, self._announced):
+            for id in [id for id, until in times.items() if until <= now]:
+                del times[id]
 
     async def types(self) -> frozenset[str]:
         """Every type that some worker of any coordinator can run, as of a moment ago."""

@@ -197,6 +197,15 @@ class Attempt(msgspec.Struct, frozen=True):
     peak_memory_kb: int | None
 
 
+class JobState(msgspec.Struct, frozen=True, gc=False):
+    """What those who wait for many jobs need of each: whether it has ended, and how much there is to read."""
+
+    id: str
+    status: Status
+    bytes: int
+    """Of its payload, result and error together."""
+
+
 class JobSummary(msgspec.Struct, frozen=True, gc=False):
     """What a list shows of a job: nothing that may be large."""
 
@@ -552,6 +561,10 @@ class Store(Protocol):
         """Those of these jobs that exist, in any order, without reading payloads and results."""
         ...
 
+    async def states(self, ids: Sequence[str]) -> list[JobState]:
+        """Those of these jobs that exist, in any order, by one read that touches no payload and no result."""
+        ...
+
     async def line(self, job: Job) -> Line:
         """Who stands before this job in its lane, counted up to `POSITION_CAP`. Reads the index of what waits, and nothing
         else of the jobs ahead but the id of the first."""
@@ -559,6 +572,10 @@ class Store(Protocol):
 
     async def attempts(self, id: str) -> list[Attempt]:
         """Every attempt at this job, oldest first, the current one included."""
+        ...
+
+    async def attempts_of(self, jobs: Sequence[Job]) -> list[list[Attempt]]:
+        """The same for jobs that were just read: one list each, by one read for all."""
         ...
 
     async def page(self, query: JobQuery) -> Page: ...

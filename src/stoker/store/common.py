@@ -172,6 +172,11 @@ def with_current(earlier: list[Attempt], job: Job) -> list[Attempt]:
     return earlier
 
 
+def has_earlier(job: Job) -> bool:
+    """Whether attempts at this job may be recorded apart from it. Most jobs complete at the first."""
+    return job.claim_id > 1 or (job.claim_id == 1 and job.status != "completed")
+
+
 def _current_attempt(job: Job) -> Attempt | None:
     """The attempt under way, or the one that completed or cancelled the job."""
     if job.claim_id == 0 or job.claimed_at is None:

@@ -156,14 +156,7 @@ export interface components {
             all?: boolean;
             /** @default null */
             limit?: number | null;
-        } & ({
-            ids: unknown[];
-        } | {
-            filter: Record<string, unknown>;
-        } | {
-            /** @constant */
-            all: true;
-        });
+        };
         /** Decision */
         Decision: {
             /** @enum {unknown} */
@@ -339,24 +332,15 @@ export interface components {
             claim_id: number;
             /** @enum {unknown} */
             outcome: "cancelled" | "completed" | "failed" | "handed_back";
+            /** @description Only for the outcome `completed`. */
             result?: unknown;
-            /** @default null */
+            /**
+             * @description Required for the outcome `failed`, and not allowed for `completed`.
+             * @default null
+             */
             error?: components["schemas"]["HttpError"] | null;
             /** @default null */
             run_seconds?: number | null;
-        } | {
-            /** @enum {unknown} */
-            outcome?: "completed";
-            error?: null;
-        } | {
-            /** @enum {unknown} */
-            outcome?: "cancelled" | "handed_back";
-            result?: null;
-        } | {
-            /** @enum {unknown} */
-            outcome?: "failed";
-            error: Record<string, unknown>;
-            result?: null;
         };
         /**
          * HttpReports
@@ -540,6 +524,23 @@ export interface components {
             offset: number;
             next_cursor: string | null;
             total_capped?: boolean;
+        };
+        /**
+         * JobsWait
+         * @description Which jobs to wait for, and how long.
+         */
+        JobsWait: {
+            ids: string[];
+            /**
+             * @description Answer after this many seconds even if no job has ended; 60 s are waited at most.
+             * @default 30
+             */
+            timeout_sec?: number;
+            /**
+             * @description At most this many jobs in the answer; 0 only counts.
+             * @default 10000
+             */
+            limit?: number;
         };
         /**
          * LeasedView
@@ -817,6 +818,20 @@ export interface components {
             workers?: components["schemas"]["SessionView"][];
             queues?: components["schemas"]["QueueView"][];
             bulk?: components["schemas"]["BulkView"][];
+        };
+        /**
+         * WaitView
+         * @description Those of the jobs that have ended, in the order of the request, as many as fit about 1 MiB. `pending` counts the jobs
+         *     that are neither in `jobs` nor in `missing`: ask again for them. `missing` are ids of no job. `counts` are all jobs by
+         *     status.
+         */
+        WaitView: {
+            jobs: components["schemas"]["JobView"][];
+            pending: number;
+            missing: string[];
+            counts: {
+                [key: string]: number;
+            };
         };
         /**
          * WhyView

@@ -198,6 +198,12 @@ SELECT claim_id, attempt, worker_id, claimed_at, started_at, finished_at, kind, 
        cpu_us, peak_memory_kb
 FROM stoker.attempts WHERE seq = $1 ORDER BY claim_id
 
+-- name: attempts_of_jobs
+-- The same for many jobs, with the number of each in front.
+SELECT seq, claim_id, attempt, worker_id, claimed_at, started_at, finished_at, kind, charged, error, retry_delay_us,
+       cpu_us, peak_memory_kb
+FROM stoker.attempts WHERE seq = ANY($1::bigint[]) ORDER BY seq, claim_id
+
 -- name: start_jobs
 UPDATE stoker.jobs SET started_at = v.started_at
 FROM unnest($1::bigint[], $2::int[], $3::bigint[]) AS v (seq, claim_id, started_at)
@@ -409,6 +415,14 @@ SELECT id::text, name, priority, lane_id, status, claim_id, attempt, worker_id, 
 FROM stoker.jobs WHERE id = ANY($1::uuid[])
 UNION ALL
 SELECT id::text, name, priority, lane_id, status, claim_id, attempt, worker_id, created_at, started_at, completed_at
+FROM stoker.history WHERE id = ANY($1::uuid[])
+
+-- name: job_states
+-- Whether jobs have ended, and how many bytes there are to read: lengths are known without reading what is large.
+SELECT id::text, status, octet_length(payload) + coalesce(octet_length(error), 0)
+FROM stoker.jobs WHERE id = ANY($1::uuid[])
+UNION ALL
+SELECT id::text, status, octet_length(payload) + coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)
 FROM stoker.history WHERE id = ANY($1::uuid[])
 
 -- name: known_ids

@@ -17,6 +17,7 @@ from stoker.store.base import (
     DeadLetterGroups,
     FailureSample,
     JobQuery,
+    JobState,
     JobSummary,
     Page,
     Session,
@@ -24,6 +25,7 @@ from stoker.store.base import (
 from stoker.store.common import (
     bulk_of,
     gauge_of,
+    has_earlier,
     session_of,
     sparkline,
     tally_of,
@@ -68,6 +70,10 @@ class Reader:
 
         return await self._database.read(read)
 
+    async def states(self, ids: Sequence[str]) -> list[JobState]:
+        rows = await self._database.fetch(Q["job_states"], [id for id in ids if is_id(id)])
+        return [JobState(*row) for row in rows]
+
     async def line(self, job: Job) -> Line:
         ((ahead, first),) = await self._database.fetch(
             Q["line"], job.lane_id, job.rank, job.seq, POSITION_CAP
@@ -95,6 +101,14 @@ class Reader:
             return with_current([Attempt(*row) for row in rows], jobs[0])
 
         return await self._database.read(read) if is_id(id) else []
+
+    async def attempts_of(self, jobs: Sequence[Job]) -> list[list[Attempt]]:
+        recorded: defaultdict[int, list[Attempt]] = defaultdict(list)
+        seqs = [job.seq for job in jobs if has_earlier(job)]
+        if seqs:
+            for seq, *fields in await self._database.fetch(Q["attempts_of_jobs"], seqs):
+                recorded[seq].append(Attempt(*fields))
+        return [with_current(recorded.get(job.seq, []), job) for job in jobs]
 
     async def counts(self) -> list[Count]:
         return [Count(*row) for row in await self._database.fetch(Q["all_counts"])]

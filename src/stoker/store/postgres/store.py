@@ -24,6 +24,7 @@ from stoker.store.base import (
     DeadLetterGroups,
     FailureSample,
     JobQuery,
+    JobState,
     JobSummary,
     Page,
     Session,
@@ -156,11 +157,17 @@ class PostgresStore(WritingVerbs):
     async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
         return await self._reader.summaries(ids)
 
+    async def states(self, ids: Sequence[str]) -> list[JobState]:
+        return await self._reader.states(ids)
+
     async def line(self, job: Job) -> Line:
         return await self._reader.line(job)
 
     async def attempts(self, id: str) -> list[Attempt]:
         return await self._reader.attempts(id)
+
+    async def attempts_of(self, jobs: Sequence[Job]) -> list[list[Attempt]]:
+        return await self._reader.attempts_of(jobs)
 
     async def page(self, query: JobQuery) -> Page:
         return await self._reader.page(query)

@@ -62,6 +62,11 @@ SELECT {columns} FROM jobs WHERE id = ?
 -- name: job_summary
 SELECT {columns} FROM jobs WHERE id = ?
 
+-- name: job_states
+-- length() of a blob is in the head of its row: nothing large is read.
+SELECT id, status, length(payload) + ifnull(length(result), 0) + ifnull(length(error), 0)
+FROM jobs WHERE id IN (SELECT value FROM json_each(?))
+
 -- name: end_attempt
 -- The end of an attempt that did not complete the job; fenced like complete_jobs.
 UPDATE jobs

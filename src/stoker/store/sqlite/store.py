@@ -20,6 +20,7 @@ from stoker.store.base import (
     DeadLetterGroups,
     FailureSample,
     JobQuery,
+    JobState,
     JobSummary,
     Page,
     Session,
@@ -141,11 +142,17 @@ class SqliteStore(WritingVerbs):
         found = map(self._reader.summary, ids)
         return [summary for summary in found if summary is not None]
 
+    async def states(self, ids: Sequence[str]) -> list[JobState]:
+        return await self._aside("look", lambda reader: reader.states(ids))
+
     async def line(self, job: Job) -> Line:
         return await self._aside("look", lambda reader: reader.line(job))
 
     async def attempts(self, id: str) -> list[Attempt]:
         return self._reader.attempts(id)
+
+    async def attempts_of(self, jobs: Sequence[Job]) -> list[list[Attempt]]:
+        return [self._reader.attempts_of(job) for job in jobs]
 
     async def counts(self) -> list[Count]:
         return await self._aside("look", lambda reader: reader.counts())

@@ -1,0 +1,249 @@
+"""Many jobs at once: their results, in order or as they end, and how many of them are how far.
+
+However many there are, they are waited for by one or two connections (`stoker.client.waits`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from stoker.client.errors import ProblemError, StokerError
+from stoker.client.job import JobHandle
+from stoker.client.requests import Conversation, JobInfo, check_timeout, result_of, wait_for_end
+from stoker.client.waits import (
+    MAX_IDS,
+    Outcome,
+    Receiver,
+    StreamReceiver,
+    ThreadReceiver,
+    WaitAnswer,
+    can_share,
+    deadline_of,
+    failure,
+    lacks_endpoint,
+    last_look,
+    wait_request,
+)
+
+if TYPE_CHECKING:
+    from stoker.client.transport import Transport
+
+Handles = dict[str, list[JobHandle]]
+
+
+class BatchCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many jobs of a batch have which status. `missing` are those that the server does not know (any more)."""
+
+    total: int = 0
+    blocked: int = 0
+    scheduled: int = 0
+    queued: int = 0
+    running: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    missing: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Completed, failed and cancelled jobs."""
+        return self.completed + self.failed + self.cancelled
+
+    @property
+    def pending(self) -> int:
+        """Jobs that have not ended."""
+        return self.total - self.ended - self.missing
+
+
+class Batch(list[JobHandle]):
+    """Jobs that belong together: a list of handles that can be asked for all of them at once."""
+
+    def results(self, timeout: float | None = None, *, return_exceptions: bool = False) -> list[Any]:
+        """Wait for all and return their results in order; see `gather`."""
+        return gather(self, timeout=timeout, return_exceptions=return_exceptions)
+
+    async def results_async(
+        self, timeout: float | None = None, *, return_exceptions: bool = False
+    ) -> list[Any]:
+        """Wait for all and return their results in order; see `gather_async`."""
+        return await gather_async(self, timeout=timeout, return_exceptions=return_exceptions)
+
+    def as_completed(self, timeout: float | None = None) -> Completed:
+        """The jobs as they end; see `as_completed`."""
+        return as_completed(self, timeout=timeout)
+
+    def counts(self) -> BatchCounts:
+        """How many of the jobs have which status now: one request for each 10,000 of them."""
+        try:
+            return _total([of.run(_count(ids)) for of, ids in _by_server(self).items()])
+        except ProblemError as error:
+            raise _explained(error) from None
+
+    async def counts_async(self) -> BatchCounts:
+        """The same, without blocking the loop."""
+        try:
+            return _total([await of.run_async(_count(ids)) for of, ids in _by_server(self).items()])
+        except ProblemError as error:
+            raise _explained(error) from None
+
+
+def gather(
+    jobs: Iterable[JobHandle], *, timeout: float | None = None, return_exceptions: bool = False
+) -> list[Any]:
+    """Wait for jobs and return their results, in the order of the jobs.
+
+    The first that fails raises what `JobHandle.result` would, and the others go on; with `return_exceptions` such errors are
+    returned in the places of the results. Raises `ResultTimeout` after `timeout` seconds for all of them (None: never).
+    """
+    wanted = list(jobs)
+    found: dict[str, Any] = {}
+    for job in as_completed(wanted, timeout=timeout):
+        found[job.id] = _result(job, return_exceptions=return_exceptions)
+    return [found[job.id] for job in wanted]
+
+
+async def gather_async(
+    jobs: Iterable[JobHandle], *, timeout: float | None = None, return_exceptions: bool = False
+) -> list[Any]:
+    """Wait for jobs and return their results, like `gather`, without blocking the loop."""
+    wanted = list(jobs)
+    found: dict[str, Any] = {}
+    async for job in as_completed(wanted, timeout=timeout):
+        found[job.id] = _result(job, return_exceptions=return_exceptions)
+    return [found[job.id] for job in wanted]
+
+
+def as_completed(jobs: Iterable[JobHandle], *, timeout: float | None = None) -> Completed:
+    """The jobs as they end, whatever their end is: `for job in as_completed(jobs): job.result()`, or `async for`.
+
+    A `result()` right after it asks nobody. Raises `ResultTimeout` when `timeout` seconds have passed before all have ended.
+    """
+    check_timeout(timeout)
+    return Completed(jobs, timeout)
+
+
+class Completed:
+    """Jobs as they end, for `for` and for `async for`. Waiting begins with the first step."""
+
+    def __init__(self, jobs: Iterable[JobHandle], timeout: float | None) -> None:
+        self._handles: Handles = {}
+        for job in jobs:
+            self._handles.setdefault(job.id.lower(), []).append(job)
+        self._timeout = timeout
+
+    def __iter__(self) -> Iterator[JobHandle]:
+        deadline = deadline_of(self._timeout)
+        left = {**self._handles}
+        for job_id in [job_id for job_id in left if not can_share(job_id)]:
+            yield from _ended(left, {job_id: _alone(left[job_id][0], self._timeout)})
+        receiver = ThreadReceiver()
+        _add(left, receiver)
+        try:
+            while left:
+                outcomes = receiver.next(deadline)
+                if outcomes is None:
+                    first = next(iter(left.values()))[0]
+                    look = first._transport.run(last_look(first.id, self._timeout or 0))
+                    outcomes = {first.id.lower(): look}
+                yield from _ended(left, outcomes)
+        finally:
+            _remove(left, receiver)
+
+    async def __aiter__(self) -> AsyncIterator[JobHandle]:
+        deadline = deadline_of(self._timeout)
+        left = {**self._handles}
+        for job_id in [job_id for job_id in left if not can_share(job_id)]:
+            for job in _ended(left, {job_id: await _alone_async(left[job_id][0], self._timeout)}):
+                yield job
+        receiver = StreamReceiver()
+        _add(left, receiver)
+        try:
+            while left:
+                outcomes = await receiver.next(deadline)
+                if outcomes is None:
+                    first = next(iter(left.values()))[0]
+                    look = first._transport.run_async(last_look(first.id, self._timeout or 0))
+                    outcomes = {first.id.lower(): await look}
+                for job in _ended(left, outcomes):
+                    yield job
+        finally:
+            _remove(left, receiver)
+
+
+def _ended(left: Handles, outcomes: Mapping[str, Outcome]) -> Iterator[JobHandle]:
+    for job_id, outcome in outcomes.items():
+        for job in left.pop(job_id, ()):
+            job._note(outcome)
+            yield job
+
+
+def _alone(job: JobHandle, timeout: float | None) -> Outcome:
+    """An id that is not like one of ours is asked for by itself."""
+    try:
+        return job._transport.run(wait_for_end(job.id, timeout))
+    except ProblemError as error:
+        return failure(error)
+
+
+async def _alone_async(job: JobHandle, timeout: float | None) -> Outcome:
+    try:
+        return await job._transport.run_async(wait_for_end(job.id, timeout))
+    except ProblemError as error:
+        return failure(error)
+
+
+def _by_server(jobs: Iterable[JobHandle]) -> dict[Transport, list[str]]:
+    servers: defaultdict[Transport, dict[str, None]] = defaultdict(dict)
+    for job in jobs:
+        servers[job._transport][job.id.lower()] = None
+    return {transport: list(ids) for transport, ids in servers.items()}
+
+
+def _add(left: Handles, receiver: Receiver) -> None:
+    for transport, ids in _by_server(jobs[0] for jobs in left.values()).items():
+        transport.waits.add(ids, receiver)
+
+
+def _remove(left: Handles, receiver: Receiver) -> None:
+    for transport, ids in _by_server(jobs[0] for jobs in left.values()).items():
+        transport.waits.remove(ids, receiver)
+
+
+def _result(job: JobHandle, *, return_exceptions: bool) -> Any:
+    try:
+        return result_of(job._take())
+    except StokerError as error:
+        if not return_exceptions:
+            raise
+        return error
+
+
+def _count(ids: Sequence[str]) -> Conversation[dict[str, int]]:
+    known = [job_id for job_id in ids if can_share(job_id)]
+    counts: defaultdict[str, int] = defaultdict(int, total=len(ids), missing=len(ids) - len(known))
+    for first in range(0, len(known), MAX_IDS):
+        answer: WaitAnswer = yield wait_request(known[first : first + MAX_IDS], 0, limit=0)
+        for status, number in answer.counts.items():
+            counts[status] += number
+        counts["missing"] += len(answer.missing)
+    return counts
+
+
+def _total(parts: Sequence[Mapping[str, int]]) -> BatchCounts:
+    names = BatchCounts.__struct_fields__
+    return BatchCounts(**{name: sum(part.get(name, 0) for part in parts) for name in names})
+
+
+def _explained(error: ProblemError) -> StokerError:
+    if lacks_endpoint(error):
+        return StokerError(
+            "this server is of an earlier release, which cannot count jobs by their ids; upgrade it"
+        )
+    return error
+
+
+__all__ = ["Batch", "BatchCounts", "Completed", "JobInfo", "as_completed", "gather", "gather_async"]
