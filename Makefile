@@ -37,6 +37,14 @@ test: $(DEV) ## Run the tests
 test-stores: $(DEV) ## Run the end-to-end tests on SQLite and on PostgreSQL, all of them
 	E2E_STORES=all $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/e2e
 
+.PHONY: test-portable
+test-portable: $(DEV) ## Run the end-to-end tests on what other systems than Linux have (STOKER_PORTABLE=1)
+	STOKER_PORTABLE=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/e2e
+
+.PHONY: wheels
+wheels: $(DEV) ## Look up that PyPI has a wheel of every dependency for macOS, Windows and Linux (network)
+	$(BIN)/python -m tests.wheels
+
 .PHONY: cluster
 cluster: $(DEV) ## Three coordinators, four workers, PostgreSQL and Redis: 20,000 jobs, everybody killed in turn
 	CLUSTER_JOBS=20000 CLUSTER_LOST_COMMITS=1000 $(BIN)/python -m pytest tests/e2e/test_cluster.py
