@@ -6,6 +6,7 @@ pip itself judges markers by the system it runs on, so dependencies are walked h
 fits, by its tags and its own markers, for the system that is asked about. Exit code 1 names what has no wheel.
 """
 
+import contextlib
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 ROOT: Final = Path(__file__).parents[1]
 INDEX: Final = "https://pypi.org/pypi"
@@ -102,10 +103,11 @@ def _files(name: str) -> list[dict[str, Any]]:
 
 
 def _dependencies(name: str, version: Version) -> list[Requirement]:
-    """What a release says that it needs."""
+    """What a release says that it needs; what the newest says, where a mirror knows only that."""
     about = _ask(canonicalize_name(name))
     if Version(about["info"]["version"]) != version:
-        about = _ask(f"{canonicalize_name(name)}/{version}")
+        with contextlib.suppress(httpx.HTTPStatusError):
+            about = _ask(f"{canonicalize_name(name)}/{version}")
     return [Requirement(text) for text in about["info"]["requires_dist"] or ()]
 
 
@@ -116,14 +118,14 @@ def _release(requirement: Requirement, target: Target, python: tuple[int, int]) 
     newest: Version | None = None
     tags = target.tags(python)
     for file in _files(requirement.name):
-        allowed = file.get("requires_python")
-        if file.get("yanked") or (allowed and here not in SpecifierSet(allowed)):
-            continue
         try:
             _, version, _, has = parse_wheel_filename(file["filename"])
-        except InvalidWheelFilename:
+        except (InvalidWheelFilename, InvalidVersion):
             continue
-        if version.is_prerelease or version not in requirement.specifier:
+        if file.get("yanked") or version.is_prerelease or version not in requirement.specifier:
+            continue
+        allowed = file.get("requires_python")
+        if allowed and here not in SpecifierSet(allowed):
             continue
         newest = version if newest is None else max(newest, version)
         if has & tags:
