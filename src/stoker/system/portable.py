@@ -215,14 +215,14 @@ class Portable:
     def end_with_parent(self, lifeline: str, number: int | None = None) -> None:
         """Send this process a signal (SIGKILL by default) when its parent ends, and end now if that already happened."""
         parent, _, fd = lifeline.partition(":")
+        if os.getppid() != int(parent):
+            os._exit(1)
         signal_number = signal.SIGKILL if number is None else number
         if fd:
             with contextlib.suppress(OSError):
                 os.set_inheritable(int(fd), False)
         waiting = (int(parent), int(fd) if fd else None, signal_number)
         threading.Thread(target=_await_parent, args=waiting, name="stoker-parent", daemon=True).start()
-        if os.getppid() != int(parent):
-            os._exit(1)
 
     def guardian_argv(self, variable: str, mark: str) -> list[str]:
         """Return how the guardian is started: after us it ends what has this variable (`NAME=value`) in its environment, or
