@@ -11,11 +11,10 @@ CALLS: Final = {
     "os": _OS.split(),
     "signal": ["SIGKILL", "SIGHUP", "SIGUSR1", "SIGCHLD", "SIGPIPE", "SIGALRM"],
     "select": ["epoll", "poll"],
-    "socket": ["AF_UNIX"],
 }
 
 _SITE: Final = f"""
-import asyncio, os, select, signal, socket, sys
+import asyncio, os, select, signal, sys
 
 for name in {MODULES!r}:
     sys.modules[name] = None  # importing it raises ImportError

@@ -81,13 +81,7 @@ class Portable:
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run the main function of a coordinator: on uvloop where it is installed, else on asyncio's own loop."""
-        try:
-            import uvloop
-        except ImportError:
-            import asyncio
-
-            return asyncio.run(main)
-        return uvloop.run(main)
+        return _runner()(main)
 
     def on_signals(self, numbers: Iterable[int], handle: Callable[[], None]) -> None:
         """Call `handle` on the running loop at each of these signals."""
@@ -314,6 +308,14 @@ class Portable:
                 with contextlib.suppress(psutil.Error):
                     total += one.memory_info().rss // _KB
         return total
+
+
+def _runner() -> Callable[[Coroutine[Any, Any, T]], T]:
+    try:
+        from uvloop import run
+    except ImportError:
+        from asyncio import run
+    return run
 
 
 # ── locks without fcntl ────────────────────────────────────────────────────────────────────────────────────────────
