@@ -119,8 +119,8 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 
 def escape_what_cannot_be_shown() -> None:
-    """Let a character that the terminal or pipe has no code for appear as `\\u2192` instead of ending the command; on Windows
-    a pipe knows some 200 of them."""
+    """Let a character that the terminal or pipe has no code for appear as `\\u2192` instead of ending the command.
+    On Windows a pipe knows some 200 characters."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
