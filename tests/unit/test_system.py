@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.cli.doctor import check_workers
 from stoker.system import SYSTEM, Portable, choose
 from stoker.system.linux import Linux
 
@@ -219,3 +220,4 @@ def test_workers_are_refused_where_there_is_no_fork(monkeypatch: pytest.MonkeyPa
     assert Portable().worker_problem is None
     monkeypatch.delattr(os, "fork")
     assert "WSL" in (Portable().worker_problem or "")
+    assert check_workers(Portable()).state == "warning"

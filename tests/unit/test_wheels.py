@@ -3,6 +3,7 @@
 import pytest
 from packaging.requirements import Requirement
 
+from stoker.cli.doctor import asked_for
 from tests import wheels
 
 POSIX_ONLY = {"psutil", "uvloop"}
@@ -14,6 +15,13 @@ def test_what_windows_cannot_install_is_not_asked_for_there(target: wheels.Targe
     everything = {one.name for one in wheels.requirements()}
     assert found == (everything - POSIX_ONLY if target.sys_platform == "win32" else everything)
     assert everything >= POSIX_ONLY
+
+
+@pytest.mark.parametrize("target", wheels.TARGETS, ids=lambda target: target.name)
+def test_doctor_misses_only_what_was_asked_for_on_the_system(target: wheels.Target) -> None:
+    found = {one.name for one in wheels.requirements() if asked_for(str(one), target.sys_platform)}
+    assert found == {one.name for one in wheels.wanted(wheels.requirements(), target.environment((3, 12)))}
+    assert not asked_for('aiodocker>=0.24; extra == "docker"', target.sys_platform)
 
 
 def test_a_package_without_a_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
