@@ -312,10 +312,12 @@ class Portable:
 
 def _runner() -> Callable[[Coroutine[Any, Any, T]], T]:
     try:
-        from uvloop import run
+        import uvloop
     except ImportError:
-        from asyncio import run
-    return run
+        import asyncio
+
+        return asyncio.run
+    return uvloop.run
 
 
 # ── locks without fcntl ────────────────────────────────────────────────────────────────────────────────────────────
