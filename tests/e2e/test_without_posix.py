@@ -96,7 +96,7 @@ def test_a_coordinator_without_posix_owns_its_file_and_leaves_when_told(bare: Ba
         assert again.status(job["id"]) == "queued"
         exported = system.folder / "all.jsonl"
         again.kill()
-        done = system.run("export", "--database", system.database, exported, PYTHONPATH=bare.path)
+        done = system.run("export", "--database", system.database, "--output", exported, PYTHONPATH=bare.path)
         assert done.returncode == 0, done.stderr
         assert job["id"].encode() in exported.read_bytes()
 
