@@ -58,6 +58,9 @@ runner-test: ## Test the C++ runner under ASan and UBSan (needs cmake and a C++1
 	cmake -S . -B build/runner-sanitized -DSTOKER_SANITIZE=ON
 	cmake --build build/runner-sanitized -j2
 	ctest --test-dir build/runner-sanitized --output-on-failure
+	cmake -S . -B build/runner-portable -DSTOKER_PORTABLE=ON -DSTOKER_TESTS=OFF
+	cmake --build build/runner-portable -j2
+	build/runner-portable/runner/stoker-runner --job-id x --type network_task --payload '{"requests": 20}'
 
 .PHONY: operate-test
 operate-test: $(DEV) ## Test metrics, alerts and dashboard with a real Prometheus (Debian: prometheus)
