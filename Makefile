@@ -38,6 +38,14 @@ test-stores: $(DEV) ## Run the end-to-end tests on SQLite and on PostgreSQL, all
 	E2E_STORES=all $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/e2e
 	MODEL_STORIES=200 $(BIN)/python -m pytest tests/conformance/test_model.py
 
+.PHONY: test-portable
+test-portable: $(DEV) ## Run the end-to-end tests on what other systems than Linux have (STOKER_PORTABLE=1)
+	STOKER_PORTABLE=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/e2e
+
+.PHONY: wheels
+wheels: $(DEV) ## Look up that PyPI has a wheel of every dependency for macOS, Windows and Linux (network)
+	$(BIN)/python -m tests.wheels
+
 .PHONY: cluster
 cluster: $(DEV) ## Three coordinators, four workers, PostgreSQL and Redis: 20,000 jobs, everybody killed in turn
 	CLUSTER_JOBS=20000 CLUSTER_LOST_COMMITS=1000 $(BIN)/python -m pytest tests/e2e/test_cluster.py
@@ -51,6 +59,9 @@ runner-test: ## Test the C++ runner under ASan and UBSan (needs cmake and a C++1
 	cmake -S . -B build/runner-sanitized -DSTOKER_SANITIZE=ON
 	cmake --build build/runner-sanitized -j2
 	ctest --test-dir build/runner-sanitized --output-on-failure
+	cmake -S . -B build/runner-portable -DSTOKER_PORTABLE=ON -DSTOKER_TESTS=OFF
+	cmake --build build/runner-portable -j2
+	build/runner-portable/runner/stoker-runner --job-id x --type network_task --payload '{"requests": 20}'
 
 .PHONY: operate-test
 operate-test: $(DEV) ## Test metrics, alerts and dashboard with a real Prometheus (Debian: prometheus)

@@ -9,9 +9,15 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
-#include <sys/prctl.h>
 #include <system_error>
 #include <unistd.h>
+
+#ifdef __linux__
+#include <sys/prctl.h>
+#else
+#include <chrono>
+#include <thread>
+#endif
 
 #include "board.h"
 #include "frames.h"
@@ -114,9 +120,17 @@ Options read_options(int count, char** arguments) {
   return options;
 }
 
-/// Ask the kernel to end this process when its parent ends, and end now if that already happened.
+/// Let this process end when its parent ends, and end it now if that already happened. Where the kernel cannot be asked, a
+/// thread looks again and again.
 void die_with_parent(int parent) {
+#ifdef __linux__
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+#else
+  std::thread([parent] {
+    while (::getppid() == parent) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    std::_Exit(exit_failed);
+  }).detach();
+#endif
   if (::getppid() != parent) std::_Exit(exit_failed);
 }
 

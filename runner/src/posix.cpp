@@ -2,9 +2,22 @@
 
 #include <cerrno>
 #include <ctime>
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace stoker {
+
+#ifndef __linux__
+namespace {
+
+Descriptor not_inherited(int fd) {
+  if (fd >= 0) ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return Descriptor(fd);
+}
+
+}  // namespace
+#endif
 
 Descriptor::~Descriptor() {
   if (open()) ::close(fd_);
@@ -37,9 +50,31 @@ std::ptrdiff_t read_some(int fd, char* to, std::size_t size) {
   }
 }
 
+Descriptor tcp_socket() {
+#ifdef __linux__
+  return Descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+#else
+  return not_inherited(::socket(AF_INET, SOCK_STREAM, 0));
+#endif
+}
+
+Descriptor accept_from(int listener) {
+#ifdef __linux__
+  return Descriptor(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+#else
+  return not_inherited(::accept(listener, nullptr, nullptr));
+#endif
+}
+
 double monotonic_seconds() {
+#ifdef __APPLE__
+  // The clock of Python's time.monotonic() there, which stands still while the machine sleeps; CLOCK_MONOTONIC does not.
+  constexpr clockid_t clock = CLOCK_UPTIME_RAW;
+#else
+  constexpr clockid_t clock = CLOCK_MONOTONIC;
+#endif
   timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  ::clock_gettime(clock, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 

@@ -29,7 +29,13 @@ bool write_all(int fd, std::string_view data);
 /// As `read`, but a signal does not end it.
 std::ptrdiff_t read_some(int fd, char* to, std::size_t size);
 
-/// Readings of CLOCK_MONOTONIC, which all processes of one machine share.
+/// A TCP socket that no other program inherits; not open, with errno set, if there is none.
+Descriptor tcp_socket();
+
+/// The next connection of a listening socket, likewise.
+Descriptor accept_from(int listener);
+
+/// Readings of the clock of Python's `time.monotonic()`, which all processes of one machine share.
 double monotonic_seconds();
 
 /// The processor time that all threads of this process have used.

@@ -1,9 +1,10 @@
 """Identifiers: UUIDv7 outside, so that ids sort by the time they were made."""
 
-import os
 from collections.abc import Callable
 
 import uuid_utils
+
+from stoker.system import SYSTEM
 
 NewId = Callable[[], str]
 
@@ -18,4 +19,4 @@ def fresh_uuid_state_after_fork() -> None:
     uuid_utils.reseed_rng()
 
 
-os.register_at_fork(after_in_child=fresh_uuid_state_after_fork)
+SYSTEM.after_fork_in_child(fresh_uuid_state_after_fork)

@@ -22,7 +22,6 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import math
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,6 +35,7 @@ import msgspec
 
 from stoker import service_urls, worker_endpoints
 from stoker.access import Access
+from stoker.system import SYSTEM
 
 PREFIX = "STOKER_"
 
@@ -284,9 +284,7 @@ _LOGS = "Logs and metrics"
 
 def available_cpus() -> int:
     """The CPUs this process may use, which in a container are fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return max(1, os.cpu_count() or 1)
+    return SYSTEM.available_cpus()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -688,6 +686,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             default_text="`0`",
         ),
     ] = False
+    portable: Annotated[
+        int,
+        Rule(
+            _WORKERS,
+            "1 uses on Linux what other systems have to do with ([docs/portability.md](../portability.md)); for tests.",
+            ge=0,
+            le=1,
+        ),
+    ] = 0
 
     # Not settings: what `load` noticed. `sources` maps a field to the name its value came from.
     warnings: tuple[str, ...] = ()

@@ -136,13 +136,14 @@ def progressing(steps: int, seconds: float) -> int:
     return steps
 
 
-def hidden(tag: str) -> None:
-    """Leave a process behind that has another session, no parent of ours and an empty environment."""
+def hidden(tag: str, emptied: bool) -> None:
+    """Leave a process behind that has another session, no parent of ours and maybe an empty environment."""
     reading, writing = os.pipe()
+    environ = {} if emptied else dict(os.environ)
     if os.fork() == 0:
         os.setsid()
         pid = os.spawnve(  # noqa: S606 - there must be no other process in between
-            os.P_NOWAIT, sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {}
+            os.P_NOWAIT, sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], environ
         )
         os.write(writing, str(pid).encode())
         os._exit(0)
@@ -150,8 +151,8 @@ def hidden(tag: str) -> None:
 
 
 @app.task
-def hide(tag: str, seconds: float = 0.0, code: int | None = None) -> None:
-    hidden(tag)
+def hide(tag: str, seconds: float = 0.0, code: int | None = None, emptied: bool = True) -> None:
+    hidden(tag, emptied)
     record("start", tag, os.getpid())
     time.sleep(seconds)
     if code is not None:
@@ -159,10 +160,10 @@ def hide(tag: str, seconds: float = 0.0, code: int | None = None) -> None:
 
 
 @app.task
-async def hide_later(tag: str, seconds: float = 0.0) -> None:
+async def hide_later(tag: str, seconds: float = 0.0, emptied: bool = True) -> None:
     import asyncio
 
-    hidden(tag)
+    hidden(tag, emptied)
     record("start", tag, os.getpid())
     await asyncio.sleep(seconds)
 

@@ -299,7 +299,7 @@ class System:
         """This process's environment without any Stoker settings, and with those given."""
         kept = {
             name: os.environ[name]
-            for name in ("PATH", "PYTHONPATH", "HOME", "LANG", "TMPDIR")
+            for name in ("PATH", "PYTHONPATH", "HOME", "LANG", "TMPDIR", "STOKER_PORTABLE")
             if name in os.environ
         }
         marks = {MARK: self.mark, JOURNAL: str(self.journal.path), "PYTHONUNBUFFERED": "1"}

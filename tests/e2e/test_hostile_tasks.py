@@ -12,12 +12,13 @@ import pytest
 
 from stoker.ids import new_id
 from tests.e2e.system import Server, System, eventually, is_alive
+from tests.support.portable import PORTABLE, linux_only
 
 HIDE = """
 import os, sys
 if os.fork() == 0:
     os.setsid()
-    pid = os.spawnve(os.P_NOWAIT, sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], {})
+    pid = os.spawnve(os.P_NOWAIT, sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"], ENVIRON)
     fd = os.open(os.environ["E2E_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(fd, f"hidden {os.environ['STOKER_QUEUE']} {pid}\\n".encode())
     os._exit(0)
@@ -32,6 +33,14 @@ for fd in range(3, 1024):
         pass
 print('"done"')
 """
+EMPTIED = [
+    pytest.param(
+        True,
+        marks=linux_only("a process is known by its environment alone, which it may empty"),
+        id="empty environment",
+    ),
+    *([pytest.param(False, id="own environment")] if PORTABLE else []),
+]
 GARBAGE = ["garbage", "\x10\x00\x00\x00", "\x00\x00\x00\x01", "\xff" * 5000]
 
 
@@ -55,26 +64,30 @@ def all_gone(pids: list[int]) -> bool:
     return not any(map(is_alive, pids))
 
 
+@pytest.mark.parametrize("emptied", EMPTIED)
 @pytest.mark.parametrize("type", ["hide", "hide_later"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "told to leave"])
 def test_a_hidden_process_does_not_survive_its_worker(
-    town: System, server: Server, queue: str, number: int, type: str
+    town: System, server: Server, queue: str, number: int, type: str, emptied: bool
 ) -> None:
     worker = town.worker(server, "--queues", queue, STOKER_SHUTDOWN_GRACE_SEC=0)
-    server.submit(type, {"tag": queue, "seconds": 60}, queue=queue, max_attempts=1)
+    payload = {"tag": queue, "seconds": 60, "emptied": emptied}
+    server.submit(type, payload, queue=queue, max_attempts=1)
     pids = hidden_by(town, queue)
     worker.signal(number)
     worker.exit_code()
     eventually(lambda: all_gone(pids), 2, "the hidden process to be gone")
 
 
+@pytest.mark.parametrize("emptied", EMPTIED)
 def test_a_hidden_process_does_not_survive_the_process_of_its_job(
-    town: System, server: Server, queue: str
+    town: System, server: Server, queue: str, emptied: bool
 ) -> None:
     worker = town.worker(server, "--queues", queue, threads=2)
-    neighbour = server.submit("hide", {"tag": f"{queue}-2", "seconds": 5}, queue=queue)
+    alike = {"queue": queue, "max_attempts": 1}
+    neighbour = server.submit("hide", {"tag": f"{queue}-2", "seconds": 5, "emptied": emptied}, **alike)
     server.started(neighbour["id"])
-    job = server.submit("hide", {"tag": queue, "seconds": 0.3, "code": 3}, queue=queue, max_attempts=1)
+    job = server.submit("hide", {"tag": queue, "seconds": 0.3, "code": 3, "emptied": emptied}, **alike)
     pids = hidden_by(town, queue)
     assert server.ended(job["id"])["error"]["type"] == "crash"
     eventually(lambda: all_gone(pids), 2, "the hidden process to be gone")
@@ -84,9 +97,13 @@ def test_a_hidden_process_does_not_survive_the_process_of_its_job(
     eventually(lambda: all_gone(others), 2, "that of the other child to be gone with the worker")
 
 
-def test_a_hidden_process_does_not_survive_its_command(town: System, server: Server, queue: str) -> None:
+@pytest.mark.parametrize("emptied", EMPTIED)
+def test_a_hidden_process_does_not_survive_its_command(
+    town: System, server: Server, queue: str, emptied: bool
+) -> None:
     type = f"hiding-{queue}"
-    commands = {type: [sys.executable, "-c", HIDE]}
+    program = HIDE.replace("ENVIRON", "{}" if emptied else "dict(os.environ)")
+    commands = {type: [sys.executable, "-c", program]}
     worker = town.worker(server, "--queues", queue, app=None, STOKER_COMMANDS=json.dumps(commands))
     job = server.submit(type, None, queue=queue)
     assert server.ended(job["id"])["status"] == "completed"

@@ -128,7 +128,7 @@ def test_a_worker_that_was_paused_beyond_its_lease_has_no_say_and_starts_over(
     assert server.status(job["id"]) == "failed"
 
     # A crash, so that the next job gets a process that was started under the new session.
-    server.ended(server.submit("leave", {}, queue=queue, max_attempts=1)["id"])
+    server.ended(server.submit("leave", {"tag": queue}, queue=queue, max_attempts=1)["id"])
     payload = {"seconds": 60, "tag": queue, "own_session": True}
     server.started(server.submit("parent", payload, queue=queue, max_attempts=1)["id"])
     (grandchild,) = eventually(lambda: town.journal.pids(queue, "grandchild"))

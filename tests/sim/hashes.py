@@ -23,6 +23,7 @@ SIMULATED: Final = (
     "src/stoker/store/*.py",
     "src/stoker/store/sqlite/**/*.py",
     "src/stoker/store/sqlite/**/*.sql",
+    "src/stoker/system/*.py",
     "src/stoker/wire/*.py",
     "src/stoker/worker/*.py",
     "tests/sim/*.py",

@@ -100,7 +100,7 @@ class Stream {
 /// on this machine; they get the same, or are cut off.
 class Server {
  public:
-  explicit Server(std::size_t body_bytes) : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Server(std::size_t body_bytes) : listener_(tcp_socket()) {
     answer_ = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: " +
               std::to_string(body_bytes) + std::string(head_end) + std::string(body_bytes, 'x');
     if (!listener_.open()) network_error("cannot make a socket");
@@ -112,7 +112,7 @@ class Server {
 
   ~Server() {
     stopping_ = true;
-    ::shutdown(listener_.get(), SHUT_RDWR);  // wakes `accept`
+    wake_acceptor();
     acceptor_.join();
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -134,9 +134,22 @@ class Server {
   }
 
  private:
+  /// On Linux the end of the listening socket wakes `accept`; elsewhere only a connection does.
+  void wake_acceptor() {
+#ifdef __linux__
+    ::shutdown(listener_.get(), SHUT_RDWR);
+#else
+    const Descriptor knock = tcp_socket();
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    if (::connect(knock.get(), generic(address), size) != 0) ::shutdown(listener_.get(), SHUT_RDWR);
+#endif
+  }
+
   void accept_all() {
     while (!stopping_) {
-      Descriptor connection(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      Descriptor connection = accept_from(listener_.get());
       if (!connection.open() && errno != EINTR && errno != ECONNABORTED) return;
       if (connection.open() && threads_.size() < most_connections) serve_apart(std::move(connection));
     }
@@ -181,7 +194,7 @@ class Server {
 };
 
 Descriptor connect_to(in_port_t port) {
-  Descriptor connection(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Descriptor connection = tcp_socket();
   if (!connection.open()) network_error("cannot make a socket");
   be_impatient(connection.get());
   const sockaddr_in address = loopback(port);

@@ -13,6 +13,7 @@ from stoker.cli import output
 from stoker.cli.options import Token, Url
 from stoker.cli.run_commands import App, LogFormat, LogLevel, Threads
 from stoker.settings import Settings, SettingsError, load
+from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
     from stoker.autoscale.loop import Autoscaler
@@ -178,12 +179,13 @@ def processes(
     from stoker.autoscale.providers.process import ProcessProvider, worker_argv
     from stoker.cli.worker import PARENT
 
-    environ = {**os.environ, PARENT: str(os.getpid())}
+    parent, lifeline = SYSTEM.lifeline()
+    environ = {**os.environ, PARENT: parent}
     if settings.token is not None:
         environ["STOKER_TOKEN"] = settings.token
     leave_seconds = settings.shutdown_grace_sec + settings.cancel_grace_sec + 10
     argv = worker_argv(settings, urls, sizes)
-    return ProcessProvider(argv, environ, prefix=prefix, leave_seconds=leave_seconds)
+    return ProcessProvider(argv, environ, prefix=prefix, leave_seconds=leave_seconds, lifeline=lifeline)
 
 
 def _docker(settings: Settings, *, keep: bool) -> Provider:

@@ -23,6 +23,7 @@ from stoker.cli.doctor_services import check_postgres, check_redis
 from stoker.cli.findings import Finding
 from stoker.executors.native_binary import find_runner
 from stoker.settings import Settings, SettingsError, client_target, load
+from stoker.system import SYSTEM, Portable
 
 PYTHON_MIN = (3, 11)
 SQLITE_MIN = (3, 51, 3)
@@ -40,6 +41,7 @@ def examine(environ: Mapping[str, str], url: str | None, token: str | None) -> l
         *check_packages(),
         check_sqlite(),
         *findings,
+        check_workers(SYSTEM),
         check_runner(settings or Settings(), find_runner()),
         *check_storage(settings or Settings()),
         *check_coordinator(environ, url, token),
@@ -85,7 +87,14 @@ def _requirements() -> list[str]:
         required = importlib.metadata.requires("stoker") or []
     except importlib.metadata.PackageNotFoundError:
         return ["msgspec", "httpx", "apsw", "starlette", "uvicorn", "typer", "rich"]
-    return [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required if "extra ==" not in line]
+    return [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required if asked_for(line, sys.platform)]
+
+
+def asked_for(requirement: str, platform: str) -> bool:
+    """Whether a requirement of ours holds on this platform, without any extra."""
+    marker = requirement.partition(";")[2]
+    not_on_windows = re.search(r"sys_platform != .win32.", marker) is not None
+    return "extra ==" not in marker and not (not_on_windows and platform == "win32")
 
 
 def check_sqlite() -> Finding:
@@ -101,6 +110,13 @@ def check_sqlite() -> Finding:
             "sqlite", "broken", f"{version} can corrupt its WAL", f"run: pip install 'apsw>={wanted}.0'"
         )
     return Finding("sqlite", "ok", version)
+
+
+def check_workers(system: Portable) -> Finding:
+    """Workers can run on this system."""
+    if system.worker_problem is not None:
+        return Finding("workers", "warning", "none can run on this system", system.worker_problem)
+    return Finding("workers", "ok", f"the implementation for {system.name} systems")
 
 
 def check_runner(settings: Settings, native: Path | None) -> Finding:

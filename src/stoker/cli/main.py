@@ -139,6 +139,7 @@ def root(
 
 def main() -> None:
     """The entry point."""
+    output.escape_what_cannot_be_shown()
     app(prog_name="stoker")
 
 

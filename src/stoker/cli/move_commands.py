@@ -23,6 +23,7 @@ from stoker.cli.options import Json
 from stoker.cli.run_commands import Database
 from stoker.clock import SystemClock
 from stoker.settings import Settings
+from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
     from stoker.store.move import Imported, Source, Target, Told
@@ -235,7 +236,7 @@ def _written(to: str) -> Iterator[IO[bytes]]:
 @contextmanager
 def _whole_file(path: Path) -> Iterator[IO[bytes]]:
     part = path.with_name(f"{path.name}.part")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    fd = SYSTEM.open_private(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         with open(fd, "wb", buffering=_BUFFER_BYTES) as file:
             if path.suffix == ".gz":

@@ -7,6 +7,7 @@ to fit a width.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -115,6 +116,14 @@ def print_facts(facts: Mapping[str, object]) -> None:
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
         print(f"{name:<{width}}  {value}")
+
+
+def escape_what_cannot_be_shown() -> None:
+    """Let a character that the terminal or pipe has no code for appear as `\\u2192` instead of ending the command.
+    On Windows a pipe knows some 200 characters."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def note(message: str) -> None:

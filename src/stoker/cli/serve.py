@@ -12,7 +12,6 @@ from typing import Any
 
 import structlog
 import uvicorn
-import uvloop
 
 from stoker import __version__, tracing
 from stoker import log as logs
@@ -27,6 +26,7 @@ from stoker.clock import SystemClock
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
 from stoker.settings import Settings, masked
+from stoker.system import SYSTEM
 from stoker.wire.frames import MAX_FRAME_BYTES
 
 BACKLOG = 2048
@@ -55,7 +55,7 @@ def run(settings: Settings) -> int:
     """`stoker serve`: a coordinator until it is told to stop; the exit code."""
     job_log = logs.configure(settings.log_level, settings.log_format)
     try:
-        uvloop.run(_serve(settings, job_log))
+        SYSTEM.run(_serve(settings, job_log))
     except CannotStart as error:
         output.say(f"error: {error}", sys.stderr)
         return error.exit
@@ -156,7 +156,7 @@ def _source(settings: Settings) -> str:
 
 def _config(app: App) -> uvicorn.Config:
     options: dict[str, Any] = {
-        "loop": "uvloop",
+        "loop": "none",  # it runs on ours
         "http": GuardedProtocol,
         "ws": RefusalIsAnAnswerProtocol,
         "ws_max_size": MAX_FRAME_BYTES,
@@ -178,7 +178,7 @@ def listen(settings: Settings) -> socket.socket:
     """The listening socket, bound before anything else is opened: a taken port is the commonest mistake."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    SYSTEM.prepare_listener(listener)
     try:
         listener.bind((settings.host, settings.api_port))
         listener.listen(BACKLOG)

@@ -11,7 +11,6 @@ from collections.abc import Coroutine, Sequence
 from typing import Final
 
 import structlog
-import uvloop
 from msgspec.structs import replace
 
 from stoker import log as logs
@@ -22,6 +21,7 @@ from stoker.cli.serve import CANNOT_START, CannotStart, Running, running, url_of
 from stoker.cli.signals import on_signals
 from stoker.cli.worker import start_problems
 from stoker.settings import Settings, masked
+from stoker.system import SYSTEM
 
 RESTART_SECONDS: Final = 1.0
 PREFIX: Final = "worker"
@@ -39,7 +39,7 @@ def run(settings: Settings) -> int:
     if problems:
         return CANNOT_START
     try:
-        uvloop.run(_up(_scaled(settings), job_log))
+        SYSTEM.run(_up(_scaled(settings), job_log))
     except CannotStart as error:
         output.say(f"error: {error}", sys.stderr)
         return error.exit

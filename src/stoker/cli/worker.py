@@ -19,10 +19,10 @@ from stoker.cli import output
 from stoker.cli.signals import on_signals
 from stoker.executors.app_check import import_error
 from stoker.executors.builtin import BUILTINS
-from stoker.executors.child import die_with_parent
 from stoker.executors.native_binary import find_runner
 from stoker.ids import new_id
 from stoker.settings import Settings, without_secrets
+from stoker.system import SYSTEM
 from stoker.worker import descriptors
 from stoker.worker.connection import Dialer, NotAllowed
 from stoker.worker.machine import ThisMachine
@@ -39,9 +39,12 @@ log = structlog.get_logger()
 def run(settings: Settings) -> int:
     """`stoker worker`: until it is told to leave; the exit code."""
     logs.configure(settings.log_level, settings.log_format)
+    if SYSTEM.worker_problem is not None:
+        output.say(f"error: {SYSTEM.worker_problem}", sys.stderr)
+        return 1
     parent = os.environ.pop(PARENT, None)
     if parent is not None:
-        die_with_parent(int(parent), signal.SIGTERM)
+        SYSTEM.end_with_parent(parent, signal.SIGTERM)
     try:
         asyncio.run(_work(settings))
     except (NotAllowed, StartFailed) as error:
@@ -52,6 +55,8 @@ def run(settings: Settings) -> int:
 
 def start_problems(settings: Settings) -> list[str]:
     """What every worker with these settings would die of, for those who are about to start many."""
+    if SYSTEM.worker_problem is not None:
+        return [SYSTEM.worker_problem]
     problems = []
     try:
         runner_types(settings.execution_binary)

@@ -25,6 +25,7 @@ from stoker.executors.child import (
 from stoker.executors.leaving import Terminated, leave_copy
 from stoker.executors.pipe import TO_CHILD, CancelJob, ChildJob, ChildLot, ChildResult, Unpacker
 from stoker.executors.supervisor_line import SupervisorLine
+from stoker.system import SYSTEM
 
 
 class AsyncChild:
@@ -45,7 +46,7 @@ class AsyncChild:
         connect(self)
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
-        os.register_at_fork(after_in_child=lambda: self._after_fork(loop))
+        SYSTEM.after_fork_in_child(lambda: self._after_fork(loop))
         serving = loop.create_task(self._serve())
         while not serving.done():
             try:

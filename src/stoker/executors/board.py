@@ -10,11 +10,12 @@ for sure; for anything before, the child's own word follows.
 """
 
 import contextlib
-import fcntl
 import mmap
 import os
 import struct
 from typing import Final
+
+from stoker.system import SYSTEM
 
 _LAYOUT: Final = struct.Struct("<qqdqqq")  # running, busy, started, skip_from, skip_to, cancel
 _RUNNING: Final = struct.Struct("<qqd")
@@ -23,7 +24,6 @@ _SKIP_OFFSET: Final = 24
 _CANCEL: Final = struct.Struct("<q")
 _CANCEL_OFFSET: Final = 40
 _BUSY: Final = struct.Struct("<q")
-_F_SEAL_FUTURE_WRITE: Final = 0x0010
 SIZE: Final = 4096
 NOTHING: Final = -1
 _LATEST: Final = 1e15
@@ -38,10 +38,8 @@ class Board:
     @classmethod
     def create(cls) -> tuple["Board", int]:
         """A fresh board and the file descriptor that the child opens it by."""
-        fd = os.memfd_create("stoker-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = SYSTEM.create_shared_memory(SIZE)
         try:
-            os.ftruncate(fd, SIZE)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             board = cls(fd)
         except OSError:  # no descriptor is left for the mapping
             os.close(fd)
@@ -54,8 +52,7 @@ class Board:
     def seal(self) -> None:
         """From here on only the two mappings that exist can change the board: a task that writes into every descriptor it
         finds does not touch it."""
-        with contextlib.suppress(OSError):  # a kernel before 5.1
-            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _F_SEAL_FUTURE_WRITE | fcntl.F_SEAL_SEAL)
+        SYSTEM.seal_shared_memory(self._fd)
 
     def for_a_copy(self) -> "Board":
         """Give up this board in a forked copy of the child. Return one that cannot be written to and that still tells

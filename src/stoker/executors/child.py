@@ -10,7 +10,6 @@ can also kill this process at any time.
 
 import argparse
 import contextlib
-import ctypes
 import importlib
 import os
 import signal
@@ -31,11 +30,11 @@ from stoker.executors import capture
 from stoker.executors.board import Board
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.leaving import Terminated, exit_code, leave, leave_copy, terminate
+from stoker.executors.memory_limit import MemoryLimit
 from stoker.executors.pipe import TO_CHILD, ChildJob, ChildLot, ChildResult, Ready, Unpacker, pack
-from stoker.executors.resources import MemoryLimit, Meter
 from stoker.executors.supervisor_line import SHORT_SECONDS, SupervisorLine
+from stoker.system import SYSTEM
 
-PR_SET_PDEATHSIG: Final = 1
 MESSAGE_MAX: Final = 4_000
 TRACEBACK_MAX: Final = 16_000
 
@@ -80,7 +79,7 @@ class Tasks:
 
 def main() -> NoReturn:
     options = _options()
-    die_with_parent(options.parent)
+    SYSTEM.end_with_parent(options.parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, terminate)
     os.set_inheritable(options.fd, False)
@@ -144,18 +143,11 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--board", type=int, required=True)
-    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--parent", required=True)
     parser.add_argument("--max-result", type=int, required=True)
     parser.add_argument("--concurrency", type=int, default=0)
     parser.add_argument("--app")
     return parser.parse_args()
-
-
-def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to end this process when its parent ends, and end now if that already happened."""
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _import(app: str) -> Any:
@@ -208,7 +200,7 @@ class SyncChild:
         self._max_result = max_result
         self._unpacker = Unpacker()
         self._slow: dict[str, bool] = {}
-        self._meter = Meter()
+        self._meter = SYSTEM.meter()
         self._threads = 0
         self._cpus: list[int] | None = None
 
@@ -247,8 +239,7 @@ class SyncChild:
             os.environ["STOKER_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(job.threads)
         if job.cpus != self._cpus:
             self._cpus = job.cpus
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(0, job.cpus or range(os.cpu_count() or 1))
+            SYSTEM.pin(job.cpus)
 
     def _run(self, job: ChildJob) -> tuple[Kind, bytes | None, bytes | None]:
         enter_job(context_of(job))

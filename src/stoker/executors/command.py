@@ -8,7 +8,6 @@ between: what runs is an argv.
 
 import contextlib
 import os
-import resource
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -20,6 +19,7 @@ from stoker.domain.json_text import fault, is_json
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Printed, Results
 from stoker.executors.process import SCARCE, Callbacks, Child, advice
+from stoker.system import SYSTEM
 
 ARGUMENT_MAX: Final = 64 * 1024
 TAIL_BYTES: Final = 4_000
@@ -113,9 +113,7 @@ class OneShot(Child):
 
     def _limit_memory(self, memory_mb: int | None) -> None:
         if memory_mb is not None:
-            limit = memory_mb * 1024 * 1024
-            with contextlib.suppress(OSError):
-                resource.prlimit(self.pid, resource.RLIMIT_DATA, (limit, limit))
+            SYSTEM.limit_memory(self.pid, memory_mb * 1024 * 1024)
 
     def _written(self) -> None:
         if self._stdin is not None:
@@ -179,8 +177,8 @@ class OneShot(Child):
 
     def _finish(self, kind: Kind, result: bytes | None, error: bytes | None) -> None:
         usage = self.usage
-        cpu_us = None if usage is None else int((usage.ru_utime + usage.ru_stime) * 1_000_000)
-        peak = None if usage is None else int(usage.ru_maxrss)
+        cpu_us = None if usage is None else usage.cpu_us
+        peak = None if usage is None else usage.peak_kb
         finished = time.monotonic()
         self.board.stop()
         ended = ChildResult(self._index, kind, result, error, self._started, finished, cpu_us, peak)

@@ -10,24 +10,19 @@ for one job.
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
-import resource
 import signal
 import socket
 import subprocess
 import sys
-import termios
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import structlog
 
 from stoker.access import Access
 from stoker.executors.board import Board
-from stoker.executors.orphans import Tag, end_orphans, tagged
 from stoker.executors.pipe import (
     FROM_CHILD,
     CancelJob,
@@ -42,11 +37,11 @@ from stoker.executors.pipe import (
 )
 from stoker.log_stream import put
 from stoker.settings import without_secrets
+from stoker.system import SYSTEM, Usage
 from stoker.wire.frames import Stream
 
 MARKER: Final = "STOKER_WORKER_SESSION"
 CHILD_MARKER: Final = "STOKER_WORKER_CHILD"
-_GUARDIAN: Final = Path(__file__).with_name("guardian.py")
 _READ: Final = 1 << 18
 
 SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
@@ -63,19 +58,11 @@ def advice(error: OSError) -> str:
 
 
 class Guardian:
-    """The process that outlives us if we are killed; see `guardian.py`."""
+    """The process that outlives us if we are killed; see `stoker/system/guardian.py`."""
 
     def __init__(self, session_id: str) -> None:
-        # Isolated and without site-packages: it must start fast and depend on nothing.
         self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                str(_GUARDIAN),
-                f"{MARKER}={session_id}",
-                str(Tag(session_id, 0).family),
-            ],
+            SYSTEM.guardian_argv(f"{MARKER}={session_id}", session_id),
             stdin=subprocess.PIPE,
             start_new_session=True,
             env={},
@@ -146,8 +133,8 @@ class Child(ABC):
         self._callbacks = callbacks
         self._mark = mark
         Child._count += 1
-        self._own_mark = f"{CHILD_MARKER}={mark}-{Child._count}"
-        self._tag = Tag(mark, Child._count)
+        self._number = Child._count
+        self._own_mark = f"{CHILD_MARKER}={mark}-{self._number}"
         self._loop = asyncio.get_running_loop()
         self._process: subprocess.Popen[bytes] | None = None
         self._readers: dict[int, Callable[[bytes], None]] = {}
@@ -159,7 +146,7 @@ class Child(ABC):
         self.ended = False
         self.jobs_taken = 0
         self.returncode: int | None = None
-        self.usage: resource.struct_rusage | None = None
+        self.usage: Usage | None = None
 
     @property
     def pid(self) -> int:
@@ -174,11 +161,13 @@ class Child(ABC):
 
     def terminate(self) -> None:
         """Ask politely: SIGTERM to the whole group."""
-        self._signal(signal.SIGTERM)
+        if self._process is not None:
+            SYSTEM.signal_group(self._process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL to the whole group; what the job started goes with it."""
-        self._signal(signal.SIGKILL)
+        if self._process is not None:
+            SYSTEM.kill_group(self._process.pid)
 
     def end(self) -> None:
         """Kill it now and see it gone."""
@@ -205,7 +194,7 @@ class Child(ABC):
         pass_fds: Sequence[int],
         environ: Mapping[str, str],
     ) -> None:
-        with tagged(self._tag):
+        with SYSTEM.marked(self._mark, self._number):
             self._process = subprocess.Popen(
                 argv,
                 stdin=stdin,
@@ -284,7 +273,7 @@ class Child(ABC):
     def _drain(self, fd: int) -> None:
         """Take what a pipe holds now. Reading until it is empty could last for ever: a job may have left somebody behind who
         writes on and on."""
-        left = _waiting(fd) if fd in self._readers else 0
+        left = SYSTEM.waiting_bytes(fd) if fd in self._readers else 0
         while left > 0 and fd in self._readers and (data := self._read(fd)):
             left -= len(data)
             self._take(fd, data)
@@ -323,25 +312,17 @@ class Child(ABC):
 
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _signal(self, number: int) -> None:
-        if self._process is not None:
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, number)
-
     def _reap(self, *, block: bool) -> bool:
         """Collect the exit status; False when it still runs."""
         if self.returncode is not None or self._process is None:
             return True
         if block:
             self.kill()
-        try:
-            pid, status, usage = os.wait4(self._process.pid, 0 if block else os.WNOHANG)
-        except ChildProcessError:
-            pid, status, usage = self._process.pid, 0, None
-        if pid == 0:
+        ended = SYSTEM.wait(self._process.pid, block=block)
+        if ended is None:
             return False
-        self.returncode = self._process.returncode = os.waitstatus_to_exitcode(status)
-        self.usage = usage
+        self.returncode, self.usage = ended
+        self._process.returncode = self.returncode
         return True
 
     def _unwatch(self, fd: int) -> None:
@@ -360,7 +341,7 @@ class Child(ABC):
         if self._waits_to_write and self._writing_fd is not None:
             self._loop.remove_writer(self._writing_fd)
         self.kill()  # what it started goes with it,
-        end_orphans(self._own_mark.encode(), self._tag)  # also what left its group
+        SYSTEM.end_orphans(self._own_mark, self._mark, self._number)  # also what left its group
         for fd in list(self._readers):
             self._unwatch(fd)
         self._callbacks.exited(self)
@@ -393,7 +374,8 @@ class PythonChild(Child):
         self._concurrent = concurrency > 0
         self._fd = -1
         self._socket: socket.socket | None = None
-        argv = ["--parent", str(os.getpid()), "--max-result", str(max_result_bytes)]
+        parent, self._lifeline = SYSTEM.lifeline()
+        argv = ["--parent", parent, "--max-result", str(max_result_bytes)]
         argv += ["--concurrency", str(concurrency)]
         if app is not None:
             argv += ["--app", app]
@@ -416,7 +398,7 @@ class PythonChild(Child):
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            pass_fds=(theirs.fileno(), self._board_fd),
+            pass_fds=(theirs.fileno(), self._board_fd, *self._lifeline),
             environ={"PYTHONUNBUFFERED": "1"},
         )
 
@@ -479,10 +461,3 @@ class PythonChild(Child):
                 put(sys.stderr, data)
 
         return take
-
-
-def _waiting(fd: int) -> int:
-    """How many bytes can be read now."""
-    count = bytearray(4)
-    fcntl.ioctl(fd, termios.FIONREAD, count)
-    return int.from_bytes(count, sys.byteorder)

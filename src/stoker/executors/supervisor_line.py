@@ -17,6 +17,7 @@ from stoker.executors import capture
 from stoker.executors.board import Board
 from stoker.executors.leaving import leave_copy, terminate
 from stoker.executors.pipe import ChildResult, Printed, Progressed, Results, pack
+from stoker.system import SYSTEM
 from stoker.wire.frames import Stream
 
 SHORT_SECONDS: Final = 0.001
@@ -48,7 +49,7 @@ class SupervisorLine:
         self._pid = os.getpid()
         self.forked = False
         """Whether this process is a copy of the child, which has no say here."""
-        os.register_at_fork(after_in_child=lambda: self._after_fork())
+        SYSTEM.after_fork_in_child(lambda: self._after_fork())
         threading.Thread(target=self._flush_late, name="stoker-line", daemon=True).start()
 
     def check_owner(self) -> None:

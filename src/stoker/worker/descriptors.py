@@ -6,12 +6,12 @@ at first: it is raised as far as the system allows, then threads are given up, a
 worker does not start.
 """
 
-import resource
 from typing import Final
 
+from stoker.system import SYSTEM
 from stoker.worker.supervisor import StartFailed
 
-OWN: Final = 14
+OWN: Final = 14 + SYSTEM.lifeline_descriptors
 """Standard streams, event loop, guardian, one connection and another that replaces it, files that are read now and
 then."""
 WHILE_STARTING: Final = 8
@@ -33,7 +33,7 @@ def affordable(asked: int, limit: int, *, kinds: int) -> int:
 
 def secure(asked: int, *, kinds: int) -> int:
     """Make sure of the descriptors for so many threads. Return how many can be had; raises `StartFailed` for none."""
-    limit = _raise_limit(needed(asked, kinds=kinds))
+    limit = SYSTEM.raise_file_limit(needed(asked, kinds=kinds))
     threads = affordable(asked, limit, kinds=kinds)
     if threads == 0:
         raise StartFailed(
@@ -41,14 +41,3 @@ def secure(asked: int, *, kinds: int) -> int:
             "raise the limit (`ulimit -n`, LimitNOFILE= of systemd, --ulimit nofile= of Docker)"
         )
     return threads
-
-
-def _raise_limit(wanted: int) -> int:
-    """Raise the soft limit to what is wanted, as far as the hard one allows. Return what it is then."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    if soft < wanted:
-        new = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, new), hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

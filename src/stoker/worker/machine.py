@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from stoker.access import Access
-from stoker.executors import orphans
 from stoker.executors.command import OneShot, command_argv, runner_argv
 from stoker.executors.native import NativeChild
 from stoker.executors.process import Callbacks, Child, Guardian, PythonChild
-from stoker.executors.resources import group_rss_kb
 from stoker.settings import Settings
+from stoker.system import SYSTEM
 from stoker.worker.routes import Executor
 
 
@@ -68,19 +67,19 @@ class ThisMachine:
 
     @property
     def cpus(self) -> list[int]:
-        return sorted(os.sched_getaffinity(0))
+        return SYSTEM.pinnable_cpus()
 
     def adopt_orphans(self) -> None:
-        orphans.adopt_orphans()
+        SYSTEM.adopt_orphans()
 
     def reap_orphans(self, known: Collection[int]) -> None:
-        orphans.reap_orphans(known)
+        SYSTEM.reap_orphans(known)
 
     def guardian(self, mark: str) -> Guardian:
         return Guardian(mark)
 
     def memory_kb(self, pid: int) -> int:
-        return group_rss_kb(pid)
+        return SYSTEM.group_memory_kb(pid)
 
     def child(
         self, executor: Executor, mark: str, callbacks: Callbacks, command: tuple[str, ...] | None

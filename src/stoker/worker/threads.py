@@ -21,7 +21,7 @@ from msgspec.structs import astuple
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildLot, ChildResult, Completed, Ready, Results
 from stoker.executors.process import Child, advice
-from stoker.executors.resources import group_rss_kb
+from stoker.system import SYSTEM
 from stoker.wire.frames import Assignment, AssignmentLot
 from stoker.worker.ends import CompletedWork, Ended, Ends, cuts
 from stoker.worker.routes import Executor
@@ -125,7 +125,7 @@ class Threads:
         executor_of: Callable[[str], Executor],
         ended: Callable[[Ends], None],
         now: Callable[[], float],
-        memory_kb: Callable[[int], int] = group_rss_kb,
+        memory_kb: Callable[[int], int] = SYSTEM.group_memory_kb,
         cpus: list[int] | None = None,
     ) -> None:
         self._limits = limits

@@ -81,12 +81,14 @@ class ProcessProvider:
         *,
         prefix: str,
         leave_seconds: float,
+        lifeline: Sequence[int] = (),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._argv = argv
         self._environ = dict(environ)
         self._prefix = prefix
         self._leave_seconds = leave_seconds
+        self._lifeline = tuple(lifeline)
         self._pattern = re.compile(rf"{re.escape(prefix)}-[0-9]+")
         self._host = socket.gethostname()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -144,7 +146,11 @@ class ProcessProvider:
         try:
             # A group of its own, so that Ctrl-C reaches the parent alone and the workers are told in order.
             return subprocess.Popen(
-                self._argv(name), stdin=subprocess.DEVNULL, env=self._environ, process_group=0
+                self._argv(name),
+                stdin=subprocess.DEVNULL,
+                env=self._environ,
+                pass_fds=self._lifeline,
+                process_group=0,
             )
         except OSError as error:
             raise ProviderError(f"cannot start a worker process: {error}") from error

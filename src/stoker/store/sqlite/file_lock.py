@@ -11,15 +11,14 @@ descriptor is closed after SQLite has closed the file, and a file that this proc
 Elsewhere than on Linux the two kinds of locks get into each other's way, and only `<database>.lock` is held.
 """
 
-import contextlib
-import fcntl
 import os
-import sys
 from pathlib import Path
 from typing import Final
 
 from stoker.domain.errors import StoreUnavailable
 from stoker.store.sqlite import private_files
+from stoker.system import SYSTEM
+from stoker.system.portable import Lock
 
 Identity = tuple[int, int]
 """Device and inode."""
@@ -48,7 +47,7 @@ class FileLock:
         try:
             self._file = self._lock_file()
         except BaseException:
-            os.close(self._beside)
+            self._beside.release()
             raise
         self.identity = _identity(os.fstat(self._file))
         _held.add(self.identity)
@@ -57,7 +56,7 @@ class FileLock:
         """Let go of the file; only after every connection to it was closed."""
         _held.discard(self.identity)
         os.close(self._file)
-        os.close(self._beside)
+        self._beside.release()
 
     @property
     def hard_links(self) -> int:
@@ -66,13 +65,14 @@ class FileLock:
 
     def head(self) -> bytes:
         """The header of the file as it is on the disk, read without opening the file once more."""
-        return os.pread(self._file, HEAD_BYTES, 0)
+        return SYSTEM.read_start(self._file, HEAD_BYTES)
 
-    def _lock_beside(self) -> int:
+    def _lock_beside(self) -> Lock:
         path = self.path.with_name(self.path.name + ".lock")
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, private_files.PRIVATE_FILE)
-        private_files.mend(path)
-        self._lock(lock)
+        private_files.make_file(path)
+        lock = SYSTEM.lock_file(path)
+        if lock is None:
+            raise self._in_use(SYSTEM.lock_holder(path))
         return lock
 
     def _lock_file(self) -> int:
@@ -80,9 +80,8 @@ class FileLock:
         for _ in range(_TRIES):
             if identity_of(self.path) in _held:
                 raise self._in_use(os.getpid())
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, private_files.PRIVATE_FILE)
-            if sys.platform == "linux":
-                self._lock(file)
+            file = SYSTEM.open_private(self.path, os.O_RDWR | os.O_CREAT)
+            self._lock(file)
             if identity_of(self.path) == _identity(os.fstat(file)):
                 return file
             os.close(file)
@@ -90,11 +89,8 @@ class FileLock:
 
     def _lock(self, descriptor: int) -> None:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(os.fstat(descriptor))
-            os.close(descriptor)
-            raise self._in_use(holder) from None
+            if not SYSTEM.lock_database(descriptor):
+                raise self._in_use(SYSTEM.lock_holder(self.path))
         except BaseException:
             os.close(descriptor)
             raise
@@ -117,15 +113,3 @@ def identity_of(path: Path) -> Identity | None:
 
 def _identity(found: os.stat_result) -> Identity:
     return found.st_dev, found.st_ino
-
-
-def _holder(found: os.stat_result) -> int | None:
-    """The process that holds the `flock` of this file, where the kernel tells: as in
-    `3: FLOCK  ADVISORY  WRITE 812 08:01:1311 0 EOF`."""
-    wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
-            fields = line.split()
-            if len(fields) >= 6 and fields[1] == "FLOCK" and fields[5] == wanted and int(fields[4]) > 0:
-                return int(fields[4])
-    return None

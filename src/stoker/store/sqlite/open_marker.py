@@ -27,8 +27,8 @@ import msgspec
 import structlog
 
 from stoker.domain.errors import StoreUnavailable
-from stoker.store.sqlite import private_files
 from stoker.store.sqlite.file_lock import HEAD_BYTES, FileLock
+from stoker.system import SYSTEM
 
 KEY: Final = "opened"
 _WAL_HEADER_BYTES: Final = 32
@@ -135,15 +135,11 @@ def _read(path: Path) -> _Marker | None:
 def _write(path: Path, marker: _Marker) -> None:
     """Durable, and whole or not at all."""
     part = path.with_name(path.name + ".part")
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, private_files.PRIVATE_FILE)
+    file = SYSTEM.open_private(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         os.write(file, msgspec.json.encode(marker) + b"\n")
         os.fsync(file)
     finally:
         os.close(file)
-    part.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    part.replace(path)
+    SYSTEM.sync_folder(path.parent)

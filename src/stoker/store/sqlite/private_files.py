@@ -4,18 +4,15 @@ New files are made with mode 0600 and new folders with 0700. Files that an earli
 mended when they are opened. SQLite gives the files beside a database (`-wal`, `-shm`) the mode of the database itself.
 """
 
-import contextlib
 import os
-import stat
 from pathlib import Path
 from typing import Final
 
-PRIVATE_FILE: Final = 0o600
+from stoker.system import SYSTEM
+
 PRIVATE_FOLDER: Final = 0o700
 OWN_FOLDER: Final = ".stoker"
 BESIDE: Final = ("-wal", "-shm")
-
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def make_folder(folder: Path) -> None:
@@ -30,17 +27,14 @@ def make_file(path: Path) -> None:
     """Make sure that a file exists, readable by its owner only, without opening one that is there: closing it again would
     drop the locks that SQLite holds on it in this process."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE))
+        os.close(SYSTEM.open_private(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         mend(path)
 
 
 def mend(path: Path) -> None:
     """Take away what others may do with it. What belongs to another user stays as that user made it."""
-    with contextlib.suppress(FileNotFoundError, PermissionError):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & _OTHERS:
-            path.chmod(mode & ~_OTHERS)
+    SYSTEM.hide_from_others(path)
 
 
 def mend_database(path: Path) -> None:

@@ -10,7 +10,6 @@ nothing else. A process loses it only by setting that limit itself.
 """
 
 import contextlib
-import ctypes
 import hashlib
 import os
 import resource
@@ -51,6 +50,8 @@ def tagged(tag: Tag) -> Iterator[None]:
 
 def adopt_orphans() -> None:
     """From here on, orphaned descendants of this process become its children."""
+    import ctypes
+
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

@@ -3,7 +3,8 @@
 The supervisor tells it, one line each, of the process groups it starts (`+123`) and of those that ended (`-123`).
 When the pipe closes the supervisor is gone: every group that is still listed is killed, and so is every process that
 carries one of the worker's marks: its session in the environment, or its number as the soft limit on file locks (see
-`orphans.py`). That finds those that made a group or a session of their own, also with an empty environment.
+`linux_orphans.py`). That finds those that made a group or a session of their own, also with an empty environment. Elsewhere
+than on Linux there is no such number, and environments are read by `psutil`.
 
 Run as a script with nothing but the standard library's core, so that it is small and starts at once.
 """
@@ -18,7 +19,8 @@ COUNT_BITS = 20
 
 
 def main() -> None:
-    marker, family = sys.argv[1].encode(), int(sys.argv[2])
+    marker = sys.argv[1]
+    family = int(sys.argv[2]) if len(sys.argv) > 2 else None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups = _listen()
@@ -26,7 +28,7 @@ def main() -> None:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
     for _ in range(SWEEPS):  # what was forking while we looked is found the next time
-        found = _marked(marker, family)
+        found = with_variable(marker) if family is None else _marked(marker.encode(), family)
         for pid in found:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -47,6 +49,22 @@ def _listen() -> set[int]:
             else:
                 groups.discard(number)
     return groups
+
+
+def with_variable(marker: str) -> list[int]:
+    """Living processes with this variable in their environment, ourselves apart; none where `psutil` is missing."""
+    try:
+        import psutil
+    except ImportError:
+        return []
+    name, _, value = marker.partition("=")
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            named = process.pid != os.getpid() and process.environ().get(name) == value
+            if named and process.status() not in ("zombie", "dead"):
+                found.append(process.pid)
+    return found
 
 
 def _marked(marker: bytes, family: int) -> list[int]:
