@@ -18,7 +18,7 @@ from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.queues import QueueState, queue_states
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
 from stoker.domain.explain import Explanation, Facts, explain
-from stoker.domain.job import Job
+from stoker.domain.job import NO_DEFAULTS, Job, JobDefaults
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.scaling import ScalingState
 from stoker.domain.series import GaugeRow, Point, Range, Tally, TallyRow, points, sums
@@ -78,6 +78,7 @@ class FakeService:
         self.tallies: list[Count] = []
         self.paused: dict[str, int] = {}
         self.notes: dict[str, bytes] = {}
+        self.announced: dict[str, JobDefaults] = {}
         self.messages: list[Message] = []
         self.changes: list[dict[str, object]] = []
         self.bulk_rows: dict[str, Bulk] = {}
@@ -120,6 +121,9 @@ class FakeService:
         return Submitted(
             [self.job(job, submission.key) for submission in jobs for job in submission.lot], self.warnings
         )
+
+    def defaults(self, type: str) -> JobDefaults:
+        return self.announced.get(type, NO_DEFAULTS)
 
     async def known_key(self, client: str, key: str) -> bool:
         return (client, key) in self.keys

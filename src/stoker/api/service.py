@@ -10,7 +10,7 @@ from stoker.coordinator.events import Message
 from stoker.coordinator.job_types import TypeState
 from stoker.coordinator.queues import QueueState
 from stoker.domain.explain import Explanation
-from stoker.domain.job import Job
+from stoker.domain.job import Job, JobDefaults
 from stoker.domain.scaling import ScalingState
 from stoker.domain.series import Point, Range, Tally
 from stoker.settings import Settings
@@ -89,6 +89,10 @@ class Service(Protocol):
 
     async def submit(self, jobs: Sequence[Submission]) -> Submitted:
         """Store all or none. Raises IdempotencyMismatch, StoreUnavailable, Overloaded."""
+        ...
+
+    def defaults(self, type: str) -> JobDefaults:
+        """What workers announced for the jobs of this type: for the fields that a submission leaves out."""
         ...
 
     async def known_key(self, client: str, key: str) -> bool:

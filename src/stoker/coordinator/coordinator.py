@@ -15,10 +15,11 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from stoker.bus.base import WATCH_SECONDS, Bus
+from stoker.bus.base import WATCH_SECONDS, Bus, TypesNoted
 from stoker.bus.cache import JobCache, NoCache
 from stoker.bus.local import JobWaiters, NoBus
 from stoker.clock import SECOND, Clock
+from stoker.coordinator.announced import Announced
 from stoker.coordinator.bulk import Bulks
 from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dead_groups import DeadGroups
@@ -41,7 +42,7 @@ from stoker.coordinator.text_search import with_text
 from stoker.coordinator.upkeep import Upkeep
 from stoker.domain.errors import Conflict, NotFound, Stopping, StoreUnavailable
 from stoker.domain.explain import Explanation, Facts, Hand, explain
-from stoker.domain.job import Job
+from stoker.domain.job import Job, JobDefaults
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import RetryPolicy
 from stoker.domain.scaling import ScalingState, pending_thread_seconds
@@ -130,6 +131,7 @@ class Coordinator:
         # Two missed heartbeats: whoever moved to another coordinator is not waited for longer than that.
         quiet_us = int(settings.worker_heartbeat_timeout_sec * SECOND * 2 / LEASE_INTERVALS)
         self._sessions = Sessions(quiet_us)
+        self._announced = Announced(store, changed=lambda: self._bus.publish(TypesNoted()))
         self._run_times = RunTimes()
         self._waiters = JobWaiters()
         self._events = Events(
@@ -210,6 +212,7 @@ class Coordinator:
             store,
             self._sessions,
             self._output,
+            self._announced,
             wake=self._dispatch.wake,
             changed=self._on_changed_elsewhere,
             events=self._events,
@@ -218,6 +221,10 @@ class Coordinator:
         self._tasks: list[asyncio.Task[None]] = []
 
     # ── life ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def prepare(self) -> None:
+        """Read what must be known before the first job is accepted. Raises StoreUnavailable."""
+        await self._announced.read()
 
     def start(self) -> None:
         self._tasks = [
@@ -297,6 +304,9 @@ class Coordinator:
             f"no live worker serves the type {type!r}; the job waits until one does"
             for type in missing[:WARNED_TYPES]
         ]
+
+    def defaults(self, type: str) -> JobDefaults:
+        return self._announced.of(type)
 
     async def known_key(self, client: str, key: str) -> bool:
         return await self._store.known_key(client, key)
@@ -578,6 +588,7 @@ class Coordinator:
             sessions=self._sessions,
             sink=self._sink,
             output=self._output,
+            announced=self._announced,
             heartbeat_timeout_sec=self.settings.worker_heartbeat_timeout_sec,
             max_result_bytes=self.settings.max_result_bytes,
         )
