@@ -60,7 +60,8 @@ def from_json(kind: Any, value: Any) -> Any:
         if not isinstance(value, str):
             raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
         return bare(value)
-    return _read(bare.model_validate_json, value) if is_model(bare) else value
+    model: Any = bare
+    return _read(model.model_validate_json, value) if is_model(bare) else value
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
