@@ -50,8 +50,14 @@ it("tells what cannot be", () => {
 
 it("sends what is typed, also where it is what most jobs have: the type may have something else", () =>
   expect(
-    readOptions({ ...NO_OPTIONS, queue: "default", priority: "1", threads: "1", timeout: "none", memory: "None" })
-      .fields,
+    readOptions({
+      ...NO_OPTIONS,
+      queue: "default",
+      priority: "1",
+      threads: "1",
+      timeout: "none",
+      memory: "None",
+    }).fields,
   ).toEqual({ queue: "default", priority: 1, thread_demand: 1, timeout_sec: null, memory_mb: null }));
 
 it("shows what the workers of a type announced", () => {
