@@ -396,6 +396,13 @@ _event(
     *("frame", "jobs"),
 )
 _event("draining", "info", "worker", "It takes nothing new and leaves when what runs has ended.", "running")
+_event(
+    "task_goes_first",
+    "info",
+    "worker",
+    "Tasks of the app have the names of types that are built in, or that a runner or a command has: here the tasks run.",
+    "types",
+)
 _event("app_import_failed", "error", "worker", "The app of this worker cannot be imported.", "app", "detail")
 _event(
     "child_cannot_start",

@@ -98,6 +98,16 @@ def test_edit_and_resubmit(visitor: Visitor, server: Server) -> None:
     visitor.stayed()
 
 
+def test_the_form_shows_the_options_of_a_task_and_leaves_them_to_it(visitor: Visitor, server: Server) -> None:
+    page = visitor.visit("/submit?type=shout")
+    expect(page.get_by_label("Attempts")).to_have_attribute("placeholder", "1")
+    expect(page.get_by_label("Queue")).to_have_attribute("placeholder", "default")
+    page.get_by_role("textbox", name="text *", exact=True).fill("once is enough")
+    page.get_by_role("button", name="Submit job").click()
+    page.wait_for_url("**/jobs/*")
+    assert server.job(page.url.rpartition("/")[2])["max_attempts"] == 1
+
+
 def test_retry_a_group_of_dead_letters_after_a_canary(
     visitor: Visitor, server: Server, tmp_path: Path
 ) -> None:

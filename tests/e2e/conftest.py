@@ -26,6 +26,7 @@ ABOUT_JOBS = {
     "test_order",
     "test_queues",
     "test_submit",
+    "test_task_options",
 }
 """Modules that run on every store each time."""
 ABOUT_STORES = ABOUT_JOBS | {

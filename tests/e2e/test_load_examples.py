@@ -8,9 +8,25 @@ from pathlib import Path
 
 import pytest
 
+from stoker import Stoker
 from tests.e2e.system import Server, System, free_port
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+README_BLOCKS = re.findall(
+    r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+)
+
+TYPED_BY_A_READER = """
+import ast, asyncio, inspect, sys
+
+code = compile(sys.stdin.read(), "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+names = {}
+waiting = eval(code, names)
+if inspect.iscoroutine(waiting):
+    asyncio.run(waiting)
+print(names["job"].result(timeout=30))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +37,9 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 
 @pytest.fixture(scope="module")
 def up(mill: System) -> Server:
-    app = mill.folder / "tasks.py"
-    app.write_bytes((EXAMPLES / "tasks.py").read_bytes())
-    return mill.up("--threads", 2, "--app", "tasks:app", STOKER_RETRY_BACKOFF_BASE_SEC=1)
+    first, _, more = README_BLOCKS
+    (mill.folder / "tasks.py").write_text(first + more, encoding="utf-8")
+    return mill.up("--threads", 4, "--app", "tasks:app", STOKER_RETRY_BACKOFF_BASE_SEC=1)
 
 
 def run(mill: System, script: str, *args: object, **settings: object) -> subprocess.CompletedProcess[str]:
@@ -84,3 +100,26 @@ def test_the_app_of_the_readme_runs(mill: System, up: Server) -> None:
     done = run(mill, "tasks.py", STOKER_API_URL=up.url)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[1:] == ["3", "hello", "you"]
+
+
+def test_the_python_of_the_readme_runs_as_it_stands(mill: System, up: Server) -> None:
+    tasks, calls, _ = README_BLOCKS
+    assert "from tasks import" in calls
+    done = subprocess.run(
+        [sys.executable, "-c", TYPED_BY_A_READER],
+        input=calls,
+        cwd=mill.folder,
+        env=mill.environ({"STOKER_API_URL": up.url}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["3"]), done.stderr
+    assert tasks in (EXAMPLES / "tasks.py").read_text("utf-8").replace('"""\n\n', "# tasks.py\n", 1)
+    with Stoker(up.url) as client:
+        resized = client.submit("resize_all", {"paths": ["a.png", "b.png"]})
+        assert resized.result(timeout=30) == 1
+        assert (resized.info.thread_demand, resized.info.memory_mb) == (4, 2_000)
+        said = "".join(entry.text for entry in resized.logs(follow=True))
+        assert said == "resizing a.png\nresizing b.png\n"

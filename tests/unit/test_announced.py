@@ -1,78 +1,113 @@
-"""Which types are known: asked for every submission of a name that is no built-in type, so rarely looked up."""
+"""What workers announce for the jobs of their types, as a coordinator keeps it in mind."""
 
 import asyncio
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from stoker.coordinator import announced
-from stoker.coordinator.announced import AnnouncedTypes
-from stoker.coordinator.neighbours import Neighbours
-from stoker.coordinator.sessions import Sessions
-from stoker.store.base import NO_NOTE, Store
-from tests.unit.test_sessions import a_session
+from stoker.coordinator.announced import Announced
+from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import NO_DEFAULTS, JobDefaults
+from stoker.wire.frames import TypeNote
+
+MAIL, POST = JobDefaults(queue="mail"), JobDefaults(queue="post")
 
 
-class NotedTypes:
-    """A store, as far as it is asked."""
+class Notes:
+    """The part of a store that keeps notes on types. A read shows what was stored when it began, and ends with `go_on`."""
 
-    def __init__(self, *, shared: bool = False) -> None:
-        self.shared = shared
-        self.notes: dict[str, bytes] = {}
-        self.looks = 0
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.reads = 0
+        self.away = False
+        self.reading, self.go_on = asyncio.Event(), asyncio.Event()
+        self.go_on.set()
+
+    async def note_types(self, notes: Mapping[str, bytes]) -> None:
+        self.kept |= notes
 
     async def noted_types(self) -> dict[str, bytes]:
-        self.looks += 1
-        return self.notes
+        self.reads += 1
+        if self.away:
+            raise StoreUnavailable("away")
+        found = dict(self.kept)
+        self.reading.set()
+        await self.go_on.wait()
+        return found
 
 
-class Elsewhere:
-    async def types(self) -> frozenset[str]:
-        return frozenset({"elsewhere"})
+class Rig:
+    def __init__(self, notes: Notes | None = None) -> None:
+        self.notes = notes or Notes()
+        self.told = 0
+        store: Any = self.notes  # all that it needs of one
+        self.announced = Announced(store, self._tell)
+
+    def _tell(self) -> None:
+        self.told += 1
+
+    async def hello(self, **defaults: JobDefaults) -> None:
+        await self.announced.keep(
+            defaults, {type: TypeNote(defaults=given) for type, given in defaults.items()}
+        )
 
 
-def known_by(store: NotedTypes, sessions: Sessions | None = None) -> AnnouncedTypes:
-    neighbours: Any = Elsewhere()
-    return AnnouncedTypes(
-        cast(Store, store), Sessions() if sessions is None else sessions, cast(Neighbours, neighbours)
-    )
+async def test_what_is_announced_counts_at_once_and_is_told_once() -> None:
+    rig = Rig()
+    assert rig.announced.of("send") is NO_DEFAULTS
+    await rig.hello(send=MAIL, plain=NO_DEFAULTS)
+    await rig.hello(send=MAIL)
+    assert (rig.announced.of("send"), rig.announced.of("plain"), rig.told) == (MAIL, NO_DEFAULTS, 1)
+    await rig.hello(send=NO_DEFAULTS)
+    assert (rig.announced.of("send"), rig.told) == (NO_DEFAULTS, 2)
 
 
-def test_a_name_that_nobody_knows_is_not_looked_up_each_time() -> None:
-    store = NotedTypes()
-    store.notes = {"noted": NO_NOTE}
-
-    async def ask() -> list[bool]:
-        known = known_by(store)
-        return [await known.has(type) for type in ("other", "noted", "other", "noted")]
-
-    assert asyncio.run(ask()) == [False, True, False, True]
-    assert store.looks == 1
-
-
-def test_what_is_noted_later_is_found_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(announced, "LOOK_SECONDS", 0.0)
-    store = NotedTypes()
-
-    async def ask() -> tuple[bool, bool]:
-        known = known_by(store)
-        before = await known.has("noted")
-        store.notes = {"noted": NO_NOTE}
-        return before, await known.has("noted")
-
-    assert asyncio.run(ask()) == (False, True)
+async def test_another_coordinator_reads_it_from_the_store() -> None:
+    here = Rig()
+    elsewhere = Rig(here.notes)
+    await here.hello(send=MAIL)
+    await elsewhere.announced.read()
+    assert elsewhere.announced.of("send") == MAIL
+    await here.hello(send=NO_DEFAULTS)
+    await elsewhere.announced.read_if_told()
+    assert elsewhere.announced.of("send") == NO_DEFAULTS
 
 
-def test_a_type_of_a_worker_that_left_stays_known() -> None:
-    sessions = Sessions()
-    session = a_session()
-    sessions.add(session)
-    sessions.remove(session, 0)
-    store = NotedTypes()
-    assert asyncio.run(known_by(store, sessions).has("echo"))
-    assert store.looks == 0
+async def test_what_is_announced_during_a_read_is_not_lost_by_it() -> None:
+    rig = Rig()
+    await rig.hello(send=MAIL, other=MAIL)
+    rig.notes.go_on.clear()
+    reading = asyncio.create_task(rig.announced.read())
+    await rig.notes.reading.wait()
+    await rig.hello(send=POST)
+    rig.notes.go_on.set()
+    await reading
+    assert (rig.announced.of("send"), rig.announced.of("other")) == (POST, MAIL)
 
 
-def test_workers_of_other_coordinators_count_where_the_store_is_shared() -> None:
-    assert asyncio.run(known_by(NotedTypes(shared=True)).has("elsewhere"))
-    assert not asyncio.run(known_by(NotedTypes()).has("elsewhere"))
+async def test_a_worker_that_appears_is_a_reason_to_look_and_one_that_stays_is_none() -> None:
+    rig = Rig()
+    await rig.announced.look([])
+    assert rig.notes.reads == 0
+    rig.notes.kept["send"] = b'{"defaults":{"queue":"mail"}}'
+    await rig.announced.look(["w1"])
+    assert (rig.notes.reads, rig.announced.of("send")) == (1, MAIL)
+    await rig.announced.look(["w1"])
+    await rig.announced.look([])
+    assert rig.notes.reads == 1
+    await rig.announced.look(["w1"])
+    assert rig.notes.reads == 2
+
+
+async def test_a_look_that_failed_is_repeated() -> None:
+    rig = Rig()
+    rig.notes.kept["send"] = b'{"defaults":{"queue":"mail"}}'
+    rig.notes.away = True
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await rig.announced.look(["w1"])
+    await rig.announced.read_if_told()
+    rig.notes.away = False
+    await rig.announced.look(["w1"])
+    assert rig.announced.of("send") == MAIL

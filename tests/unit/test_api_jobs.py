@@ -9,9 +9,10 @@ import httpx
 import msgspec
 import pytest
 
+from stoker.api.idempotency import digest_of
 from stoker.clock import SECOND
 from stoker.domain.errors import Overloaded, StokerDomainError, StoreUnavailable
-from stoker.domain.job import Job, JobSpec, new_job
+from stoker.domain.job import NO_DEFAULTS, Job, JobDefaults, JobSpec, new_job
 from stoker.domain.retry import problem
 from stoker.settings import Settings
 from stoker.store.base import Attempt, Count, DeadLetterGroup, JobFilter, JobQuery
@@ -98,6 +99,76 @@ def test_settings_decide_attempts_and_order() -> None:
     assert ask(service, "POST", "/jobs", json={"max_attempts": 2}).json()["max_attempts"] == 2
 
 
+ANNOUNCED = {
+    "queue": "mail",
+    "priority": 0,
+    "timeout_sec": 30.0,
+    "thread_demand": 2,
+    "on_oversize": "wait",
+    "memory_mb": 900,
+    "max_attempts": 9,
+    "labels": {"role": "mailer"},
+    "metadata": {"team": "post"},
+}
+
+
+def announcing(**settings: Any) -> FakeService:
+    service = FakeService(Settings(**settings))
+    service.announced = {"send": msgspec.convert(ANNOUNCED, JobDefaults)}
+    return service
+
+
+def options_of(job: dict[str, Any]) -> dict[str, Any]:
+    return {name: job[name] for name in ANNOUNCED}
+
+
+def test_fields_that_are_left_out_are_as_workers_announced() -> None:
+    service = announcing()
+    alone = ask(service, "POST", "/jobs", json={"type": "send"}).json()
+    aliased = ask(service, "POST", "/submit_job", json={"name": "send"}).json()
+    batch = {"jobs": [{"type": "send"}, {"type": "echo"}, {"type": "send", "idempotency_key": "k"}]}
+    first, other, named = ask(service, "POST", "/jobs/batch", json=batch).json()["jobs"]
+    assert [options_of(job) for job in (alone, aliased, first, named)] == [ANNOUNCED] * 4
+    assert options_of(other) == options_of(ask(FakeService(), "POST", "/jobs", json={}).json())
+    assert service.jobs[alone["id"]].rank == 0
+
+
+@pytest.mark.parametrize(("field", "given"), [
+    ("queue", "default"), ("priority", 1), ("timeout_sec", None), ("thread_demand", 1), ("on_oversize", "degrade"),
+    ("memory_mb", None), ("labels", {}), ("metadata", {}), ("max_attempts", 1),
+])  # fmt: skip
+def test_a_field_that_is_given_counts_also_where_it_is_what_others_leave_out(field: str, given: Any) -> None:
+    job = ask(announcing(), "POST", "/jobs", json={"type": "send", field: given}).json()
+    assert options_of(job) == {**ANNOUNCED, field: given}
+
+
+def test_null_attempts_are_those_of_the_settings() -> None:
+    job = ask(announcing(max_attempts=3), "POST", "/jobs", json={"type": "send", "max_attempts": None}).json()
+    assert job["max_attempts"] == 3
+
+
+def test_what_is_announced_meanwhile_does_not_make_another_submission_of_a_repeat() -> None:
+    service = FakeService()
+    sent = {"type": "send", "payload": {"to": "me"}, "idempotency_key": "k"}
+    before = ask(service, "POST", "/jobs", json=sent).json()
+    service.announced = announcing().announced
+    after = ask(service, "POST", "/jobs", json=sent)
+    assert (after.json()["id"], after.headers["idempotency-replayed"]) == (before["id"], "true")
+    assert ask(service, "POST", "/jobs", json={**sent, "queue": "mail"}).status_code == 422
+
+
+def test_the_digest_of_a_submission_is_that_of_earlier_releases() -> None:
+    """Recorded before fields could be left out: a repeat may reach a coordinator of another release."""
+    earlier = "52d56ad91fdc04f2b5379eee796f66b3a76ba1d0eaa23c29f555c018afdbfe36"
+    assert digest_of(JobSpec(payload=msgspec.Raw(b'{"a":1}'), type="send")).hex() == earlier
+
+
+@pytest.mark.parametrize("field", ["queue", "priority", "thread_demand", "on_oversize", "labels", "metadata"])
+def test_what_cannot_be_null_is_refused_as_before(field: str) -> None:
+    answer = ask(announcing(), "POST", "/jobs", json={"type": "send", field: None})
+    assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (422, [field])
+
+
 def test_a_batch_keeps_its_order() -> None:
     answer = ask(FakeService(), "POST", "/jobs/batch", json={"jobs": [{"payload": i} for i in range(50)]})
     assert answer.status_code == 202
@@ -149,7 +220,7 @@ def test_a_name_that_no_worker_ever_announced_runs_as_mixed_workload_and_the_ans
 @pytest.mark.parametrize("name", ["cpu_intensive", "AddNumbers", "announced"])
 def test_a_name_that_is_built_in_or_was_announced_is_the_type(name: str) -> None:
     service = FakeService()
-    service.announced = {"announced"}
+    service.announced = {"announced": NO_DEFAULTS}
     job = submit_named(service, name)
     assert (job["type"], job["name"]) == (name, None)
     assert "warnings" not in job
@@ -177,7 +248,7 @@ def test_a_stand_in_gets_a_payload_that_it_takes(sent: object, kept: object) -> 
 def test_a_stand_in_has_the_key_of_what_was_asked_for() -> None:
     service = FakeService()
     first = submit_named(service, "test_job", **{"Idempotency-Key": "k"})
-    service.announced = {"test_job"}
+    service.announced = {"test_job": NO_DEFAULTS}
     assert submit_named(service, "test_job", **{"Idempotency-Key": "k"})["id"] == first["id"]
 
 

@@ -20,7 +20,7 @@ from stoker.coordinator.queues import QueueState, queue_states
 from stoker.coordinator.waits import Ended, Waited
 from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
 from stoker.domain.explain import Explanation, Facts, explain
-from stoker.domain.job import Job
+from stoker.domain.job import NO_DEFAULTS, Job, JobDefaults
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.scaling import ScalingState
 from stoker.domain.series import GaugeRow, Point, Range, Tally, TallyRow, points, sums
@@ -80,7 +80,7 @@ class FakeService:
         self.tallies: list[Count] = []
         self.paused: dict[str, int] = {}
         self.notes: dict[str, bytes] = {}
-        self.announced: set[str] = set()
+        self.announced: dict[str, JobDefaults] = {}
         self.messages: list[Message] = []
         self.changes: list[dict[str, object]] = []
         self.bulk_rows: dict[str, Bulk] = {}
@@ -126,6 +126,9 @@ class FakeService:
 
     async def is_announced(self, type: str) -> bool:
         return type in self.announced
+
+    def defaults(self, type: str) -> JobDefaults:
+        return self.announced.get(type, NO_DEFAULTS)
 
     async def known_key(self, client: str, key: str) -> bool:
         return (client, key) in self.keys

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
+import jsonschema  # type: ignore[import-untyped]
 import msgspec
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.client.arguments import argument_spec, decode_arguments, encode_arguments
+from stoker.client.arguments import (
+    argument_schema,
+    argument_spec,
+    decode_arguments,
+    encode_arguments,
+    return_type,
+)
 from stoker.client.errors import ArgumentError, StokerError, TaskError
+from stoker.domain.json_values import from_json
 
 if TYPE_CHECKING:
     from nowhere import Missing  # type: ignore[import-not-found]
@@ -195,6 +206,131 @@ def test_an_annotation_that_cannot_be_resolved_accepts_anything_and_its_neighbou
 def test_a_type_of_our_own_may_have_a_default() -> None:
     assert encode(opaque_default) == b"{}"
     assert decode(opaque_default, b"{}") == {}
+
+
+class Model(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(strict=True)
+
+    name: str
+    when: dt.datetime
+    count: int = pydantic.Field(default=1, gt=0, alias="number")
+    parent: Model | None = None
+
+
+@dataclass
+class Box:
+    path: Path
+    model: Model | None = None
+    lock: Opaque | None = None
+
+
+def modelled(model: Model, boxes: list[Box], paths: dict[str, PurePosixPath]) -> None: ...
+
+
+def test_paths_and_models_arrive_as_annotated() -> None:
+    model = Model(name="a", when=dt.datetime(2026, 1, 2, tzinfo=dt.UTC), number=2)
+    boxes = [Box(Path("a/b"), Model(name="b", when=model.when, parent=model))]
+    payload = encode(modelled, model, boxes, {"x": PurePosixPath("/y")})
+    assert decode(modelled, payload) == {"model": model, "boxes": boxes, "paths": {"x": PurePosixPath("/y")}}
+    assert json.loads(payload)["model"] == {
+        "name": "a",
+        "when": "2026-01-02T00:00:00Z",
+        "number": 2,
+        "parent": None,
+    }
+
+
+def test_what_a_model_refuses_is_told_with_its_place() -> None:
+    error = refusal(lambda: decode(modelled, b'{"model":{"name":1,"when":"x"},"boxes":[],"paths":{}}'))
+    assert error.parameter == "model"
+    assert "name: Input should be a valid string; when: " in str(error)
+    assert refusal(lambda: encode(modelled, {"name": "a"}, [], {})).parameter == "model"
+    error = refusal(lambda: decode(modelled, b'{"model":null,"boxes":[{"path":5}],"paths":{}}'))
+    assert error.parameter == "model"
+
+
+def test_a_model_is_described_with_all_that_it_refers_to() -> None:
+    schema = argument_schema(argument_spec(modelled))
+    assert schema is not None
+    jsonschema.Draft202012Validator.check_schema(schema)
+    valid = jsonschema.Draft202012Validator(schema).is_valid
+    model = {
+        "name": "a",
+        "when": "2026-01-02T00:00:00Z",
+        "parent": {"name": "b", "when": "2026-01-02T00:00:00Z"},
+    }
+    assert valid({"model": model, "boxes": [{"path": "a", "model": model}], "paths": {"x": "y"}})
+    assert not valid({"model": {**model, "parent": {"name": "b"}}, "boxes": [], "paths": {}})
+    assert not valid({"model": model, "boxes": [{"path": 1}], "paths": {}})
+
+
+class Cat(pydantic.BaseModel):
+    lives: int
+
+
+class Dog(pydantic.BaseModel):
+    barks: bool
+
+
+def pet(one: Cat | Dog, many: list[Cat | Path] | None = None) -> Cat | Dog:
+    return one
+
+
+def test_a_union_of_models_is_read_by_pydantic() -> None:
+    spec = argument_spec(pet)
+    payload = encode_arguments(spec, (Dog(barks=True),), {"many": [Cat(lives=9), Path("x")]})
+    assert decode_arguments(spec, payload) == {"one": Dog(barks=True), "many": [Cat(lives=9), Path("x")]}
+    assert decode(pet, b'{"one":{"lives":9},"many":null}') == {"one": Cat(lives=9), "many": None}
+    assert "Dog.barks: Field required" in str(refusal(lambda: decode(pet, b'{"one":{"x":1}}')))
+    assert msgspec.convert({"barks": True}, return_type(pet, "pet"), dec_hook=from_json) == Dog(barks=True)
+    schema = argument_schema(spec)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert jsonschema.Draft202012Validator(schema).is_valid({"one": {"lives": 1}, "many": ["x"]})
+    assert not jsonschema.Draft202012Validator(schema).is_valid({"one": {"lives": "1"}})
+
+
+def test_types_that_json_values_are_of_already_are_left_alone() -> None:
+    def f(a: object, b: Iterable[int], c: Sequence[int], d: Hashable) -> Iterable[int]:
+        return b
+
+    given = {"a": {"x": 1}, "b": [1], "c": [2], "d": "e"}
+    assert decode(f, json.dumps(given).encode()) == given
+    assert return_type(f, "f") == Iterable[int]
+
+
+def test_a_type_without_a_form_in_json_is_refused_at_decoration() -> None:
+    def needs(thing: Opaque) -> None: ...
+    def needs_some(things: dict[str, list[Opaque]]) -> None: ...
+    def needs_call(call: Callable[[], int]) -> None: ...
+
+    for function in (needs, needs_some):
+        with pytest.raises(TaskError, match="cannot be read from JSON: Opaque has no form in JSON"):
+            argument_spec(function)
+    with pytest.raises(TaskError, match="Callable has no form in JSON"):
+        argument_spec(needs_call)
+
+
+def test_what_a_function_returns_is_read_from_its_annotation() -> None:
+    def opaque() -> Opaque:
+        return Opaque()
+
+    def opaque_inside() -> list[Box]:
+        return []
+
+    def stream() -> Iterator[int]:
+        return iter(())
+
+    def never() -> NoReturn:
+        raise NotImplementedError
+
+    def unknown() -> Missing:
+        raise NotImplementedError
+
+    for function in (opaque, opaque_inside, stream):
+        with pytest.raises(TaskError, match=r"annotated to return cannot be a result.* has no form in JSON"):
+            return_type(function, "f")
+    assert return_type(add, "add") is int
+    assert [return_type(function, "f") for function in (anything, never, unknown)] == [Any, Any, Any]
 
 
 def test_big_integers_and_nul_survive() -> None:

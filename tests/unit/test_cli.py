@@ -122,6 +122,7 @@ def test_every_option_of_submit_is_sent(api: FakeApi) -> None:
         "submit", "work", "{}", "--priority", "0", "--queue", "q", "--name", "n", "--timeout", "1.5",
         "--threads", "2", "--run-at", "2030-01-31T12:00:00Z", "--max-attempts", "7", "--metadata", "a=1",
         "--metadata", "b=x=y", "--label", "gpu=yes", "--idempotency-key", "mine",
+        "--memory-mb", "2000",
     )  # fmt: skip
     assert api.requests[0].headers["idempotency-key"] == "mine"
     assert api.requests[0].body == {
@@ -132,6 +133,7 @@ def test_every_option_of_submit_is_sent(api: FakeApi) -> None:
         "name": "n",
         "timeout_sec": 1.5,
         "thread_demand": 2,
+        "memory_mb": 2000,
         "run_at": "2030-01-31T12:00:00Z",
         "max_attempts": 7,
         "metadata": {"a": "1", "b": "x=y"},

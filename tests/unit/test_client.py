@@ -94,6 +94,69 @@ def test_an_unknown_option_is_refused(app: Stoker, add: Task[[int, int], int]) -
         add.options(colour="red")  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("timeout", "timeout_sec"),
+        ("memory", "memory_mb"),
+        ("attempts", "max_attempts"),
+        ("retries", "max_attempts"),
+        ("threads", "thread_demand"),
+        ("prioriy", "priority"),
+    ],
+)
+def test_the_option_that_was_meant_is_named(
+    api: FakeApi, app: Stoker, add: Task[[int, int], int], wrong: str, meant: str
+) -> None:
+    given: Any = {wrong: 3}
+    with pytest.raises(errors.TaskError, match=f"has no option '{wrong}'; did you mean {meant}"):
+        app.task(**given)
+    with pytest.raises(errors.ArgumentError, match=f"has no option '{wrong}'; did you mean {meant}"):
+        add.options(**given)
+    with pytest.raises(errors.ArgumentError, match=f"has no option '{wrong}'; did you mean {meant}"):
+        app.submit("add", **given)
+    assert api.requests == []
+
+
+def test_an_option_of_single_jobs_is_sent_where_it_belongs(app: Stoker) -> None:
+    with pytest.raises(errors.TaskError, match=r"task\.options\(delay_sec=\.\.\.\)"):
+        app.task(delay_sec=3)  # type: ignore[call-overload]
+    with pytest.raises(errors.TaskError, match=r"name='\.\.\.'"):
+        app.task("add")  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_attempts": 0},
+        {"timeout_sec": "3"},
+        {"timeout_sec": -1},
+        {"memory_mb": 0.5},
+        {"priority": 101},
+        {"queue": "two words"},
+        {"labels": {"gpu": 1}},
+        {"on_oversize": "explode"},
+        {"thread_demand": object()},
+    ],
+)
+def test_an_option_that_no_job_can_have_is_refused_where_it_is_written(
+    api: FakeApi, app: Stoker, add: Task[[int, int], int], given: Any
+) -> None:
+    (name,) = given
+    with pytest.raises(errors.TaskError, match=f"@app.task: {name}=.* will not do: "):
+        app.task(**given)
+    with pytest.raises(errors.ArgumentError, match=f"task.options: {name}=.* will not do: "):
+        add.options(**given)
+    with pytest.raises(errors.ArgumentError, match=f"app.submit: {name}=.* will not do: "):
+        app.submit("add", **given)
+    assert api.requests == []
+
+
+def test_a_name_that_no_type_can_have_is_refused(app: Stoker) -> None:
+    with pytest.raises(errors.TaskError, match="'two words' cannot be the name of a task"):
+        app.task(name="two words")(print)
+
+
 # --- submitting
 
 
@@ -114,7 +177,13 @@ def test_submit_sends_type_arguments_and_a_fresh_idempotency_key(
 
 def test_defaults_of_the_task_and_options_of_the_call_are_sent(api: FakeApi, app: Stoker) -> None:
     @app.task(
-        queue="math", priority=2, timeout_sec=1.5, max_attempts=1, thread_demand=2, labels={"gpu": "yes"}
+        queue="math",
+        priority=2,
+        timeout_sec=1.5,
+        max_attempts=1,
+        thread_demand=2,
+        labels={"gpu": "yes"},
+        memory_mb=2_000,
     )
     def work() -> None: ...
 
@@ -129,6 +198,7 @@ def test_defaults_of_the_task_and_options_of_the_call_are_sent(api: FakeApi, app
         "timeout_sec": 1.5,
         "max_attempts": 1,
         "thread_demand": 2,
+        "memory_mb": 2_000,
         "labels": {"gpu": "yes"},
         "name": "urgent",
         "run_at": "2026-01-01T00:00:00Z",
@@ -137,6 +207,17 @@ def test_defaults_of_the_task_and_options_of_the_call_are_sent(api: FakeApi, app
     assert api.requests[1].body["delay_sec"] == 5
     assert "run_at" not in api.requests[1].body
     assert work.defaults.priority == 2
+
+
+def test_a_limit_that_is_none_is_sent_and_one_that_is_left_out_is_not(api: FakeApi, app: Stoker) -> None:
+    @app.task(timeout_sec=30, memory_mb=100)
+    def work() -> None: ...
+
+    work.options(timeout_sec=None, memory_mb=None).submit()
+    app.submit("work")
+    sent = [request.body for request in api.requests]
+    assert sent[0] == {"type": "work", "payload": {}, "timeout_sec": None, "memory_mb": None}
+    assert sent[1] == {"type": "work", "payload": None}
 
 
 def test_wrong_arguments_are_not_sent(api: FakeApi, add: Task[[int, int], int]) -> None:

@@ -92,6 +92,7 @@ class Served:
             sessions=self.sessions,
             sink=stand_in,
             output=stand_in,
+            announced=stand_in,
             heartbeat_timeout_sec=10,
             max_result_bytes=1024 * 1024,
         )

@@ -13,11 +13,18 @@ import pytest
 from stoker import Stoker, context
 from stoker.client.task import Task
 from stoker.context import JobContext
-from stoker.coordinator.job_types import MAX_NOTE_BYTES, MAX_NOTES, notes_to_store, type_states
+from stoker.coordinator.job_types import (
+    MAX_NOTE_BYTES,
+    MAX_NOTES,
+    defaults_in,
+    notes_to_store,
+    type_states,
+)
 from stoker.coordinator.run_times import RunTimes
 from stoker.domain.builtin_types import ALIASES, BUILTIN_TYPES
+from stoker.domain.job import JobDefaults
 from stoker.executors.builtin import BUILTINS, Refused
-from stoker.store.base import Session
+from stoker.store.base import NO_NOTE, Session
 from stoker.wire.frames import MAX_FRAME_BYTES, TypeNote
 from stoker.worker.routes import notes, routes
 from tests.support.clock import START_US
@@ -191,17 +198,60 @@ def test_a_hello_has_what_fits_and_can_be_read() -> None:
         "b": {"description": None, "schema": None},
         "echo": {"description": "not the user's"},
         "bound": {"description": 5},
-        "large": {"description": None, "schema": {"x": "y" * MAX_FRAME_BYTES}},
+        "large": {
+            "description": None,
+            "schema": {"x": "y" * MAX_FRAME_BYTES},
+            "defaults": {"queue": "mail"},
+        },
     }
-    assert notes(about, made) == {"a": TypeNote("A", {"type": "object"}), "b": TypeNote()}
+    assert notes(about, made) == {
+        "a": TypeNote("A", {"type": "object"}),
+        "b": TypeNote(),
+        "large": TypeNote(defaults=JobDefaults(queue="mail")),
+    }
 
 
-def test_a_note_that_is_too_large_is_not_kept() -> None:
-    large = TypeNote(schema={"x": "y" * MAX_NOTE_BYTES})
-    noted = notes_to_store(["a", "b", "plain", "echo", "AddNumbers"], {"a": TypeNote("A"), "b": large})
-    assert noted == {"a": b'{"description":"A"}', "b": b"{}", "plain": b"{}"}
+def test_of_a_note_that_is_too_large_the_defaults_are_kept() -> None:
+    large = TypeNote(schema={"x": "y" * MAX_NOTE_BYTES}, defaults=JobDefaults(priority=0))
+    types = ["a", "b", "plain", "echo", "AddNumbers"]
+    assert notes_to_store(types, {"a": TypeNote("A"), "b": large}) == {
+        "a": b'{"description":"A"}',
+        "b": b'{"defaults":{"priority":0}}',
+        "plain": NO_NOTE,
+    }
     many = {f"t{n}": TypeNote() for n in range(MAX_NOTES + 1)}
-    assert len(notes_to_store([], many)) == len(notes_to_store(many, {})) == MAX_NOTES
+    kept = notes_to_store([], {**many, "last": large})
+    assert len(kept) == len(notes_to_store(many, {})) == MAX_NOTES
+    assert "last" in kept
+
+
+def test_a_task_says_which_options_its_jobs_have() -> None:
+    @app.task(
+        queue="mail", priority=1, timeout_sec=30, memory_mb=None, labels={"gpu": "yes"}, on_oversize="wait"
+    )
+    def with_options() -> None: ...
+
+    assert with_options.about()["defaults"] == {
+        "queue": "mail",
+        "timeout_sec": 30.0,
+        "labels": {"gpu": "yes"},
+        "on_oversize": "wait",
+    }
+    assert nothing.about()["defaults"] == {}
+    assert with_options.options(priority=0, delay_sec=5, name="n").about()["defaults"]["priority"] == 0
+
+
+def test_what_was_announced_is_found_in_the_notes_that_are_kept() -> None:
+    stored = {
+        "mail": b'{"description":"defaults","defaults":{"queue":"mail","of_a_later_release":1}}',
+        "plain": b'{"schema":{"properties":{"defaults":{}}}}',
+        "strange": b'{"defaults":{"priority":1000}}',
+        "broken": b'{"defaults":',
+    }
+    assert defaults_in(stored) == {"mail": JobDefaults(queue="mail")}
+    states = {state.type: state for state in type_states([], stored, lambda _: None)}
+    assert states["mail"].defaults == JobDefaults(queue="mail")
+    assert states["strange"].defaults == states["broken"].defaults == JobDefaults()
 
 
 def a_session(id: str, *types: str, status: str = "live") -> Session:
@@ -235,7 +285,9 @@ def test_a_task_goes_before_a_built_in_type_of_its_name() -> None:
 
 def test_the_answer_has_the_promised_shape() -> None:
     service = FakeService()
-    service.notes = {"mine": b'{"description":"Mine.","schema":{"type":"object"}}'}
+    service.notes = {
+        "mine": b'{"description":"Mine.","schema":{"type":"object"},"defaults":{"queue":"mail"}}'
+    }
     types = {row["type"]: row for row in ask(service, "GET", "/types").json()["types"]}
     assert types["mine"] == {
         "type": "mine",
@@ -245,8 +297,10 @@ def test_the_answer_has_the_promised_shape() -> None:
         "schema": {"type": "object"},
         "example": None,
         "run_p50_sec": None,
+        "defaults": {"queue": "mail"},
     }
     assert types["echo"]["run_p50_sec"] == 1.5
+    assert types["echo"]["defaults"] == {}
     assert types["add_numbers"]["example"] == {"x": 1, "y": 2.5}
 
 

@@ -69,6 +69,7 @@ class Desk:
             cast(Store, self.store),
             nothing,
             nothing,
+            nothing,
             wake=nothing,
             changed=nothing,
             events=nothing,

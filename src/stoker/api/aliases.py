@@ -20,9 +20,9 @@ class SubmitJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Ident
     payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    priority: Priority = 1
-    thread_demand: Threads = 1
-    max_attempts: Attempts | None = None
+    priority: Priority | msgspec.UnsetType = msgspec.UNSET
+    thread_demand: Threads | msgspec.UnsetType = msgspec.UNSET
+    max_attempts: Attempts | msgspec.UnsetType | None = msgspec.UNSET
 
 
 async def submit_job(request: Request) -> Response:

@@ -10,17 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from stoker.api.problems import invalid_field
 from stoker.clock import SECOND
-from stoker.domain.job import DEFAULT_TYPE, JobSpec
+from stoker.domain.job import DEFAULT_TYPE, NO_DEFAULTS, JobSpec
 from stoker.store.base import IdempotencyKey
 
 _MAX_CHARS: Final = 255
 _FIELD: Final = "idempotency_key"
 _PLACE: Final = "\x1f"
 """Between the key of a batch and the place of a job in it. No key of a client can hold it: it is not printable."""
+
+_DIGESTED: Final = tuple(name for name in JobSpec.__struct_fields__ if name not in ("payload", _FIELD))
 
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -96,15 +97,21 @@ def expiry(now_us: int, ttl_seconds: float) -> int:
 
 
 def digest_of(spec: JobSpec) -> bytes:
-    """A hash of what is asked for, whatever it is called."""
-    if not spec.type or spec.timeout_sec == 0:
-        spec = replace(spec, type=spec.type or DEFAULT_TYPE, timeout_sec=spec.timeout_sec or None)
-    parts = {
-        name: getattr(spec, name)
-        for name in JobSpec.__struct_fields__
-        if name not in ("payload", _FIELD) and getattr(spec, name) is not None
-    }
+    """A hash of what is asked for, whatever it is called. What workers announced for the type has no part in it, or a
+    submission that is sent again after a deploy would be another one. A field that is left out counts as what it is where
+    nobody announced anything: releases that did not know announcements made the same hash."""
+    parts = {name: _asked(spec, name) for name in _DIGESTED}
+    parts = {name: value for name, value in parts.items() if value is not None}
     return hashlib.sha256(_sorted(parts) + b"\n" + _canonical(bytes(spec.payload))).digest()
+
+
+def _asked(spec: JobSpec, name: str) -> object:
+    value = getattr(spec, name)
+    if name == "type":
+        return value or DEFAULT_TYPE
+    if name == "timeout_sec":
+        value = value or None
+    return getattr(NO_DEFAULTS, name) if value is msgspec.UNSET else value
 
 
 def _canonical(payload: bytes) -> bytes:

@@ -195,8 +195,9 @@ def _job(context: Context, spec: JobSpec, id: str, now: int, run_at: int) -> Job
         id=id,
         now=now,
         run_at=run_at,
-        max_attempts=spec.max_attempts or settings.max_attempts,
+        max_attempts=settings.max_attempts,
         order=settings.priority_order,
+        defaults=context.service.defaults(spec.type),
     )
 
 

@@ -19,7 +19,7 @@ from stoker.api.jobs import BATCH_SIZE, Batch
 from stoker.api.problems import ProblemDocument
 from stoker.api.query import present_type
 from stoker.api.views import JobView
-from stoker.domain.job import Ident, JobSpec
+from stoker.domain.job import NO_DEFAULTS, Ident, JobDefaults, JobSpec
 
 Schema = dict[str, Any]
 
@@ -221,6 +221,9 @@ def _add_rules(schemas: Schema) -> None:
             "default": None,
             "description": "When to run, as in RFC 3339, with an offset; not together with `delay_sec`.",
         }
+    for name in {"JobSpec", "SubmitJob"} & schemas.keys():
+        for field in schemas[name]["properties"].keys() & set(JobDefaults.__struct_fields__):
+            _left_out(schemas[name]["properties"], field)
     # In words, because generators of clients make nothing of conditions between fields, and drop what has them.
     if "HttpReport" in schemas:
         properties = schemas["HttpReport"]["properties"]
@@ -228,6 +231,16 @@ def _add_rules(schemas: Schema) -> None:
             "Required for the outcome `failed`, and not allowed for `completed`."
         )
         properties["result"]["description"] = "Only for the outcome `completed`."
+
+
+def _left_out(properties: Schema, field: str) -> None:
+    """Say what a field is that a submission leaves out. It is no `default`: clients made from this document would send it,
+    and nothing that workers announce would ever count."""
+    otherwise = msgspec.to_builtins(getattr(NO_DEFAULTS, field))
+    properties[field] |= {
+        "description": "Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says.",
+        "x-otherwise": otherwise,
+    }
 
 
 def _ref(kind: Any) -> Schema:

@@ -104,7 +104,13 @@ def _shapes(endpoints: Iterable[Endpoint]) -> Iterator[str]:
 
 
 def _default(schema: dict[str, Any]) -> str:
-    return f"`{msgspec.json.encode(schema['default']).decode()}`" if "default" in schema else "absent"
+    if "x-otherwise" in schema:
+        return f"announced, else {_as_json(schema['x-otherwise'])}"
+    return _as_json(schema["default"]) if "default" in schema else "absent"
+
+
+def _as_json(value: Any) -> str:
+    return f"`{msgspec.json.encode(value).decode()}`"
 
 
 def _words(schema: dict[str, Any]) -> str:

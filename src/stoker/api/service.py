@@ -11,7 +11,7 @@ from stoker.coordinator.job_types import TypeState
 from stoker.coordinator.queues import QueueState
 from stoker.coordinator.waits import Waited
 from stoker.domain.explain import Explanation
-from stoker.domain.job import Job
+from stoker.domain.job import Job, JobDefaults
 from stoker.domain.scaling import ScalingState
 from stoker.domain.series import Point, Range, Tally
 from stoker.settings import Settings
@@ -94,6 +94,10 @@ class Service(Protocol):
 
     async def is_announced(self, type: str) -> bool:
         """Whether some worker serves this type or ever announced it, here or at another coordinator."""
+        ...
+
+    def defaults(self, type: str) -> JobDefaults:
+        """What workers announced for the jobs of this type: for the fields that a submission leaves out."""
         ...
 
     async def known_key(self, client: str, key: str) -> bool:

@@ -9,11 +9,13 @@ from stoker.api.exchange import Request, Response
 from stoker.api.views import encode
 from stoker.clock import SECOND
 from stoker.coordinator.job_types import TypeState
+from stoker.domain.job import JobDefaults
 
 
 class TypeView(msgspec.Struct, frozen=True):
     """A job type. `schema` is the JSON schema of its payload and `description` what its worker says of it, null where
-    nobody said; `workers` are the live ones that serve it. `run_p50_sec` is by what this coordinator saw lately."""
+    nobody said; `workers` are the live ones that serve it. `run_p50_sec` is by what this coordinator saw lately. `defaults`
+    has what its worker announced for fields that a submission leaves out."""
 
     type: str
     description: str | None
@@ -22,6 +24,7 @@ class TypeView(msgspec.Struct, frozen=True):
     schema: Mapping[str, Any] | None
     example: Any
     run_p50_sec: float | None
+    defaults: JobDefaults
 
 
 class TypesView(msgspec.Struct, frozen=True):
@@ -42,4 +45,5 @@ def _view(state: TypeState) -> TypeView:
         schema=state.schema,
         example=state.example,
         run_p50_sec=None if p50 is None else p50 / SECOND,
+        defaults=state.defaults,
     )

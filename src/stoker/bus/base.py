@@ -74,7 +74,11 @@ class Happened(msgspec.Struct, frozen=True, tag=True, gc=False):
     runs: dict[int, int]
 
 
-News = Work | Watch | Changed | CancelClaim | DrainSession | ProgressOf | Listen | Happened
+class TypesNoted(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """A worker announced options for the jobs of its types, and they are stored: read them again."""
+
+
+News = Work | Watch | Changed | CancelClaim | DrainSession | ProgressOf | Listen | Happened | TypesNoted
 Receive = Callable[[Sequence[News]], None]
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from stoker.cli import output
@@ -84,6 +85,12 @@ def submit(
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads that the job needs.")
     ] = None,
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            "--memory-mb", metavar="MB", min=1, help="End an attempt that needs more memory than this."
+        ),
+    ] = None,
     delay: Annotated[
         float | None,
         typer.Option(
@@ -128,9 +135,10 @@ def submit(
     options = SubmitOptions(
         queue=queue,
         priority=priority,
-        timeout_sec=timeout,
+        timeout_sec=msgspec.UNSET if timeout is None else timeout,
         max_attempts=max_attempts,
         thread_demand=threads,
+        memory_mb=msgspec.UNSET if memory is None else memory,
         labels=pairs(label, "--label") or None,
         metadata=pairs(metadata, "--metadata") or None,
         name=name,

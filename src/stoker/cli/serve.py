@@ -119,6 +119,10 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
             tracer=tracer,
             version=__version__,
         )
+        try:
+            await coordinator.prepare()
+        except StoreUnavailable as error:
+            raise CannotStart(str(error)) from error
         app = create_app(coordinator)
         stack.push_async_callback(app.close)
         server = Server(_config(app))

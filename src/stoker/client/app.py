@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overloa
 
 from stoker.client.errors import ArgumentError, TaskError
 from stoker.client.job import JobHandle
+from stoker.client.options import changed_options, task_options
 from stoker.client.requests import JobInfo, Request, SubmitFields, SubmitOptions, TaskDefaults, submit
 from stoker.client.task import Task
 from stoker.domain import json_text
+from stoker.domain.json_values import to_json
 
 if TYPE_CHECKING:
     from stoker.client.transport import Transport
@@ -70,10 +72,12 @@ class Stoker:
         """Make a function, sync or async, a task: `@app.task`, or `@app.task(name=..., queue=..., ...)`.
 
         The task's name, which is the `type` of its jobs, is the function's name unless given. The other options
-        are defaults for its jobs: queue, priority, timeout_sec, max_attempts, thread_demand, on_oversize, labels,
-        metadata.
+        are defaults for its jobs, also for those that are submitted elsewhere and leave them out: queue, priority,
+        timeout_sec, max_attempts, thread_demand, memory_mb, on_oversize, labels, metadata.
         """
-        options = SubmitOptions(**defaults)
+        options = task_options(defaults)
+        if function is not None and not callable(function):
+            raise TaskError(f"@app.task({function!r}) is no function; to give a name: @app.task(name='...')")
 
         def decorate(function: Callable[P, R]) -> Task[P, R]:
             chosen = name or str(getattr(function, "__name__", ""))
@@ -84,18 +88,25 @@ class Stoker:
     def submit(self, type_name: str, payload: Any = None, **options: Unpack[SubmitFields]) -> JobHandle:
         """Submit a job of any type, such as one that another program's workers serve."""
         info: JobInfo = self.transport.send(_submission(type_name, payload, options))
-        return JobHandle(self.transport, info.id, info)
+        return self._handle(info)
 
     async def submit_async(
         self, type_name: str, payload: Any = None, **options: Unpack[SubmitFields]
     ) -> JobHandle:
         """The same, without blocking the loop."""
-        info: JobInfo = await self.transport.send_async(_submission(type_name, payload, options))
-        return JobHandle(self.transport, info.id, info)
+        return self._handle(await self.transport.send_async(_submission(type_name, payload, options)))
 
     def job(self, job_id: str) -> JobHandle:
         """A handle for a job that was submitted earlier. Asks nothing yet."""
-        return JobHandle(self.transport, job_id)
+        return JobHandle(self.transport, job_id, typed=self._typed)
+
+    def _handle(self, info: JobInfo) -> JobHandle:
+        return JobHandle(self.transport, info.id, info, typed=self._typed)
+
+    def _typed(self, job: JobInfo) -> Any:
+        """The result of a completed job, as the type that its task says it returns; as JSON has it for others' types."""
+        task = self.tasks.get(job.type)
+        return job.result if task is None else task.result_of(job)
 
     def close(self) -> None:
         """Close connections; the next call opens new ones."""
@@ -132,7 +143,7 @@ class Stoker:
 
 def _submission(type_name: str, payload: Any, options: SubmitFields) -> Request:
     try:
-        encoded = json_text.encode(payload)
+        encoded = json_text.encode(payload, to_json)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ArgumentError(f"the payload cannot be sent as JSON: {error}", "payload") from None
-    return submit(type_name, encoded, SubmitOptions(**options))
+    return submit(type_name, encoded, changed_options(SubmitOptions(), options, "app.submit"))

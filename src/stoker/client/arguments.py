@@ -28,6 +28,7 @@ import msgspec
 
 from stoker.client.errors import ArgumentError, TaskError
 from stoker.domain import json_text
+from stoker.domain.json_values import from_json, readable, schema_of, to_json, unreadable
 
 _NO_ARGUMENTS = (b"", b"null", b"{}")
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -76,7 +77,7 @@ def argument_spec(function: Callable[..., Any], task: str | None = None) -> Argu
     return ArgumentSpec(
         task=task,
         signature=signature,
-        decoder=msgspec.json.Decoder(struct),
+        decoder=msgspec.json.Decoder(struct, dec_hook=from_json),
         names=frozenset(field[0] for field in fields),
         has_defaults=any(len(field) == 3 for field in fields),
         sole=_sole(signature, fields[0], hints) if len(fields) == 1 and extra is None else None,
@@ -113,7 +114,7 @@ def decode_arguments(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
 def argument_schema(spec: ArgumentSpec) -> dict[str, Any] | None:
     """The JSON schema of the payload that a call makes: an object of arguments by name. None where a type has no schema."""
     try:
-        schema = msgspec.json.schema(spec.decoder.type)
+        schema = msgspec.json.schema(spec.decoder.type, schema_hook=schema_of)
         return _described(spec, schema)
     except (TypeError, ValueError, RecursionError):  # msgspec reads more types than it can describe
         return None
@@ -123,6 +124,7 @@ def _described(spec: ArgumentSpec, schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of the struct, with the defaults that stand in the function and what goes to `**kwargs`."""
     definitions = schema.pop("$defs")
     found: dict[str, Any] = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
+    definitions = _gathered((found, definitions), definitions)
     found.pop("title", None)
     for name, field in found["properties"].items():
         default = _json_or_unset(spec.signature.parameters[name].default)
@@ -133,12 +135,25 @@ def _described(spec: ArgumentSpec, schema: dict[str, Any]) -> dict[str, Any]:
     return {**found, "$defs": definitions} if definitions else found
 
 
+def _gathered(schema: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    """All definitions, with those that stand within the schema of a model, where no reference would find them."""
+    for part in list(schema.values() if isinstance(schema, dict) else schema):
+        if isinstance(part, dict):
+            for name, definition in part.pop("$defs", {}).items():
+                if definitions.setdefault(name, definition) != definition:
+                    raise ValueError(f"there are two definitions of {name}")
+                _gathered((definition,), definitions)
+        if isinstance(part, (dict, list, tuple)):
+            _gathered(part, definitions)
+    return definitions
+
+
 def _json_or_unset(default: Any) -> Any:
     """A default as JSON has it; UNSET for none, and for one that JSON cannot have."""
     if default is inspect.Parameter.empty:
         return msgspec.UNSET
     try:
-        return msgspec.json.decode(json_text.encode(default))
+        return msgspec.json.decode(json_text.encode(default, to_json))
     except (TypeError, ValueError, OverflowError, RecursionError):
         return msgspec.UNSET
 
@@ -147,14 +162,18 @@ def _json_or_unset(default: Any) -> Any:
 
 
 def _annotations(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
-    """The parameters' types. One that cannot be resolved (a name imported for type checkers only) is `Any`."""
+    """The types of the parameters and of what is returned. One that cannot be resolved (a name imported for type checkers
+    only) is `Any`."""
+    return {name: readable(hint) for name, hint in _hints(function, signature).items()}
+
+
+def _hints(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
     except Exception:  # noqa: BLE001 - evaluating someone's annotation can raise anything
-        return {
-            name: _resolved(function, parameter.annotation)
-            for name, parameter in signature.parameters.items()
-        }
+        given = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+        given["return"] = signature.return_annotation
+        return {name: _resolved(function, annotation) for name, annotation in given.items()}
 
 
 def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
@@ -179,14 +198,37 @@ def _check(task: str, parameter: inspect.Parameter, annotation: Any) -> None:
             f"task {task!r}: {parameter.name!r} is positional-only, but a payload names its arguments; "
             "remove the '/' from the signature"
         )
-    try:
-        msgspec.json.Decoder(annotation)
-    except TypeError as error:
-        reason = str(error).splitlines()[0]
+    required = parameter.default is parameter.empty
+    reason = _why_not(annotation, required=required)
+    if reason is not None:
         raise TaskError(
             f"task {task!r}: the annotation of {parameter.name!r} cannot be read from JSON: {reason}; "
             "use another type, or none and check the value yourself"
-        ) from None
+        )
+
+
+def _why_not(annotation: Any, *, required: bool, also_optional: bool = False) -> str | None:
+    """Why no JSON can become a value of this type; None if some can. What is not `required` need not be able to."""
+    try:
+        msgspec.json.Decoder(annotation)
+    except TypeError as error:
+        return str(error).splitlines()[0]
+    name = unreadable(annotation, also_optional=also_optional) if required else None
+    return None if name is None else f"{name} has no form in JSON"
+
+
+def return_type(function: Callable[..., Any], task: str) -> Any:
+    """The type that the function is annotated to return, else `Any`. Raises `TaskError` if no result could be of it."""
+    annotation = _annotations(function, inspect.signature(function)).get("return", Any)
+    if annotation in (typing.NoReturn, typing.Never):
+        return Any
+    reason = _why_not(annotation, required=True, also_optional=True)
+    if reason is not None:
+        raise TaskError(
+            f"task {task!r}: what it is annotated to return cannot be a result, which is JSON: {reason}; "
+            "use another type, or none"
+        )
+    return annotation
 
 
 def _field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, ...]:
@@ -206,7 +248,7 @@ def _sole(signature: inspect.Signature, field: tuple[Any, ...], hints: Mapping[s
     bare = get_origin(annotation) or annotation
     return Sole(
         name=name,
-        decoder=msgspec.json.Decoder(annotation),
+        decoder=msgspec.json.Decoder(annotation, dec_hook=from_json),
         takes_objects=annotation is Any or bare in (dict, Mapping, typing.Mapping),
         required=signature.parameters[name].default is inspect.Parameter.empty,
     )
@@ -225,7 +267,7 @@ def _kwargs_name(spec: ArgumentSpec) -> str:
 
 def _encode(spec: ArgumentSpec, arguments: dict[str, Any]) -> bytes:
     try:
-        return json_text.encode(arguments)
+        return json_text.encode(arguments, to_json)
     except (TypeError, ValueError, OverflowError, RecursionError):
         for name, value in arguments.items():
             _encode_one(spec, name, value)
@@ -234,7 +276,7 @@ def _encode(spec: ArgumentSpec, arguments: dict[str, Any]) -> bytes:
 
 def _encode_one(spec: ArgumentSpec, name: str, value: Any) -> None:
     try:
-        json_text.encode(value)
+        json_text.encode(value, to_json)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ArgumentError(
             f"task {spec.task!r}: argument {name!r} cannot be sent as JSON: {error}", name
@@ -278,7 +320,7 @@ def _decode_with_extra(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
 
 def _decode_extra(spec: ArgumentSpec, name: str, value: msgspec.Raw) -> Any:
     try:
-        return msgspec.json.decode(value, type=spec.extra)
+        return msgspec.json.decode(value, type=spec.extra, dec_hook=from_json)
     except _UNREADABLE as error:
         raise ArgumentError(f"task {spec.task!r}: argument {name!r}: {error}", name) from None
 

@@ -13,7 +13,7 @@ import msgspec
 
 from stoker.client.errors import ProblemError, StokerError
 from stoker.client.job import JobHandle
-from stoker.client.requests import Conversation, JobInfo, check_timeout, result_of, wait_for_end
+from stoker.client.requests import Conversation, JobInfo, check_timeout, wait_for_end
 from stoker.client.waits import (
     MAX_IDS,
     Outcome,
@@ -215,7 +215,7 @@ def _remove(left: Handles, receiver: Receiver) -> None:
 
 def _result(job: JobHandle, *, return_exceptions: bool) -> Any:
     try:
-        return result_of(job._take())
+        return job._result(job._take())
     except StokerError as error:
         if not return_exceptions:
             raise

@@ -13,6 +13,7 @@
     │   └── Unavailable       5xx: try again
     ├── JobFailed             the job ran and failed for good; `job` has its error and attempts
     ├── JobCancelled          the job was cancelled
+    ├── ResultTypeError       the result is not what the task's annotation says      (also a TypeError)
     └── ResultTimeout         the job had not finished in time; it goes on    (also a TimeoutError)
 
 Import nothing heavy here: every child of a worker loads this module.
@@ -164,6 +165,19 @@ class JobCancelled(StokerError):
 
     def __init__(self, job: JobInfo) -> None:
         super().__init__(f"job {job.id} ({job.type}) was cancelled")
+        self.job = job
+
+
+class ResultTypeError(StokerError, TypeError):
+    """The job completed, but its result is not what the task's function is annotated to return. `job.result` is it, as JSON
+    has it."""
+
+    def __init__(self, job: JobInfo, returns: object, reason: str) -> None:
+        wanted = returns.__name__ if type(returns) is type else str(returns)
+        super().__init__(
+            f"job {job.id} ({job.type}) completed, but its result does not fit the annotation {wanted}: {reason}; "
+            "correct the annotation or remove it; job.info.result has the result as it is"
+        )
         self.job = job
 
 

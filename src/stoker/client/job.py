@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from stoker.client.requests import (
@@ -35,8 +35,17 @@ class JobHandle:
     Every method that asks has a twin ending in `_async` for use on an event loop.
     """
 
-    def __init__(self, transport: Transport, job_id: str, info: JobInfo | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        job_id: str,
+        info: JobInfo | None = None,
+        *,
+        typed: Callable[[JobInfo], Any] | None = None,
+    ) -> None:
+        """`typed` makes the result of a completed job what its task returned; without it, it is as JSON has it."""
         self._transport = transport
+        self._typed = typed
         self._info = info
         self._outcome: Outcome | None = None
         """What a wait for many jobs found out about this one; the next `result` asks nobody."""
@@ -68,19 +77,19 @@ class JobHandle:
         return (await self.refresh_async()).status
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end and return the result.
+        """Wait for the end and return the result, as the type that the task's function is annotated to return.
 
         Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after `timeout` seconds (None: never).
         """
         if self._outcome is not None:
-            return result_of(self._take())
-        return result_of(self._seen(self._transport.waits.wait(self.id, timeout)))
+            return self._result(self._take())
+        return self._result(self._seen(self._transport.waits.wait(self.id, timeout)))
 
     async def result_async(self, timeout: float | None = None) -> Any:
         """Wait for the end and return the result, like `result`. Any number of these share one or two connections."""
         if self._outcome is not None:
-            return result_of(self._take())
-        return result_of(self._seen(await self._transport.waits.wait_async(self.id, timeout)))
+            return self._result(self._take())
+        return self._result(self._seen(await self._transport.waits.wait_async(self.id, timeout)))
 
     def cancel(self) -> JobInfo:
         """Cancel: a job that waits never starts, one that runs is told to stop.
@@ -125,6 +134,11 @@ class JobHandle:
             page = await self._transport.send_async(request)
             for entry in page.entries:
                 yield entry
+
+    def _result(self, info: JobInfo) -> Any:
+        """The result of a job that has ended."""
+        result = result_of(self._seen(info))
+        return result if self._typed is None else self._typed(info)
 
     def _attempts(self) -> Request:
         return get(job_path(self.id, "attempts"), AttemptsInfo)

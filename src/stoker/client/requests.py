@@ -127,6 +127,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_attempts: int | None = None
     thread_demand: int = 1
     timeout_sec: float | None = None
+    memory_mb: int | None = None
     worker_id: str | None = None
     created_at: datetime | None = None
     run_at: datetime | None = None
@@ -156,9 +157,10 @@ class TaskDefaults(TypedDict, total=False):
 
     queue: str
     priority: int
-    timeout_sec: float
+    timeout_sec: float | None
     max_attempts: int
     thread_demand: int
+    memory_mb: int | None
     on_oversize: Literal["degrade", "wait"]
     labels: dict[str, str]
     metadata: dict[str, str]
@@ -174,13 +176,15 @@ class SubmitFields(TaskDefaults, total=False):
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The same as `SubmitFields`, as a value. What is None is left to the server's default."""
+    """The same as `SubmitFields`, as a value. What is left out is None, or UNSET where None means "no limit"; the server
+    fills in what the workers of the type announced."""
 
     queue: str | None = None
     priority: int | None = None
-    timeout_sec: float | None = None
+    timeout_sec: float | msgspec.UnsetType | None = msgspec.UNSET
     max_attempts: int | None = None
     thread_demand: int | None = None
+    memory_mb: int | msgspec.UnsetType | None = msgspec.UNSET
     on_oversize: Literal["degrade", "wait"] | None = None
     labels: dict[str, str] | None = None
     metadata: dict[str, str] | None = None

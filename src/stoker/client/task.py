@@ -20,9 +20,11 @@ from stoker.client.arguments import (
     argument_spec,
     decode_arguments,
     encode_arguments,
+    return_type,
 )
-from stoker.client.errors import ArgumentError, TaskError
+from stoker.client.errors import ArgumentError, ResultTypeError, TaskError
 from stoker.client.job import JobHandle
+from stoker.client.options import announced, changed_options
 from stoker.client.requests import (
     Conversation,
     JobInfo,
@@ -32,6 +34,8 @@ from stoker.client.requests import (
     submit,
     submit_batches,
 )
+from stoker.domain.job import Ident
+from stoker.domain.json_values import from_json
 
 if TYPE_CHECKING:
     from stoker.client.app import Stoker
@@ -62,6 +66,7 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.arguments: ArgumentSpec = argument_spec(function, name)
         self.defaults = defaults or SubmitOptions()
+        self.returns = return_type(function, name)
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -74,11 +79,24 @@ class Task(Generic[P, R]):
         """The keyword arguments that a payload means: what a worker calls the function with."""
         return decode_arguments(self.arguments, payload)
 
+    def result_of(self, job: JobInfo) -> Any:
+        """The result of a completed job of this task, as the type that the function returns. Raises `ResultTypeError`."""
+        if self.returns is Any:
+            return job.result
+        try:
+            return msgspec.convert(job.result, self.returns, dec_hook=from_json, str_keys=True)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise ResultTypeError(job, self.returns, str(error)) from None
+
     def about(self) -> dict[str, Any]:
         """What a worker tells of this task, for those who submit it by hand."""
         text = inspect.getdoc(self.function)
         description = None if text is None else text[:MAX_DESCRIPTION_CHARS]
-        return {"description": description, "schema": argument_schema(self.arguments)}
+        return {
+            "description": description,
+            "schema": argument_schema(self.arguments),
+            "defaults": announced(self.defaults),
+        }
 
     def options(self, **changes: Unpack[SubmitFields]) -> Task[P, R]:
         """A copy whose jobs differ in this: `resize.options(priority=0, delay_sec=60).submit(...)`.
@@ -87,7 +105,7 @@ class Task(Generic[P, R]):
         """
         changed: Task[P, R] = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)
-        changed.defaults = with_options(self.defaults, changes)
+        changed.defaults = changed_options(self.defaults, changes, "task.options")
         return changed
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
@@ -127,22 +145,12 @@ class Task(Generic[P, R]):
             raise ArgumentError(f"calls[{index}]: {error}", error.parameter) from None
 
     def _handle(self, info: JobInfo) -> JobHandle:
-        return JobHandle(self.app.transport, info.id, info)
+        return self.app._handle(info)
 
     def _handles(self, infos: Iterable[JobInfo]) -> Batch:
         from stoker.client.batch import Batch
 
         return Batch(self._handle(info) for info in infos)
-
-
-def with_options(options: SubmitOptions, changes: SubmitFields) -> SubmitOptions:
-    """The options, changed. Of `run_at` and `delay_sec` the one given last counts."""
-    given: dict[str, Any] = dict(changes)
-    if "delay_sec" in given:
-        given.setdefault("run_at", None)
-    elif "run_at" in given:
-        given["delay_sec"] = None
-    return msgspec.structs.replace(options, **given)
 
 
 def _call(item: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
@@ -158,3 +166,10 @@ def _check(function: Callable[..., Any], name: str) -> None:
         raise TaskError(f"task {name!r} is a generator, but a job has one result; return a list instead")
     if not name or name == "<lambda>":
         raise TaskError("a task needs a name that workers can look up: @app.task(name='...')")
+    try:
+        msgspec.convert(name, Ident)
+    except msgspec.ValidationError:
+        raise TaskError(
+            f"{name!r} cannot be the name of a task: use up to 128 of the letters A to z, digits and _ . : / @ + -, "
+            "beginning with a letter, a digit or _; @app.task(name='...') gives another one than the function's"
+        ) from None

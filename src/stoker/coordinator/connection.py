@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from stoker.coordinator.job_types import notes_to_store
+from stoker.coordinator.announced import Announced
 from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import (
@@ -63,6 +63,7 @@ class Connection:
         sessions: Sessions,
         sink: ReportSink,
         output: OutputDesk,
+        announced: Announced,
         heartbeat_timeout_sec: float,
         max_result_bytes: int,
     ) -> None:
@@ -71,6 +72,7 @@ class Connection:
         self._sessions = sessions
         self._sink = sink
         self._output = output
+        self._announced = announced
         self._timeout_sec = heartbeat_timeout_sec
         self._max_result_bytes = max_result_bytes
         self._text = False
@@ -120,6 +122,8 @@ class Connection:
                 f"protocol {hello.protocol} is not spoken here, {frames.PROTOCOL} is; upgrade the older side"
             )
             return None
+        # Before anybody sees the worker: whoever does may rely on what it announces.
+        await self._announced.keep(hello.types, hello.schemas)
         try:
             status = await self._store.open_session(_row(hello, self._store.now_us()))
         except WrongSecret as error:
@@ -129,9 +133,6 @@ class Connection:
         if status is None:
             self._refuse("this session was given up for lost", new_session=True)
             return None
-        notes = notes_to_store(hello.types, hello.schemas)
-        if notes:
-            await self._store.note_types(notes)
         session = WorkerSession(hello, self._outbox.put_nowait)
         session.unsent = self._unsent
         session.lots = hello.lots and not self._text

@@ -16,12 +16,12 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from stoker.bus.base import WATCH_SECONDS, Bus
+from stoker.bus.base import WATCH_SECONDS, Bus, TypesNoted
 from stoker.bus.cache import JobCache, NoCache
 from stoker.bus.local import JobWaiters, NoBus
 from stoker.clock import SECOND, Clock
 from stoker.coordinator import metric_aliases
-from stoker.coordinator.announced import AnnouncedTypes
+from stoker.coordinator.announced import Announced
 from stoker.coordinator.bulk import Bulks
 from stoker.coordinator.connection import LEASE_INTERVALS, Connection, Socket
 from stoker.coordinator.dead_groups import DeadGroups
@@ -31,6 +31,7 @@ from stoker.coordinator.events import LATEST_BULKS, Events, Message, success_rat
 from stoker.coordinator.http_workers import HttpWorkers
 from stoker.coordinator.job_lines import JobLines
 from stoker.coordinator.job_types import TypeState, type_states
+from stoker.coordinator.known_types import KnownTypes
 from stoker.coordinator.metrics import Metrics, text_in_turns
 from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
 from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
@@ -45,7 +46,7 @@ from stoker.coordinator.upkeep import Upkeep
 from stoker.coordinator.waits import Waited, Waits
 from stoker.domain.errors import Conflict, NotFound, Stopping, StoreUnavailable
 from stoker.domain.explain import Explanation, Facts, Hand, explain
-from stoker.domain.job import Job
+from stoker.domain.job import Job, JobDefaults
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import RetryPolicy
 from stoker.domain.scaling import ScalingState, pending_thread_seconds
@@ -134,6 +135,7 @@ class Coordinator:
         # Two missed heartbeats: whoever moved to another coordinator is not waited for longer than that.
         quiet_us = int(settings.worker_heartbeat_timeout_sec * SECOND * 2 / LEASE_INTERVALS)
         self._sessions = Sessions(quiet_us)
+        self._announced = Announced(store, changed=lambda: self._bus.publish(TypesNoted()))
         self._run_times = RunTimes()
         self._waiters = JobWaiters()
         self._events = Events(
@@ -214,16 +216,21 @@ class Coordinator:
             store,
             self._sessions,
             self._output,
+            self._announced,
             wake=self._dispatch.wake,
             changed=self._on_changed_elsewhere,
             events=self._events,
         )
-        self._announced = AnnouncedTypes(store, self._sessions, self._neighbours)
+        self._known_types = KnownTypes(store, self._sessions, self._neighbours)
         self._waits = Waits(store, self._waiters, self._neighbours, lambda: self._closing)
         logs.on_written(self._neighbours.tell_changed)
         self._tasks: list[asyncio.Task[None]] = []
 
     # ── life ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def prepare(self) -> None:
+        """Read what must be known before the first job is accepted. Raises StoreUnavailable."""
+        await self._announced.read()
 
     def start(self) -> None:
         self._tasks = [
@@ -305,7 +312,10 @@ class Coordinator:
         ]
 
     async def is_announced(self, type: str) -> bool:
-        return await self._announced.has(type)
+        return await self._known_types.has(type)
+
+    def defaults(self, type: str) -> JobDefaults:
+        return self._announced.of(type)
 
     async def known_key(self, client: str, key: str) -> bool:
         return await self._store.known_key(client, key)
@@ -590,6 +600,7 @@ class Coordinator:
             sessions=self._sessions,
             sink=self._sink,
             output=self._output,
+            announced=self._announced,
             heartbeat_timeout_sec=self.settings.worker_heartbeat_timeout_sec,
             max_result_bytes=self.settings.max_result_bytes,
         )

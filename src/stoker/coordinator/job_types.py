@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from stoker.domain.builtin_types import ALIASES, BUILTIN_TYPES, is_built_in
+from stoker.domain.job import NO_DEFAULTS, JobDefaults
 from stoker.store.base import NO_NOTE, Session
 from stoker.wire.frames import TypeNote
 
@@ -15,6 +16,8 @@ MAX_NOTE_BYTES: Final = 64 * 1024
 MAX_NOTES: Final = 1_000
 
 _notes: Final = msgspec.json.Decoder(TypeNote)
+_NOTHING: Final = TypeNote()
+_DEFAULTS_KEY: Final = b'"defaults":'
 
 
 class TypeState(msgspec.Struct, frozen=True):
@@ -26,17 +29,36 @@ class TypeState(msgspec.Struct, frozen=True):
     schema: Mapping[str, Any] | None
     example: Any
     run_p50_us: int | None
+    defaults: JobDefaults = NO_DEFAULTS
 
 
 def notes_to_store(types: Iterable[str], schemas: Mapping[str, TypeNote]) -> dict[str, bytes]:
-    """What a worker says of its types, as it is kept: that there are such, whoever serves them later, and a note of each. A
-    note that is too large is left out: it only helps to fill in a form."""
+    """What a worker says of its types, as it is kept: that there are such, whoever serves them later, and a note of each. Of
+    a note that is too large the defaults are kept: the rest only helps to fill in a form."""
     kept = dict.fromkeys(islice((type for type in types if not is_built_in(type)), MAX_NOTES), NO_NOTE)
-    for type, note in list(schemas.items())[:MAX_NOTES]:
+    for type, note in _first_those_with_defaults(schemas)[:MAX_NOTES]:
         text = _encoded(note)
-        if text is not None and len(text) <= MAX_NOTE_BYTES:
-            kept[type] = text
+        fits = text is not None and len(text) <= MAX_NOTE_BYTES
+        kept[type] = text if text and fits else msgspec.json.encode(TypeNote(defaults=note.defaults))
     return kept
+
+
+def _first_those_with_defaults(schemas: Mapping[str, TypeNote]) -> list[tuple[str, TypeNote]]:
+    return sorted(schemas.items(), key=lambda item: item[1].defaults == NO_DEFAULTS)
+
+
+def defaults_in(notes: Mapping[str, bytes]) -> dict[str, JobDefaults]:
+    """What is announced for the jobs of types, by the notes that are kept; types without are left out."""
+    found = {type: _read(note).defaults for type, note in notes.items() if _DEFAULTS_KEY in note}
+    return {type: defaults for type, defaults in found.items() if defaults != NO_DEFAULTS}
+
+
+def _read(note: bytes) -> TypeNote:
+    """A note that another release wrote may say what this one does not understand: then nothing is known of the type."""
+    try:
+        return _notes.decode(note)
+    except msgspec.DecodeError:
+        return _NOTHING
 
 
 def _encoded(note: TypeNote) -> bytes | None:
@@ -58,8 +80,8 @@ def type_states(
 
 def _state(name: str, workers: int, noted: bytes | None, run_p50_us: int | None) -> TypeState:
     if noted is not None:
-        note = _notes.decode(noted)
-        return TypeState(name, note.description, workers, False, note.schema, None, run_p50_us)
+        note = _read(noted)
+        return TypeState(name, note.description, workers, False, note.schema, None, run_p50_us, note.defaults)
     built_in = BUILTIN_TYPES.get(name)
     if built_in is None:
         return TypeState(name, None, workers, False, None, None, run_p50_us)

@@ -25,9 +25,11 @@ from stoker.bus.base import (
     Listen,
     News,
     ProgressOf,
+    TypesNoted,
     Watch,
     Work,
 )
+from stoker.coordinator.announced import Announced
 from stoker.coordinator.events import Events
 from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.sessions import Sessions
@@ -51,6 +53,7 @@ class Neighbours:
         store: Store,
         sessions: Sessions,
         output: OutputDesk,
+        announced: Announced,
         *,
         wake: Callable[[], None],
         changed: Callable[[Sequence[str]], None],
@@ -60,11 +63,13 @@ class Neighbours:
         self._store = store
         self._sessions = sessions
         self._output = output
+        self._announced = announced
+        self._reading: set[asyncio.Task[None]] = set()
         self._wake = wake
         self._changed = changed
         self._events = events
         self._watched: dict[str, float] = {}
-        self._announced: dict[str, float] = {}
+        self._watch_told: dict[str, float] = {}
         """Jobs that others were told of by `watch_many`, and until when they need not be told again."""
         self._told: set[tuple[str, int]] = set()
         self._workers_seen_at = 0.0
@@ -82,11 +87,11 @@ class Neighbours:
     def watch_many(self, ids: Iterable[str]) -> None:
         """Somebody here waits for these jobs. Said once in a while, however often it is asked for."""
         now = asyncio.get_running_loop().time()
-        if len(self._announced) > WATCHED_MAX:
-            self._announced.clear()
-        new = [id for id in ids if self._announced.get(id, now) <= now]
+        if len(self._watch_told) > WATCHED_MAX:
+            self._watch_told.clear()
+        new = [id for id in ids if self._watch_told.get(id, now) <= now]
         if new:
-            self._announced |= dict.fromkeys(new, now + WATCH_SECONDS / 2)
+            self._watch_told |= dict.fromkeys(new, now + WATCH_SECONDS / 2)
             self._bus.publish(Watch(new))
 
     @property
@@ -113,8 +118,7 @@ class Neighbours:
 
     def resumed(self) -> None:
         """A queue was resumed: its jobs wait for whoever has room, here or elsewhere."""
-        self._store.look_again()
-        self._wake()
+        self._look_for_work()
         self._bus.publish(Work())
 
     def _tell_to_cancel(self, session_id: str, claim: ClaimRef) -> bool:
@@ -134,24 +138,39 @@ class Neighbours:
 
     def _receive(self, news: Sequence[News]) -> None:
         for item in news:
-            match item:
-                case Work():
-                    self._store.look_again()
-                    self._wake()
-                case Watch(ids):
-                    self._note_watched(ids)
-                case Changed(ids):
-                    self._changed(ids)
-                case CancelClaim(session_id, id, claim_id):
-                    self._tell_to_cancel(session_id, ClaimRef(id, claim_id))
-                case DrainSession(session_id):
-                    self._tell_to_drain(session_id)
-                case ProgressOf():
-                    self._output.note_elsewhere(item)
-                case Listen():
-                    self._events.heard_interest()
-                case Happened():
-                    self._events.heard(item)
+            self._hear(item)
+
+    def _hear(self, item: News) -> None:
+        match item:
+            case Work():
+                self._look_for_work()
+            case Watch(ids):
+                self._note_watched(ids)
+            case Changed(ids):
+                self._changed(ids)
+            case CancelClaim(session_id, id, claim_id):
+                self._tell_to_cancel(session_id, ClaimRef(id, claim_id))
+            case DrainSession(session_id):
+                self._tell_to_drain(session_id)
+            case ProgressOf():
+                self._output.note_elsewhere(item)
+            case Listen():
+                self._events.heard_interest()
+            case Happened():
+                self._events.heard(item)
+            case TypesNoted():
+                self._read_announced()
+
+    def _look_for_work(self) -> None:
+        self._store.look_again()
+        self._wake()
+
+    def _read_announced(self) -> None:
+        """Two at a time are enough: the one that waits for its turn reads what was stored meanwhile."""
+        if len(self._reading) < 2:
+            task = asyncio.create_task(self._announced.read_if_told(), name="stoker-types-noted")
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
 
     def _note_watched(self, ids: Sequence[str]) -> None:
         now = asyncio.get_running_loop().time()
@@ -163,6 +182,13 @@ class Neighbours:
     # ── the look behind the news ───────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
+        try:
+            await self._look_for_ever()
+        finally:
+            for task in self._reading:
+                task.cancel()
+
+    async def _look_for_ever(self) -> None:
         while True:
             try:
                 await self.look()
@@ -171,8 +197,8 @@ class Neighbours:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Who else is there, and which of our workers should end what somebody cancelled elsewhere."""
-        await self._look_for_workers()
+        """Who else is there, what they announced, and which of our workers should end what somebody cancelled elsewhere."""
+        await self._announced.look(await self._look_for_workers())
         claims = await self._store.cancels([session.id for session in self._sessions])
         wanted = {(claim.id, claim.claim_id) for claim in claims}
         for claim in claims:
@@ -180,7 +206,7 @@ class Neighbours:
                 self._tell_to_cancel(claim.session_id, ClaimRef(claim.id, claim.claim_id))
         self._told = wanted
         now = asyncio.get_running_loop().time()
-        for times in (self._watched, self._announced):
+        for times in (self._watched, self._watch_told):
             for id in [id for id, until in times.items() if until <= now]:
                 del times[id]
 
@@ -193,6 +219,9 @@ class Neighbours:
             pass  # what is known will do: the answer only makes a warning
         return self._sessions.types
 
-    async def _look_for_workers(self) -> None:
-        self._sessions.note_elsewhere(await self._store.sessions())
+    async def _look_for_workers(self) -> list[str]:
+        """The sessions of all workers that live."""
+        rows = await self._store.sessions()
+        self._sessions.note_elsewhere(rows)
         self._workers_seen_at = asyncio.get_running_loop().time()
+        return [row.id for row in rows if row.status == "live"]

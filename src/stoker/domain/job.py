@@ -8,6 +8,7 @@ and the child needs to look into: big integers and NUL characters come back as t
 from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from stoker.domain.lifecycle import Status
 
@@ -29,6 +30,9 @@ Key = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=_PLAIN)]
 Priority = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=MAX_THREADS)]
 Attempts = Annotated[int, msgspec.Meta(ge=1, le=MAX_ATTEMPTS)]
+Timeout = Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_SEC)]
+TimeoutOrZero = Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMEOUT_SEC)]
+Megabytes = Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMORY_MB)]
 StringMap = Annotated[dict[Ident, Label], msgspec.Meta(max_length=MAX_METADATA)]
 Oversize = Literal["degrade", "wait"]
 PriorityOrder = Literal["lowest_first", "highest_first"]
@@ -39,24 +43,44 @@ NULL: Final = b"null"
 DEFAULT_TYPE: Final = "echo"
 
 
+class JobDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a job gets in the fields that its submission leaves out. Workers announce one for each of their types; what these
+    leave out in turn is as it stands here. Without `max_attempts` the coordinator's setting counts."""
+
+    queue: Ident = "default"
+    priority: Priority = 1
+    timeout_sec: Timeout | None = None
+    thread_demand: Threads = 1
+    on_oversize: Oversize = "degrade"
+    memory_mb: Megabytes | None = None
+    max_attempts: Attempts | None = None
+    labels: StringMap = {}
+    metadata: StringMap = {}
+
+
+NO_DEFAULTS: Final = JobDefaults()
+"""For types of which nobody announced anything."""
+
+
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """What a submitter may say about a job; everything but the payload has a default. An empty `type` is none, and so is
-    a `timeout_sec` of 0."""
+    """What a submitter may say about a job. A field that is left out is as workers announced it for the type (`GET /types`),
+    else as in `JobDefaults`; an explicit null is none, whatever they announced. An empty `type` is none, and so is a
+    `timeout_sec` of 0."""
 
     payload: msgspec.Raw = msgspec.Raw(NULL)
     type: IdentOrEmpty = DEFAULT_TYPE
     name: Label | None = None
-    queue: Ident = "default"
-    priority: Priority = 1
-    timeout_sec: Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMEOUT_SEC)] | None = None
-    thread_demand: Threads = 1
-    on_oversize: Oversize = "degrade"
-    memory_mb: Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMORY_MB)] | None = None
-    max_attempts: Attempts | None = None
+    queue: Ident | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    timeout_sec: TimeoutOrZero | UnsetType | None = UNSET
+    thread_demand: Threads | UnsetType = UNSET
+    on_oversize: Oversize | UnsetType = UNSET
+    memory_mb: Megabytes | UnsetType | None = UNSET
+    max_attempts: Attempts | UnsetType | None = UNSET
     run_at: str | None = None
     delay_sec: Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY_SEC)] | None = None
-    labels: StringMap = {}
-    metadata: StringMap = {}
+    labels: StringMap | UnsetType = UNSET
+    metadata: StringMap | UnsetType = UNSET
     idempotency_key: Key | None = None
 
 
@@ -126,32 +150,46 @@ def decode_map(text: str | None) -> dict[str, str]:
     return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
 
 
-def new_job(spec: JobSpec, *, id: str, now: int, run_at: int, max_attempts: int, order: PriorityOrder) -> Job:
-    """The job that a valid spec becomes. `seq` and `lane_id` are given by the store when it is inserted."""
+def new_job(
+    spec: JobSpec,
+    *,
+    id: str,
+    now: int,
+    run_at: int,
+    max_attempts: int,
+    order: PriorityOrder,
+    defaults: JobDefaults = NO_DEFAULTS,
+) -> Job:
+    """The job that a valid spec becomes, with `defaults` for what it leaves out, and `max_attempts` where neither says.
+    `seq` and `lane_id` are given by the store when it is inserted."""
+    priority = defaults.priority if spec.priority is UNSET else spec.priority
+    attempts = defaults.max_attempts if spec.max_attempts is UNSET else spec.max_attempts
+    labels = defaults.labels if spec.labels is UNSET else spec.labels
+    metadata = defaults.metadata if spec.metadata is UNSET else spec.metadata
     return Job(
         0,
         id,
         spec.type or DEFAULT_TYPE,
         spec.name,
-        spec.queue,
+        defaults.queue if spec.queue is UNSET else spec.queue,
         0,
-        spec.priority,
-        rank_of(spec.priority, order),
+        priority,
+        rank_of(priority, order),
         "scheduled" if run_at > now else "queued",
         0,
         0,
-        max_attempts,
+        attempts or max_attempts,
         0,
-        spec.thread_demand,
+        defaults.thread_demand if spec.thread_demand is UNSET else spec.thread_demand,
         None,
-        spec.on_oversize,
-        spec.timeout_sec or None,
-        spec.memory_mb,
-        encode_map(spec.labels) if spec.labels else None,
+        defaults.on_oversize if spec.on_oversize is UNSET else spec.on_oversize,
+        defaults.timeout_sec if spec.timeout_sec is UNSET else spec.timeout_sec or None,
+        defaults.memory_mb if spec.memory_mb is UNSET else spec.memory_mb,
+        encode_map(labels) if labels else None,
         None,
         None,
         0,
-        encode_map(spec.metadata) if spec.metadata else None,
+        encode_map(metadata) if metadata else None,
         None,
         now,
         run_at,

@@ -7,7 +7,7 @@ All of them work on the bytes at the speed of C: a hostile text costs no more th
 import math
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -37,16 +37,26 @@ NOT_JSON: Final = "is not JSON"
 NOT_FINITE: Final = "JSON has no NaN and no infinity; send null or a text in their place"
 
 
-def encode(value: Any) -> bytes:
-    """The value as JSON. For NaN and infinity msgspec writes `null`, and so loses them in silence; here they are refused.
+def encode(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
+    """The value as JSON; `enc_hook` is for types that msgspec does not know.
 
-    Raises `TypeError`, `ValueError`, `OverflowError` or `RecursionError` for what JSON cannot express. Only a text in which
-    `null` stands costs a second look.
+    For NaN and infinity msgspec writes `null`, and so loses them in silence; here they are refused. Raises `TypeError`,
+    `ValueError`, `OverflowError` or `RecursionError` for what JSON cannot express. Only a text in which `null` stands costs
+    a second look.
     """
-    text = msgspec.json.encode(value)
-    if value is not None and b"null" in text and not _is_finite(msgspec.to_builtins(value, enc_hook=_raw)):
+    text = msgspec.json.encode(value, enc_hook=enc_hook)
+    if value is not None and b"null" in text and not _is_finite(_plain(value, enc_hook)):
         raise ValueError(NOT_FINITE)
     return text
+
+
+def _plain(value: Any, enc_hook: Callable[[Any], Any] | None) -> Any:
+    """The value in plain types; None for text that is JSON already, which the encoder knows and `to_builtins` does not."""
+
+    def hook(value: Any) -> Any:
+        return None if enc_hook is None or isinstance(value, msgspec.Raw) else enc_hook(value)
+
+    return msgspec.to_builtins(value, enc_hook=hook)
 
 
 def _is_finite(value: Any) -> bool:
@@ -58,10 +68,6 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_finite, value))
     return True
-
-
-def _raw(value: Any) -> None:
-    """What `to_builtins` does not know and the encoder does: text that is JSON already."""
 
 
 def broken_bound(raw: bytes) -> str | None:

@@ -25,6 +25,7 @@ import msgspec
 from stoker import access
 from stoker.context import JobContext, connect, enter_job
 from stoker.domain import json_text
+from stoker.domain.json_values import to_json
 from stoker.domain.retry import Kind
 from stoker.executors import capture
 from stoker.executors.board import Board
@@ -178,7 +179,7 @@ class ResultTooLarge(ValueError):
 
 def encode_result(value: Any) -> bytes:
     try:
-        return json_text.encode(value)
+        return json_text.encode(value, to_json)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
         raise UnencodableResult(f"the result of type {type(value).__name__} is not JSON: {error}") from error
 

@@ -93,7 +93,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag="y"):
     async_types: list[str] = []
     error: str | None = None
     about: dict[str, dict[str, Any]] = {}
-    """What tasks of the user's app say of themselves: `description` and `schema`."""
+    """What each task of the user's app says of itself: `description`, `schema` and `defaults`."""
 
 
 class ChildResult(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -138,7 +138,7 @@ class Start(msgspec.Struct, frozen=True):
     started_at: int
 
 
-NO_NOTE: Final = b"{}"
+NO_NOTE: Final = b"{ }"
 """The note of a type of which a worker says nothing but its name."""
 
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec.structs import astuple
 
-from stoker.domain.job import Ident, Label, Threads
+from stoker.domain.job import NO_DEFAULTS, Ident, JobDefaults, Label, Threads
 from stoker.domain.retry import Kind
 from stoker.domain.session_secret import Secret
 
@@ -49,10 +49,12 @@ class ClaimRef(msgspec.Struct, frozen=True, gc=False):
 
 
 class TypeNote(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a worker says of a type, for those who submit by hand: a text, and the JSON schema of the payload."""
+    """What a worker says of a type: a text, the JSON schema of the payload, and what its jobs get in the fields that a
+    submission leaves out."""
 
     description: Annotated[str, msgspec.Meta(max_length=4_000)] | None = None
     schema: dict[str, Any] | None = None
+    defaults: JobDefaults = NO_DEFAULTS
 
 
 class Hello(Frame, frozen=True, omit_defaults=True):

@@ -37,19 +37,29 @@ class Routes(msgspec.Struct, frozen=True):
 
 
 def notes(about: Mapping[str, object], routes: Routes) -> dict[str, TypeNote]:
-    """What the hello says of types: of the user's own, and not more than a frame has room for. What does not fit, or
-    cannot be read, is left out: a job runs without it."""
-    found: dict[str, TypeNote] = {}
-    room = MAX_NOTES_BYTES
-    for type, told in about.items():
-        try:
-            note = msgspec.convert(told, TypeNote)
-            room -= len(msgspec.json.encode(note))
-        except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError):
-            continue
-        if room >= 0 and routes.executor(type) in ("python", "async"):
-            found[type] = note
+    """What the hello says of types: of the user's own, and not more than a frame has room for. Where all of it does not fit,
+    the defaults of the jobs still do; what cannot be read is left out: a job runs without it."""
+    told = {type: note for type, item in about.items() if (note := _note(item)) is not None}
+    found = {
+        type: TypeNote(defaults=note.defaults)
+        for type, note in told.items()
+        if routes.executor(type) in ("python", "async")
+    }
+    room = MAX_NOTES_BYTES - len(msgspec.json.encode(found))
+    for type in found:
+        room -= len(msgspec.json.encode(told[type]))
+        if room >= 0:
+            found[type] = told[type]
     return found
+
+
+def _note(told: object) -> TypeNote | None:
+    try:
+        note = msgspec.convert(told, TypeNote)
+        msgspec.json.encode(note)
+    except (msgspec.ValidationError, TypeError, ValueError, OverflowError, RecursionError):
+        return None
+    return note
 
 
 def routes(

@@ -156,9 +156,13 @@ class Supervisor:
         )
 
     def _make_routes(self, ready: Ready) -> Routes:
+        own = ready.about.keys()
+        others = {*BUILTINS, *self._native_types, *self._runner_types, *self._settings.commands}
+        if own & others:
+            log.info("task_goes_first", types=sorted(own & others))
         return routes(
             python_types=ready.types,
-            builtin_types=[type for type in ready.types if type in BUILTINS],
+            builtin_types=BUILTINS.keys() - own,
             async_types=ready.async_types,
             native_types=self._native_types,
             runner_types=self._runner_types,

@@ -271,6 +271,7 @@ export function jobType(wire: WireJobType): JobType {
     schema: wire.schema as JsonSchema | null,
     example: wire.example,
     runP50: wire.run_p50_sec,
+    defaults: wire.defaults,
   };
 }
 

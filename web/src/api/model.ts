@@ -1,6 +1,6 @@
 /** What the pages show. Times are milliseconds since 1970, durations seconds; names as everywhere in Stoker. */
 
-import type { BulkAction, WireJobSpec, WireProgress, WireScaling, WireStatus } from "./wire";
+import type { BulkAction, WireJobDefaults, WireJobSpec, WireProgress, WireScaling, WireStatus } from "./wire";
 
 export type Status = WireStatus;
 export type Progress = WireProgress;
@@ -175,6 +175,8 @@ export interface JobType {
   schema: JsonSchema | null;
   example: unknown;
   runP50: number | null;
+  /** What its jobs get where a submission does not say, as its worker announced it. */
+  defaults: WireJobDefaults;
 }
 
 /** As much of JSON Schema as a form needs. */

@@ -359,17 +359,11 @@ export interface components {
             heartbeat_timeout_sec: number;
         };
         /**
-         * JobSpec
-         * @description What a submitter may say about a job; everything but the payload has a default. An empty `type` is none, and so is
-         *     a `timeout_sec` of 0.
+         * JobDefaults
+         * @description What a job gets in the fields that its submission leaves out. Workers announce one for each of their types; what these
+         *     leave out in turn is as it stands here. Without `max_attempts` the coordinator's setting counts.
          */
-        JobSpec: {
-            /** @default null */
-            payload?: unknown;
-            /** @default echo */
-            type?: string;
-            /** @default null */
-            name?: string | null;
+        JobDefaults: {
             /** @default default */
             queue?: string;
             /** @default 1 */
@@ -387,6 +381,44 @@ export interface components {
             memory_mb?: number | null;
             /** @default null */
             max_attempts?: number | null;
+            /** @default {} */
+            labels?: {
+                [key: string]: string;
+            };
+            /** @default {} */
+            metadata?: {
+                [key: string]: string;
+            };
+        };
+        /**
+         * JobSpec
+         * @description What a submitter may say about a job. A field that is left out is as workers announced it for the type (`GET /types`),
+         *     else as in `JobDefaults`; an explicit null is none, whatever they announced.
+         */
+        JobSpec: {
+            /** @default null */
+            payload?: unknown;
+            /** @default echo */
+            type?: string;
+            /** @default null */
+            name?: string | null;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            queue?: string;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            priority?: number;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            timeout_sec?: number | null;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            thread_demand?: number;
+            /**
+             * @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says.
+             * @enum {unknown}
+             */
+            on_oversize?: "degrade" | "wait";
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            memory_mb?: number | null;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            max_attempts?: number | null;
             /**
              * @description When to run, as in RFC 3339, with an offset; not together with `delay_sec`.
              * @default null
@@ -394,11 +426,11 @@ export interface components {
             run_at?: string | null;
             /** @default null */
             delay_sec?: number | null;
-            /** @default {} */
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
             labels?: {
                 [key: string]: string;
             };
-            /** @default {} */
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
             metadata?: {
                 [key: string]: string;
             };
@@ -749,17 +781,18 @@ export interface components {
         SubmitJob: {
             name: string;
             payload?: unknown;
-            /** @default 1 */
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
             priority?: number;
-            /** @default 1 */
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
             thread_demand?: number;
-            /** @default null */
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
             max_attempts?: number | null;
         };
         /**
          * TypeView
          * @description A job type. `schema` is the JSON schema of its payload and `description` what its worker says of it, null where
-         *     nobody said; `workers` are the live ones that serve it. `run_p50_sec` is by what this coordinator saw lately.
+         *     nobody said; `workers` are the live ones that serve it. `run_p50_sec` is by what this coordinator saw lately. `defaults`
+         *     has what its worker announced for fields that a submission leaves out.
          */
         TypeView: {
             type: string;
@@ -769,6 +802,7 @@ export interface components {
             schema: Record<string, unknown> | null;
             example: unknown;
             run_p50_sec: number | null;
+            defaults: components["schemas"]["JobDefaults"];
         };
         /** TypesView */
         TypesView: {

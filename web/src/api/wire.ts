@@ -29,6 +29,7 @@ export type WireWorkers = Schemas["SessionsView"];
 export type WireQueue = Schemas["QueueView"];
 export type WireQueues = Schemas["QueuesView"];
 export type WireJobType = Schemas["TypeView"];
+export type WireJobDefaults = Schemas["JobDefaults"];
 export type WireJobTypes = Schemas["TypesView"];
 
 export type WireStats = Schemas["StatsView"];

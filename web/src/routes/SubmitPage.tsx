@@ -7,6 +7,7 @@ import { getToken } from "@/api/token";
 import { Page } from "@/app/Page";
 import { ErrorNote } from "@/components/ErrorNote";
 import { Skeleton } from "@/components/Skeleton";
+import { NONE } from "@/components/submit/options";
 import { SubmitForm, type SubmitStart } from "@/components/submit/SubmitForm";
 import { toast } from "@/components/Toast";
 
@@ -73,7 +74,7 @@ function Form({ types, queues, from, type }: FormProps) {
       <SubmitForm
         types={types}
         queues={queues}
-        start={startOf(from, type ?? types[0]?.type ?? "echo")}
+        start={startOf(from, type ?? types[0]?.type ?? "echo", types)}
         origin={location.origin}
         withToken={getToken() !== null}
         busy={submit.isPending}
@@ -86,8 +87,12 @@ function Form({ types, queues, from, type }: FormProps) {
 
 const text = (value: number | null) => (value === null ? "" : String(value));
 
-function startOf(job: Job | undefined, type: string): SubmitStart {
+/** The form for a new job like this one, or for one of a type. Where the job has no limit and its type has, that is said. */
+function startOf(job: Job | undefined, type: string, types: readonly JobType[]): SubmitStart {
   if (!job) return { type, payload: undefined, options: {} };
+  const defaults = types.find((each) => each.type === job.type)?.defaults;
+  const limit = (value: number | null, announced: number | null | undefined) =>
+    value === null && announced ? NONE : text(value);
   return {
     type: job.type,
     payload: job.payload,
@@ -96,7 +101,8 @@ function startOf(job: Job | undefined, type: string): SubmitStart {
       queue: job.queue,
       priority: String(job.priority),
       threads: text(job.threadDemand),
-      timeout: text(job.timeoutSec),
+      timeout: limit(job.timeoutSec, defaults?.timeout_sec),
+      memory: limit(job.memoryMb, defaults?.memory_mb),
       attempts: text(job.maxAttempts),
     },
   };

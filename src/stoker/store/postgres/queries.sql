@@ -108,11 +108,11 @@ RETURNING paused_at
 DELETE FROM stoker.paused_queues WHERE queue = $1
 
 -- name: note_types
--- In one order for everybody; what is known already is not written again, and an empty object (NO_NOTE) replaces nothing.
+-- In one order for everybody; what is known already is not written again, and NO_NOTE replaces nothing.
 INSERT INTO stoker.job_types AS known (type, note)
 SELECT * FROM unnest($1::text[], $2::bytea[]) AS v (type, note) ORDER BY type
 ON CONFLICT (type) DO UPDATE SET note = excluded.note
-WHERE known.note <> excluded.note AND excluded.note <> '\x7b7d'::bytea
+WHERE known.note <> excluded.note AND excluded.note <> '\x7b207d'::bytea
 
 -- name: noted_types
 SELECT type, note FROM stoker.job_types

@@ -221,9 +221,9 @@ DELETE FROM paused_queues WHERE queue = ?
 SELECT queue, paused_at FROM paused_queues
 
 -- name: note_type
--- An empty object (NO_NOTE) replaces nothing.
+-- NO_NOTE replaces nothing.
 INSERT INTO job_types (type, note) VALUES (?, ?)
-ON CONFLICT (type) DO UPDATE SET note = excluded.note WHERE note <> excluded.note AND excluded.note <> x'7b7d'
+ON CONFLICT (type) DO UPDATE SET note = excluded.note WHERE note <> excluded.note AND excluded.note <> x'7b207d'
 
 -- name: noted_types
 SELECT type, note FROM job_types

@@ -1,17 +1,19 @@
-import { PRIORITY_NAMES } from "@/api/model";
+import { type JobType, PRIORITY_NAMES } from "@/api/model";
 import { FieldRow } from "./FieldRow";
-import type { Options } from "./options";
+import { defaultsOf, type Options } from "./options";
 
 interface OptionFieldsProps {
+  type: JobType | undefined;
   options: Options;
   mistakes: Partial<Record<keyof Options, string>>;
   queues: readonly string[];
   onChange: (change: Partial<Options>) => void;
 }
 
-/** Queue, priority, threads, times. */
-export function OptionFields({ options, mistakes, queues, onChange }: OptionFieldsProps) {
-  const text = (key: keyof Options, label: string, placeholder: string, note: string, list?: string) => (
+/** Queue, priority, threads, times. Empty fields show what the type has there. */
+export function OptionFields({ type, options, mistakes, queues, onChange }: OptionFieldsProps) {
+  const defaults = defaultsOf(type);
+  const text = (key: keyof Options, label: string, note: string, list?: string) => (
     <FieldRow label={label} note={note} mistake={mistakes[key]}>
       {({ id, describedBy, invalid }) => (
         <input
@@ -21,7 +23,7 @@ export function OptionFields({ options, mistakes, queues, onChange }: OptionFiel
           className="field"
           autoComplete="off"
           spellCheck={false}
-          placeholder={placeholder}
+          placeholder={defaults[key]}
           list={list}
           value={options[key]}
           onChange={(event) => onChange({ [key]: event.target.value })}
@@ -29,10 +31,10 @@ export function OptionFields({ options, mistakes, queues, onChange }: OptionFiel
       )}
     </FieldRow>
   );
-  const named = PRIORITY_NAMES[Number(options.priority)] !== undefined;
+  const named = options.priority === "" || PRIORITY_NAMES[Number(options.priority)] !== undefined;
   return (
     <div className="grid grid-cols-2 gap-x-4 gap-y-2 md:grid-cols-4">
-      {text("queue", "Queue", "default", "where it stands in line", "stoker-queues")}
+      {text("queue", "Queue", "where it stands in line", "stoker-queues")}
       <datalist id="stoker-queues">
         {queues.map((queue) => (
           <option key={queue} value={queue} />
@@ -47,6 +49,7 @@ export function OptionFields({ options, mistakes, queues, onChange }: OptionFiel
             value={options.priority}
             onChange={(event) => onChange({ priority: event.target.value })}
           >
+            <option value="">{defaults.priority} (default)</option>
             {!named && <option value={options.priority}>{options.priority}</option>}
             {PRIORITY_NAMES.map((name, value) => (
               <option key={name} value={value}>
@@ -56,11 +59,12 @@ export function OptionFields({ options, mistakes, queues, onChange }: OptionFiel
           </select>
         )}
       </FieldRow>
-      {text("threads", "Threads", "1", "that it needs at once")}
-      {text("timeout", "Timeout", "none", "then it is killed: 30, 10m, 2h")}
-      {text("delay", "Delay", "none", "starts in 10m, say")}
-      {text("attempts", "Attempts", "4", "before it counts as failed")}
-      <div className="col-span-2">{text("name", "Name", "", "a label for people")}</div>
+      {text("threads", "Threads", "that it needs at once")}
+      {text("timeout", "Timeout", "then it is killed: 30, 10m, 2h")}
+      {text("memory", "Memory", "MB; it is ended when it needs more")}
+      {text("delay", "Delay", "starts in 10m, say")}
+      {text("attempts", "Attempts", "before it counts as failed")}
+      <div className="col-span-2 md:col-span-1">{text("name", "Name", "a label for people")}</div>
     </div>
   );
 }

@@ -136,6 +136,7 @@ export function SubmitForm({
         </Panel>
         <Panel title="How to run it">
           <OptionFields
+            type={known}
             options={options}
             mistakes={read.mistakes}
             queues={queues}

@@ -1,5 +1,6 @@
 import { expect, it } from "vitest";
-import { NO_OPTIONS, readOptions, seconds } from "./options";
+import type { JobType } from "@/api/model";
+import { defaultsOf, NO_OPTIONS, readOptions, seconds } from "./options";
 
 it.each([
   ["90", 90],
@@ -21,6 +22,7 @@ it("reads all of them", () =>
       priority: "0",
       threads: "4",
       timeout: "1m",
+      memory: "500",
       delay: "2h",
       attempts: "5",
     }).fields,
@@ -30,6 +32,7 @@ it("reads all of them", () =>
     priority: 0,
     thread_demand: 4,
     timeout_sec: 60,
+    memory_mb: 500,
     delay_sec: 7200,
     max_attempts: 5,
   }));
@@ -43,4 +46,29 @@ it("tells what cannot be", () => {
     attempts: "1.5",
   });
   expect(Object.keys(mistakes).sort()).toEqual(["attempts", "priority", "threads", "timeout"]);
+});
+
+it("sends what is typed, also where it is what most jobs have: the type may have something else", () =>
+  expect(
+    readOptions({
+      ...NO_OPTIONS,
+      queue: "default",
+      priority: "1",
+      threads: "1",
+      timeout: "none",
+      memory: "None",
+    }).fields,
+  ).toEqual({ queue: "default", priority: 1, thread_demand: 1, timeout_sec: null, memory_mb: null }));
+
+it("shows what the workers of a type announced", () => {
+  const mail = { defaults: { queue: "mail", priority: 0, timeout_sec: 30, max_attempts: 7 } } as JobType;
+  expect(defaultsOf(mail)).toMatchObject({
+    queue: "mail",
+    priority: "high",
+    threads: "1",
+    timeout: "30",
+    memory: "none",
+    attempts: "7",
+  });
+  expect(defaultsOf(undefined)).toMatchObject({ queue: "default", priority: "normal", attempts: "4" });
 });

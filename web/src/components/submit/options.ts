@@ -1,6 +1,6 @@
-/** Everything about a job but its type and payload, as typed. Pure. */
+/** Everything about a job but its type and payload, as typed; what is empty is left to the type's defaults. Pure. */
 
-import type { JobSpec } from "@/api/model";
+import { type JobSpec, type JobType, priorityName } from "@/api/model";
 
 export interface Options {
   name: string;
@@ -8,6 +8,7 @@ export interface Options {
   priority: string;
   threads: string;
   timeout: string;
+  memory: string;
   delay: string;
   attempts: string;
 }
@@ -15,12 +16,33 @@ export interface Options {
 export const NO_OPTIONS: Options = {
   name: "",
   queue: "",
-  priority: "1",
+  priority: "",
   threads: "",
   timeout: "",
+  memory: "",
   delay: "",
   attempts: "",
 };
+
+/** Typed where a limit should be none although the type has one. */
+export const NONE = "none";
+
+/** What an empty field means: what the workers of the type announced, else what holds for every job. */
+export function defaultsOf(type: JobType | undefined): Options {
+  const defaults = type?.defaults ?? {};
+  const text = (value: number | null | undefined, otherwise: string) =>
+    value === null || value === undefined ? otherwise : String(value);
+  return {
+    name: "",
+    queue: defaults.queue ?? "default",
+    priority: priorityName(defaults.priority ?? 1),
+    threads: text(defaults.thread_demand, "1"),
+    timeout: text(defaults.timeout_sec, NONE),
+    memory: text(defaults.memory_mb, NONE),
+    delay: NONE,
+    attempts: text(defaults.max_attempts, "4"),
+  };
+}
 
 type OptionFields = Omit<JobSpec, "type" | "payload">;
 
@@ -41,7 +63,7 @@ export function readOptions(options: Options): ReadOptions {
   const read: ReadOptions = { fields: {}, mistakes: {} };
   const { fields, mistakes } = read;
   if (options.name) fields.name = options.name;
-  if (options.queue && options.queue !== "default") fields.queue = options.queue;
+  if (options.queue) fields.queue = options.queue;
   const whole = (key: keyof Options, low: number, high: number): number | undefined => {
     const text = options[key].trim();
     if (!text) return undefined;
@@ -58,12 +80,15 @@ export function readOptions(options: Options): ReadOptions {
     mistakes[key] = "seconds, or 10m, 2h, 1d";
     return undefined;
   };
+  const isNone = (key: keyof Options) => options[key].trim().toLowerCase() === NONE;
   const priority = whole("priority", 0, 100);
-  if (priority !== undefined && priority !== 1) fields.priority = priority;
+  if (priority !== undefined) fields.priority = priority;
   const threads = whole("threads", 1, 1024);
-  if (threads !== undefined && threads !== 1) fields.thread_demand = threads;
-  const timeout = length("timeout", 0.001);
+  if (threads !== undefined) fields.thread_demand = threads;
+  const timeout = isNone("timeout") ? null : length("timeout", 0.001);
   if (timeout !== undefined) fields.timeout_sec = timeout;
+  const memory = isNone("memory") ? null : whole("memory", 1, 16_777_216);
+  if (memory !== undefined) fields.memory_mb = memory;
   const delay = length("delay", 0);
   if (delay) fields.delay_sec = delay;
   const attempts = whole("attempts", 1, 100);

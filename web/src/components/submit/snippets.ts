@@ -23,6 +23,7 @@ const OPTIONS = [
   ["priority", "--priority"],
   ["thread_demand", "--threads"],
   ["timeout_sec", "--timeout"],
+  ["memory_mb", "--memory-mb"],
   ["delay_sec", "--delay"],
   ["max_attempts", "--max-attempts"],
 ] as const satisfies readonly (readonly [keyof JobSpec, string])[];
@@ -31,7 +32,7 @@ export function cli(spec: JobSpec, origin: string): string {
   const words = ["stoker submit", shellQuote(spec.type), shellQuote(formatExact(spec.payload))];
   for (const [field, option] of OPTIONS) {
     const value = spec[field];
-    if (value !== undefined) words.push(`${option} ${shellQuote(String(value))}`);
+    if (value !== undefined && value !== null) words.push(`${option} ${shellQuote(String(value))}`);
   }
   if (origin !== "http://127.0.0.1:8080") words.push(`--url ${shellQuote(origin)}`);
   return words.join(" ");

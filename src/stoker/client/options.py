@@ -1,0 +1,97 @@
+"""The options of tasks and jobs: which there are, and whether what was given can be one.
+
+They are checked where they are written, `@app.task(...)` and `task.options(...)`: a worker announces those of its tasks, and
+the server would refuse what is wrong only with the first job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from stoker.client.errors import ArgumentError, StokerError, TaskError
+from stoker.client.requests import SubmitFields, SubmitOptions, TaskDefaults
+from stoker.domain.job import JobDefaults
+
+TASK_OPTIONS: Final = ("name", *TaskDefaults.__annotations__)
+JOB_OPTIONS: Final = tuple(SubmitOptions.__struct_fields__)
+
+_OTHER_NAMES: Final = {
+    "retries": "max_attempts",
+    "max_retries": "max_attempts",
+    "max_tries": "max_attempts",
+    "time_limit": "timeout_sec",
+    "threads": "thread_demand",
+    "cpus": "thread_demand",
+    "memory_limit": "memory_mb",
+    "tags": "labels",
+    "eta": "run_at",
+    "countdown": "delay_sec",
+    "task_id": "idempotency_key",
+}
+"""What the same is called elsewhere."""
+
+
+def task_options(given: Mapping[str, Any]) -> SubmitOptions:
+    """The options of a task. Raises `TaskError` for one that does not exist, or cannot have this value."""
+    for name in given:
+        if name not in TASK_OPTIONS:
+            raise TaskError(_no_task_option(name))
+    options = SubmitOptions(**given)
+    _check_values(given, "@app.task", TaskError)
+    return options
+
+
+def changed_options(options: SubmitOptions, changes: Mapping[str, Any], where: str) -> SubmitOptions:
+    """The options with changes for some jobs; of `run_at` and `delay_sec` the one given last counts. Raises `ArgumentError`,
+    as `where` says, for one that does not exist, or cannot have this value."""
+    for name in changes:
+        if name not in JOB_OPTIONS:
+            raise ArgumentError(f"{where} has no option {name!r}{_meant(name, JOB_OPTIONS)}", name)
+    given = dict(changes)
+    if "delay_sec" in given:
+        given.setdefault("run_at", None)
+    elif "run_at" in given:
+        given["delay_sec"] = None
+    changed = msgspec.structs.replace(options, **given)
+    _check_values(changes, where, ArgumentError)
+    return changed
+
+
+def announced(options: SubmitOptions) -> dict[str, Any]:
+    """Those of a task's options that its worker announces, for jobs that are submitted without this SDK."""
+    given = {name: getattr(options, name) for name in JobDefaults.__struct_fields__}
+    set_here = {name: value for name, value in given.items() if value not in (None, msgspec.UNSET)}
+    plain: dict[str, Any] = msgspec.to_builtins(_converted(set_here))
+    return plain
+
+
+def _converted(given: Mapping[str, Any]) -> JobDefaults:
+    return msgspec.convert(msgspec.to_builtins(given), JobDefaults)
+
+
+def _check_values(given: Mapping[str, Any], where: str, kind: type[StokerError]) -> None:
+    for name, value in given.items():
+        if value is None or name not in JobDefaults.__struct_fields__:
+            continue
+        try:
+            _converted({name: value})
+        except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
+            reason = str(error).partition(" - at ")[0]
+            raise kind(f"{where}: {name}={value!r} will not do: {reason[:1].lower()}{reason[1:]}") from None
+
+
+def _no_task_option(name: str) -> str:
+    if name in SubmitFields.__annotations__:
+        return f"@app.task has no option {name!r}, which is for single jobs: task.options({name}=...).submit(...)"
+    return f"@app.task has no option {name!r}{_meant(name, TASK_OPTIONS)}"
+
+
+def _meant(name: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches  # children of workers load this module, and never get here
+
+    other = _OTHER_NAMES.get(name)
+    close = [other] if other in known else get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
