@@ -131,6 +131,8 @@ class Connection:
             return None
         if hello.schemas:
             await self._store.note_types(notes_to_store(hello.schemas))
+        if hello.any_type:
+            self._sessions.note_named(await self._store.sessions(), self._store.now_us())
         session = WorkerSession(hello, self._outbox.put_nowait)
         session.unsent = self._unsent
         session.lots = hello.lots and not self._text
@@ -340,4 +342,5 @@ def _row(hello: frames.Hello, now: int) -> Session:
         hello.host,
         hello.pid,
         secret_hash(hello.secret),
+        hello.any_type,
     )
