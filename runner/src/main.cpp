@@ -163,6 +163,8 @@ int run_server(const Options& options) {
 }
 
 int print_types() {
+  // What this runner takes, for a worker that has it as EXECUTION_BINARY; see docs/reference/runner.md.
+  std::cout << "stoker-runner 1 threads json\n";
   for (const JobType& type : job_types()) std::cout << type.name << "\n";
   return exit_ok;
 }

@@ -436,8 +436,16 @@ _event(
     "runner_types_unknown",
     "warning",
     "worker",
-    "The runner did not say which job types it knows; those of the built-in one are assumed.",
+    "Stoker's own runner did not say which job types it has; they run in Python.",
     *("runner", "detail"),
+)
+_event(
+    "runner_configured",
+    "info",
+    "worker",
+    "What the runner in `EXECUTION_BINARY` is given: which types (`takes`), which not, because something else of this "
+    "worker runs them (`not_given`), how payloads look, and where it finds its number of threads.",
+    *("runner", "takes", "not_given", "payload", "threads"),
 )
 
 # ── the autoscaler ───────────────────────────────────────────────────────────────────────────────────────────────────

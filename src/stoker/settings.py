@@ -568,7 +568,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "auto"
     execution_binary: Annotated[
         str | None,
-        Rule(_WORKERS, "Executable that runs jobs in place of the built-in runner.", NAME, bare=True),
+        Rule(
+            _WORKERS,
+            "Executable that runs every job whose type no task of the app has.",
+            NAME,
+            bare=True,
+        ),
     ] = None
     shutdown_grace_sec: Annotated[
         float,

@@ -73,6 +73,7 @@ def a_worker(
     types: tuple[str, ...] = ("echo",),
     queues: tuple[str, ...] | None = None,
     labels: Mapping[str, str] | None = None,
+    any_but: frozenset[str] | None = None,
 ) -> WorkerView:
     return WorkerView(
         session_id,
@@ -82,6 +83,7 @@ def a_worker(
         frozenset(types),
         None if queues is None else frozenset(queues),
         labels or {},
+        any_but=any_but,
     )
 
 

@@ -147,6 +147,26 @@ async def test_only_types_that_the_worker_has_are_granted(store: Store) -> None:
     assert ids(await claim(store, a_worker(types=("a", "c")))) == [mine.id]
 
 
+async def test_a_worker_that_takes_any_type_is_granted_those_that_nobody_names(store: Store) -> None:
+    await submitted(store, type="named")
+    own, odd = await submitted(store, type="own"), await submitted(store, type="odd")
+    anything = a_worker(types=("own",), any_but=frozenset({"named", "own"}))
+    assert ids(await claim(store, anything)) == [own.id, odd.id]
+
+
+async def test_a_large_job_of_any_type_waits_for_the_worker_that_could_run_it(
+    store: Store, clock: FakeClock
+) -> None:
+    await submitted(store, type="odd", thread_demand=8)
+    clock.advance(60)
+    large = a_worker("large", threads=8, free=0, types=(), any_but=frozenset())
+    small = a_worker("small", threads=1, types=(), any_but=frozenset())
+    assert await claim(store, large, small) == []
+    large.any_but = frozenset({"odd"})
+    (degraded,) = await claim(store, large, small)
+    assert (degraded.worker_id, degraded.threads_granted) == ("small", 1)
+
+
 async def test_only_queues_that_the_worker_serves_are_granted(store: Store) -> None:
     await submitted(store, queue="slow")
     mine = await submitted(store, queue="fast")

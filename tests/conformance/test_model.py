@@ -189,7 +189,15 @@ def claiming(worker: str, threads: int, *, alone: bool = True) -> Step:
 
     async def call(store: Store) -> Granted:
         store.look_again()  # as coordinators do when another one says that it queued something
-        return await store.claim(a_request(a_worker(worker, threads=threads)))
+        # One of them names the type of all jobs, the other takes any.
+        named = worker == WORKERS[0]
+        view = a_worker(
+            worker,
+            threads=threads,
+            types=("echo",) if named else (),
+            any_but=None if named else frozenset({"another"}),
+        )
+        return await store.claim(a_request(view))
 
     def told(world: World, granted: Granted) -> None:
         jobs = jobs_of(granted.grants)

@@ -89,6 +89,13 @@ async def test_a_session_is_listed_as_it_was_opened(store: Store) -> None:
     assert await store.sessions() == [session]
 
 
+@pytest.mark.parametrize("types", [(), ("echo", "mine")])
+async def test_a_session_that_takes_any_type_is_listed_so(store: Store, types: tuple[str, ...]) -> None:
+    session = a_session(store, types=types, any_type=True)
+    assert await store.open_session(session)
+    assert await store.sessions() == [session]
+
+
 async def test_a_session_that_resumes_is_fresh_from_now(store: Store, clock: FakeClock) -> None:
     first = clock.now_us()
     await store.open_session(a_session(store, threads=2))

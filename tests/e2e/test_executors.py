@@ -21,7 +21,7 @@ for name in ("--job-id", "--type", "--payload", "--threads"):
 parser.add_argument("--types", action="store_true")
 options = parser.parse_args()
 if options.types:
-    print("shout")
+    print("stoker-runner 1 threads json\\nshout")
     sys.exit(0)
 text = sys.stdin.read() if options.payload == "-" else options.payload
 payload = json.loads(text)
@@ -145,6 +145,59 @@ def test_a_command_is_killed_at_its_timeout_and_on_cancel(shop: tuple[System, Se
     server.started(job["id"])
     server.post(f"/jobs/{job['id']}/cancel")
     assert server.ended(job["id"], within=4)["status"] == "cancelled"
+
+
+PLAIN_RUNNER = Path(__file__).parents[2] / "examples" / "source-systems" / "runner.sh"
+
+
+def test_a_strict_runner_of_the_plain_contract_runs_every_type_that_no_task_has(system: System) -> None:
+    (system.folder / "run_app.py").write_text(APP)
+    server = system.serve()
+    worker = system.worker(server, app="run_app:app", EXECUTION_BINARY=str(PLAIN_RUNNER))
+    (row,) = server.live_workers()
+    assert (row["any_type"], "nap" in row["types"], "echo" in row["types"]) == (True, True, False)
+    (said,) = worker.events("runner_configured")
+    assert (said["takes"], said["threads"]) == ("every other type", "STOKER_THREADS")
+    assert "nap" in said["not_given"]
+
+    submitted = {
+        server.post("/jobs", {"payload": "hello"})["id"]: "OK:hello",
+        server.submit("nobody_knows_it", {"a": [1, "é"]})["id"]: 'OK:{"a":[1,"é"]}',
+        server.submit("add_numbers", 'it\'s "quoted"\n in  two lines ')[
+            "id"
+        ]: 'OK:it\'s "quoted"\n in  two lines ',
+        server.submit("echo", "-")["id"]: "OK:-",
+        server.submit("echo", "")["id"]: "OK:",
+        server.submit("echo", None)["id"]: "OK:null",
+        server.submit("echo", "y" * 300_000)["id"]: "OK:" + "y" * 300_000,
+        server.submit("nap", {"seconds": 0.0})["id"]: 0.0,
+    }
+    for id, result in submitted.items():
+        done = server.ended(id)
+        assert (done["status"], done["result"]) == ("completed", result)
+    assert "warnings" not in server.post("/jobs", {"type": "another"})
+
+
+def test_a_type_is_kept_for_a_worker_that_named_it_also_over_a_restart(system: System) -> None:
+    server = system.serve()
+    server.post("/workers", {"name": "own", "threads": 1, "types": ["mine"]})
+    server.kill()
+    server = system.serve(port=server.port)
+    system.worker(server, app=None, EXECUTION_BINARY=str(PLAIN_RUNNER))
+    mine = server.submit("mine", "for another", priority=0)
+    assert server.ended(server.submit("odd", "for me")["id"])["result"] == "OK:for me"
+    assert server.status(mine["id"]) == "queued"
+
+
+def test_a_runner_that_answers_anything_to_types_is_not_taken_at_its_word(system: System) -> None:
+    runner = system.folder / "runner.sh"
+    runner.write_text("#!/bin/sh\necho done\nexit ${STOKER_THREADS:-0}\n")
+    runner.chmod(0o755)
+    server = system.serve(STOKER_RETRY_BACKOFF_BASE_SEC=1)
+    system.worker(server, app=None, EXECUTION_BINARY=str(runner), threads=3)
+    failed = server.ended(server.submit("echo", "x", thread_demand=3, max_attempts=2)["id"])
+    assert (failed["status"], failed["attempt"], failed["error"]["exit_code"]) == ("failed", 2, 3)
+    assert failed["error"]["output"] == "done\n"
 
 
 def test_a_foreign_runner_runs_one_process_per_job(system: System) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from stoker.executors.board import Board
 from stoker.executors.builtin import BUILTINS
+from stoker.executors.runner_contract import read_types
 from tests.runner.serving import Serving, request, serving
 
 PYTHON = [sys.executable, "-m", "stoker.executors.runner"]
@@ -70,8 +71,9 @@ def test_a_large_payload_comes_on_standard_input(runner: list[str]) -> None:
 
 
 def test_it_says_what_it_can_do(runner: list[str]) -> None:
-    types = run(runner, "--types").stdout.decode().split()
-    assert set(BUILTINS) - set(types) <= {"resize_image", "ResizeImage"}
+    said = read_types(run(runner, "--types").stdout.decode())
+    assert (said.threads, said.json, said.codes) == (True, True, True)
+    assert set(BUILTINS) - set(said.types) <= {"resize_image", "ResizeImage"}
     assert run(runner, "--version").stdout.startswith(b"stoker-runner ")
 
 

@@ -20,7 +20,7 @@ from stoker.domain.lot import lots_of
 from stoker.store.base import IdempotencyKey, Submission
 from tests.checkers.history import Answer, Item, Op
 from tests.sim.loop import Process
-from tests.sim.machine import Deed
+from tests.sim.machine import UNNAMED_TYPE, Deed
 from tests.sim.nodes import Refused, Unknown
 from tests.support.jobs import a_submission
 
@@ -77,6 +77,7 @@ class Client:
         self.process = Process(world.loop, name)
         self.random = world.random(name)
         self._sizes = world.random(f"{name}/sizes")
+        self._odd = world.random(f"{name}/odd")
         self.known: list[str] = []
         self.busy = 0
         self._orders = 0
@@ -143,7 +144,11 @@ class Client:
     def order(self) -> Order:
         """A job drawn from the mix."""
         self._orders += 1
-        return draw_order(self.random, f"{self.name}-{self._orders}")
+        order = draw_order(self.random, f"{self.name}-{self._orders}")
+        plain = order.thread_demand == 1 and not order.labels
+        if self.world.any_type and plain and self._odd.random() < 0.2:
+            return msgspec.structs.replace(order, type=UNNAMED_TYPE)
+        return order
 
     def _crowd(self) -> list[Order]:
         """Jobs that differ in what they do alone, and have no keys: they are stored and handed out as one lot."""

@@ -22,6 +22,8 @@ from tests.checkers.history import Effect
 from tests.sim.loop import Process, SimLoop
 
 TYPES: Final = ["blink", "nap", "quick", "work"]
+UNNAMED_TYPE: Final = "odd"
+"""A type that no worker names: it is for workers that take any."""
 ASYNC_TYPES: Final = ["nap"]
 PIPE_SECONDS: Final = 0.0001
 
@@ -106,7 +108,11 @@ class SimMachine:
         self, executor: Executor, mark: str, callbacks: Callbacks, command: tuple[str, ...] | None
     ) -> Any:
         self.children = [child for child in self.children if not child.ended]
-        child = SimChild(self, callbacks, self.concurrency if executor == "async" else 0)
+        child = (
+            SimOneShot(self, callbacks, 0)
+            if executor == "runner"
+            else SimChild(self, callbacks, self.concurrency if executor == "async" else 0)
+        )
         self.children.append(child)
         return child
 
@@ -279,3 +285,20 @@ class SimChild:
                 value,
             )
         )
+
+
+class SimOneShot(SimChild):
+    """A process that runs one job and ends, as a foreign runner does."""
+
+    warm = False
+
+    def __init__(self, machine: SimMachine, callbacks: Callbacks, concurrency: int) -> None:
+        super().__init__(machine, callbacks, concurrency)
+        self.ready = True
+
+    def _boot(self) -> None:
+        """It says nothing of itself."""
+
+    def _finish(self, job: ChildJob, kind: Any, started: float) -> None:
+        super()._finish(job, kind, started)
+        self.die(0)

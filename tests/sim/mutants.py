@@ -215,8 +215,10 @@ def restarted_worker_keeps_its_session(patch: Patch) -> None:
     """The session is called like the worker, so a restart hides what the dead one held."""
     original = World.new_supervisor
 
-    def new(self: World, settings: Any, dialer: Any, machine: Any, new_id: Any) -> Supervisor:
-        supervisor = original(self, settings, dialer, machine, lambda: str(settings.worker_name))
+    def new(
+        self: World, settings: Any, dialer: Any, machine: Any, new_id: Any, runner: Any = None
+    ) -> Supervisor:
+        supervisor = original(self, settings, dialer, machine, lambda: str(settings.worker_name), runner)
         supervisor._secret = f"the secret of {settings.worker_name}"
         supervisor._new_secret = lambda: supervisor._secret
         return supervisor

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stoker.bus.base import News, Receive, Work
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import StokerDomainError
+from stoker.executors.runner_contract import PLAIN
 from stoker.log import JobLog
 from stoker.settings import Settings, load
 from stoker.store.base import Store
@@ -249,10 +250,11 @@ class CoordinatorNode:
 class WorkerNode:
     """One worker host. Its processes come and go under one name."""
 
-    def __init__(self, world: "World", name: str, threads: int) -> None:
+    def __init__(self, world: "World", name: str, threads: int, *, any_type: bool = False) -> None:
         self.world = world
         self.name = name
         self.threads = threads
+        self.any_type = any_type
         self._lives = 0
         self.process: Process | None = None
         self.supervisor: Supervisor | None = None
@@ -293,6 +295,7 @@ class WorkerNode:
             dialer,
             machine,
             lambda: f"{process.name.replace('#', '-')}-s{next(sessions)}",
+            PLAIN if self.any_type else None,
         )
         self.supervisor, self.machine = supervisor, machine
         try:

@@ -25,6 +25,7 @@ import msgspec
 import structlog
 
 from stoker.coordinator.coordinator import Coordinator
+from stoker.executors.runner_contract import RunnerContract
 from stoker.log import JobLog
 from stoker.settings import Settings, load
 from stoker.store.base import Store
@@ -108,6 +109,8 @@ class World:
         self.quiet_from: float | None = None
         self._job_count = 0
         self.chance = self.random("world")
+        self.any_type = self.random("any type").random() < 0.4
+        """Whether the first worker takes any type, and clients ask for one that nobody names."""
         self.weather = Weather(self.loop)
         self._path = folder / "stoker.db"
         self.clock = SimClock(self.loop)
@@ -188,9 +191,14 @@ class World:
         return coordinator
 
     def new_supervisor(
-        self, settings: Settings, dialer: Dialer, machine: Any, new_id: Callable[[], str]
+        self,
+        settings: Settings,
+        dialer: Dialer,
+        machine: Any,
+        new_id: Callable[[], str],
+        runner: RunnerContract | None = None,
     ) -> Supervisor:
-        return Supervisor(settings, dialer, machine, new_id=new_id, version="0")
+        return Supervisor(settings, dialer, machine, new_id=new_id, version="0", runner=runner)
 
     async def _build(self) -> None:
         chance = self.chance
@@ -207,7 +215,8 @@ class World:
         for node in self.coordinators:
             await node.start()
         for number in range(1, chance.randint(2, 4) + 1):
-            self.workers.append(WorkerNode(self, f"w{number}", chance.randint(1, 3)))
+            any_type = self.any_type and number == 1
+            self.workers.append(WorkerNode(self, f"w{number}", chance.randint(1, 3), any_type=any_type))
         for worker in self.workers:
             worker.start()
         self.clients = [Client(self, f"k{number}") for number in (1, 2)]

@@ -42,6 +42,7 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.logs import LogPage, Selection
+from stoker.wire.frames import ClaimRef
 from stoker.wire.http import (
     HttpAssignment,
     HttpClaim,
@@ -51,6 +52,7 @@ from stoker.wire.http import (
     HttpReport,
     HttpWelcome,
 )
+from stoker.wire.run import RunHello, RunOutcome
 from tests.support.jobs import accepted
 
 if TYPE_CHECKING:
@@ -299,6 +301,16 @@ class FakeService:
     async def http_register(self, hello: HttpHello) -> HttpWelcome:
         self.asked.append(hello)
         return HttpWelcome("w-1", 5.0, 30.0)
+
+    async def run_register(self, hello: RunHello) -> HttpWelcome:
+        self.asked.append(hello)
+        return HttpWelcome(hello.id, 5.0, 30.0)
+
+    async def run_heartbeat(self, worker_id: str) -> None:
+        self.asked.append(("run_heartbeat", worker_id))
+
+    async def run_complete(self, ref: ClaimRef, outcome: RunOutcome) -> None:
+        self.asked.append(("run_complete", ref, outcome))
 
     async def http_admit(self, worker_id: str, secret: str | None) -> None:
         self.secrets.append(secret)

@@ -10,7 +10,9 @@ from starlette.types import Message, Scope
 from stoker.api.app import create_app
 from stoker.api.streaming import GONE
 from stoker.store.base import Session
+from stoker.wire.frames import ClaimRef
 from stoker.wire.http import HttpHello, HttpReport
+from stoker.wire.run import RunHello, RunOutcome
 from tests.unit.test_api_service import JSON, FakeService, ask
 
 HELLO = {"name": "w", "threads": 2, "types": ["echo"]}
@@ -152,3 +154,51 @@ def test_a_result_that_nobody_can_read_is_named() -> None:
     body = b'{"reports": [{"id": "j", "claim_id": 7, "outcome": "completed", "result": 1e999}]}'
     answer = ask(FakeService(), "POST", "/workers/w-1/report", content=body, headers=JSON)
     assert [error["field"] for error in answer.json()["errors"]] == ["reports[0].result"]
+
+
+# ── workers of the /run shapes ───────────────────────────────────────────────────────────────────────────────────────
+
+ID = "019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11"
+
+
+@pytest.mark.parametrize("more", [{}, {"capacity": 1}])
+def test_an_id_and_an_endpoint_register_a_worker_of_the_run_shapes(more: dict[str, Any]) -> None:
+    service = FakeService()
+    answer = ask(service, "POST", "/workers", json={"id": "w-7", "endpoint": "http://10.0.0.1:9", **more})
+    assert (answer.status_code, answer.json()["id"]) == (200, "w-7")
+    assert service.asked == [RunHello("w-7", "http://10.0.0.1:9")]
+
+
+@pytest.mark.parametrize("more", [{"types": ["a"]}, {"threads": 2}, {"name": "n"}])
+def test_a_worker_that_forgot_something_is_not_taken_for_one(more: dict[str, Any]) -> None:
+    service = FakeService()
+    answer = ask(service, "POST", "/workers", json={"id": "w-7", "endpoint": "http://10.0.0.1:9", **more})
+    assert answer.status_code == 422
+    assert "id" in [error["field"] for error in answer.json()["errors"]]
+    assert service.asked == []
+
+
+def test_a_run_is_completed_under_its_claim() -> None:
+    service = FakeService()
+    body = {"success": False, "result": None, "error": "no", "worker": "w-7"}
+    answer = ask(service, "POST", f"/jobs/{ID.upper()}.12/complete", json=body)
+    assert (answer.status_code, answer.json()) == (200, {"job_id": f"{ID}.12", "accepted": True})
+    assert service.asked == [
+        ("run_complete", ClaimRef(ID, 12), RunOutcome(False, msgspec.Raw(b"null"), "no"))
+    ]
+
+
+@pytest.mark.parametrize("job_id", [ID, f"{ID}.", f"{ID}.x", f"{ID}.-1", f"{ID}.{'9' * 30}", "x.1", ".1"])
+def test_what_is_no_claim_is_no_job(job_id: str) -> None:
+    assert ask(FakeService(), "POST", f"/jobs/{job_id}/complete", json={"success": True}).status_code == 404
+
+
+def test_a_run_must_say_whether_it_succeeded() -> None:
+    answer = ask(FakeService(), "POST", f"/jobs/{ID}.1/complete", json={"result": "x"})
+    assert [error["field"] for error in answer.json()["errors"]] == ["success"]
+
+
+def test_a_run_that_beats_is_heard() -> None:
+    service = FakeService()
+    assert ask(service, "POST", "/workers/heartbeat", json={"id": "w-7"}).json() == {"id": "w-7"}
+    assert service.asked == [("run_heartbeat", "w-7")]

@@ -39,7 +39,7 @@ def native_child(ear: Ear) -> Child:
 
 
 def command(ear: Ear) -> Child:
-    child = OneShot("test", ear.callbacks(), argv=command_argv(["true"]), strict=False, max_result_bytes=1000)
+    child = OneShot("test", ear.callbacks(), argv=command_argv(["true"]), max_result_bytes=1000)
     child.send([ChildLot(0, Assignment("", 1, "true", b""), [new_id()], [b"null"])])
     return child
 

@@ -239,3 +239,19 @@ def test_it_agrees_with_the_planner(
     assert (found.code == "about_to_start") == bool(placed)
     missing = found.code in ("no_worker", "no_worker_for_type", "no_worker_for_queue", "no_worker_for_labels")
     assert missing == (not able)
+
+
+# ── workers that take any type ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_who_takes_any_type_counts_if_nobody_names_it() -> None:
+    anything = a_hand("any", types=[], any_type=True)
+    assert why(queued(), anything).code == "about_to_start"
+    busy = a_hand("w1", free=0)
+    assert why(queued(), busy, anything).code == "waiting_for_threads"
+
+
+def test_a_type_that_was_named_lately_is_kept_for_a_while() -> None:
+    found = why(queued(), a_hand("any", types=[], any_type=True), kept_until=NOW + 12 * SECOND)
+    assert found.code == "no_worker_for_type"
+    assert "in 12 s" in found.details[-1]

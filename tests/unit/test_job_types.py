@@ -276,6 +276,13 @@ def test_types_are_listed_with_who_serves_them() -> None:
     assert found["sleep"].workers == 0
 
 
+def test_who_takes_any_type_serves_what_nobody_names() -> None:
+    sessions = [a_session("1", "mine"), a_session("2", "other")]
+    sessions[1] = msgspec.structs.replace(sessions[1], any_type=True)
+    found = {state.type: state.workers for state in type_states(sessions, {"gone": b"{}"}, lambda _: None)}
+    assert (found["mine"], found["other"], found["gone"], found["echo"]) == (1, 1, 1, 1)
+
+
 def test_a_task_goes_before_a_built_in_type_of_its_name() -> None:
     (echo,) = [
         s for s in type_states([], {"echo": b'{"description":"Mine."}'}, lambda _: None) if s.type == "echo"

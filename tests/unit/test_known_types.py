@@ -1,6 +1,7 @@
 """Which types are known: asked for every submission of a name that is no built-in type, so rarely looked up."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
@@ -27,8 +28,8 @@ class NotedTypes:
 
 
 class Elsewhere:
-    async def types(self) -> frozenset[str]:
-        return frozenset({"elsewhere"})
+    async def serves(self, types: Iterable[str]) -> set[str]:
+        return {"elsewhere"} & set(types)
 
 
 def known_by(store: NotedTypes, sessions: Sessions | None = None) -> KnownTypes:

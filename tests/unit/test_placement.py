@@ -167,6 +167,12 @@ LANE = Lane("default", "echo", None, 1, None, None)
         ({}, {"labels": '{"gpu":"yes"}'}, False),
         ({"labels": {"gpu": "yes"}}, {"labels": '{"gpu":"yes","zone":"eu"}'}, False),
         ({"threads": 1}, {"thread_demand": 64}, True),
+        ({"types": frozenset(), "any_but": frozenset()}, {}, True),
+        ({"types": frozenset(), "any_but": frozenset({"other"})}, {}, True),
+        ({"types": frozenset(), "any_but": frozenset({"echo"})}, {}, False),
+        ({"any_but": frozenset({"echo"})}, {}, True),
+        ({"any_but": frozenset(), "queues": frozenset({"x"})}, {"type": "odd"}, False),
+        ({"any_but": frozenset()}, {"type": "odd", "labels": '{"gpu":"yes"}'}, False),
     ],
 )
 def test_who_serves_a_lane(worker: dict[str, object], lane: dict[str, object], fits: bool) -> None:

@@ -319,7 +319,7 @@ class Shop:
 
     def rested(self, id: str = "w1") -> None:
         """The rest is over, without waiting for it."""
-        line = self.workers._line(id)
+        line = self.workers.line(id)
         assert line is not None
         line._stop_resting()
 

@@ -43,5 +43,13 @@ def test_a_command_goes_before_the_runners() -> None:
     assert found.commands == {"shrink": ("true",)}
 
 
+def test_a_runner_that_lists_no_types_takes_what_nobody_else_has() -> None:
+    found = some_routes(any_type=True, commands={"shrink": ("true",)})
+    assert (found.types, found.any_type) == (["mine", "shrink", "waits"], True)
+    assert [found.executor(type) for type in ("mine", "waits", "shrink")] == ["python", "async", "command"]
+    assert [found.executor(type) for type in ("echo", "add_numbers", "unheard_of")] == ["runner"] * 3
+    assert not some_routes().any_type
+
+
 def test_async_types_are_named_apart() -> None:
     assert some_routes().async_types == ["waits"]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,8 @@ from stoker.coordinator.sessions import (
     still_forgotten,
 )
 from stoker.domain.lot import lot_of
-from stoker.domain.placement import RESERVE_AFTER_US, WINDOW_US, plan
+from stoker.domain.placement import RESERVE_AFTER_US, WINDOW_US, Lane, plan, serves
+from stoker.store.base import Session
 from stoker.wire.frames import PROTOCOL, ClaimRef, Drain, Frame, Hello
 from tests.support.clock import START_US
 from tests.support.jobs import a_claim, a_job
@@ -311,3 +313,89 @@ def test_the_types_of_all_connected_workers_are_known() -> None:
     assert sessions.types == set()
     sessions.add(a_session("a"))
     assert sessions.types == {"echo"}
+
+
+# ── who takes any type ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def offered(sessions: Sessions, type: str, now: int = START_US, id: str = "any") -> bool:
+    """Whether the worker that takes any type could be given a job of this one."""
+    lane = Lane("default", type, None, 1, None, None)
+    return any(serves(view, lane) for view in sessions.views(now) if view.session_id == id)
+
+
+def a_named_session(id: str, *types: str) -> WorkerSession:
+    return WorkerSession(Hello(PROTOCOL, id, "n", 4, list(types)), lambda frame: None)
+
+
+def anything(*types: str) -> WorkerSession:
+    return WorkerSession(Hello(PROTOCOL, "any", "n", 4, list(types), any_type=True), lambda frame: None)
+
+
+def a_row(id: str, *types: str, at: int = START_US, **fields: Any) -> Session:
+    row = Session(id, id, 4, types, None, {}, "live", at, at)
+    return msgspec.structs.replace(row, **fields)
+
+
+def test_it_is_offered_what_nobody_names() -> None:
+    sessions = Sessions()
+    sessions.add(anything("own"))
+    sessions.add(a_named_session("w1", "mine"))
+    assert [offered(sessions, type) for type in ("own", "odd", "echo", "mine")] == [True, True, True, False]
+    assert not offered(sessions, "odd", id="w1")
+    assert sessions.serves("whatever")
+
+
+def test_a_type_is_kept_for_a_minute_for_the_worker_that_left() -> None:
+    sessions = Sessions()
+    sessions.add(anything())
+    worker = a_named_session("w1", "mine", "echo")
+    sessions.add(worker)
+    assert not offered(sessions, "mine")
+    assert not offered(sessions, "echo")
+    sessions.remove(worker, START_US)
+    assert not offered(sessions, "mine", START_US + SEEN_LATELY_US)
+    assert offered(sessions, "mine", START_US + SEEN_LATELY_US + 1_000_001)
+    assert offered(sessions, "echo", START_US), "a built-in type is not kept for those that left"
+
+
+def test_what_other_sessions_of_the_last_minute_named_is_kept_too() -> None:
+    sessions = Sessions()
+    sessions.add(anything())
+    rows = [
+        a_row("here-before", "mine", status="lost"),
+        a_row("long-ago", "old", status="gone", at=START_US - SEEN_LATELY_US - 1),
+    ]
+    sessions.note_named(rows, START_US)
+    assert not offered(sessions, "mine")
+    assert offered(sessions, "old")
+    assert offered(sessions, "mine", START_US + SEEN_LATELY_US + 1)
+
+
+def test_workers_at_other_coordinators_count() -> None:
+    sessions = Sessions()
+    sessions.add(anything())
+    sessions.note_elsewhere([a_row("w2", "mine", "echo"), a_row("any2", any_type=True, threads=16)])
+    assert not offered(sessions, "mine")
+    assert not offered(sessions, "echo")
+    assert offered(sessions, "odd")
+    assert offered(sessions, "odd", id="any2"), "its size counts for a job that asks for many threads"
+    assert not offered(sessions, "mine", id="any2")
+    sessions.note_elsewhere([])
+    assert offered(sessions, "echo")
+
+
+def test_one_elsewhere_serves_every_type() -> None:
+    sessions = Sessions()
+    assert not sessions.serves("odd")
+    sessions.note_elsewhere([a_row("any2", any_type=True)])
+    assert sessions.serves("odd")
+
+
+def test_nothing_is_counted_while_nobody_takes_any_type() -> None:
+    sessions = Sessions()
+    sessions.add(a_named_session("w1", "mine"))
+    (view,) = sessions.views(START_US)
+    assert view.any_but is None
+    assert sessions.serves("mine")
+    assert not sessions.serves("odd")

@@ -82,6 +82,7 @@ const workers = () =>
       endpoint: null,
       host: "worker-host",
       pid: 4000 + n,
+      any_type: false,
     }),
   );
 

@@ -20,9 +20,9 @@ from stoker.api import sockets, streaming
 from stoker.api.admission import RETRY_SECONDS, BodyBudget
 from stoker.api.body import Body
 from stoker.api.context import Context
-from stoker.api.decode import decode_body
 from stoker.api.endpoints import ENDPOINTS
 from stoker.api.exchange import ClientGone, Delivery, Header, Request, Response, Stream, problem_response
+from stoker.api.jobs import job_of_claim
 from stoker.api.limits import SubmissionLimiter, window
 from stoker.api.openapi import document
 from stoker.api.problems import Kind, Problem, from_domain, retry_after
@@ -144,11 +144,13 @@ class App:
         client = scope.get("client")
         address = client[0] if client else ""
         leaving = partial(streaming.until_gone, scope, receive)
+        if "." in params.get("id", "") and "/jobs/{id}" in action.endpoint.path:
+            params = {**params, "id": await job_of_claim(self._context.service, params["id"])}
         if action.decoder is None:
             return await handler(Request(self._context, headers, params, query, None, address, leaving))
         body = Body(self._bodies, self._max_body_bytes)
         try:
-            decoded = decode_body(action.decoder, await body.read(receive, headers))
+            decoded = action.decode(action.decoder, await body.read(receive, headers))
             if action.endpoint.held and body.counted:
                 body.give_back()
             return await handler(Request(self._context, headers, params, query, decoded, address, leaving))

@@ -54,6 +54,7 @@ from stoker.api.views import (
 from stoker.domain.job import JobSpec
 from stoker.domain.scaling import ScalingState
 from stoker.wire.http import HttpHeartbeat, HttpHello, HttpOrders, HttpReceipt, HttpReports, HttpWelcome
+from stoker.wire.run import RunHeartbeat, RunHello, RunOutcome, RunReceipt, is_run_hello
 
 Handler = Callable[[Request], Awaitable[Response]]
 Method = Literal["GET", "POST", "DELETE", "WEBSOCKET"]
@@ -80,6 +81,8 @@ class Endpoint(NamedTuple):
     summary: str
     description: str = ""
     body: type[msgspec.Struct] | None = None
+    or_body: tuple[type[msgspec.Struct], Callable[[bytes], bool]] | None = None
+    """Another body that it takes, and what tells the one from the other."""
     query: type[msgspec.Struct] = NoQuery
     status: int = 200
     response: Any = None
@@ -404,10 +407,39 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "plain-HTTP workers",
         "Register a worker",
         "Opens a session, which ends when it is silent for `heartbeat_timeout_sec`. A web service names its `endpoint`, "
-        "which must be on the operator's list (`STOKER_ENDPOINTS`), and is sent each job; others lease.",
+        "which must be on the operator's list (`STOKER_ENDPOINTS`), and is sent each job; others lease. A body with `id`, "
+        "`endpoint` and no `name` registers a worker of the `/run` shapes and is answered with 200; an earlier session of "
+        "that `id` ends, and its jobs go back.",
         body=HttpHello,
+        or_body=(RunHello, is_run_hello),
         status=201,
         response=HttpWelcome,
+        also=200,
+    ),
+    Endpoint(
+        "POST",
+        "/workers/heartbeat",
+        workers.run_heartbeat,
+        "worker",
+        "plain-HTTP workers",
+        "Keep a worker of the /run shapes alive",
+        "404 means that no such worker is registered, or that it was given up: register again.",
+        body=RunHeartbeat,
+        response=RunHeartbeat,
+        errors=(404,),
+    ),
+    Endpoint(
+        "POST",
+        "/jobs/{job_id}/complete",
+        workers.run_complete,
+        "worker",
+        "plain-HTTP workers",
+        "Report how a job of the /run shapes ended",
+        "`job_id` is what came with the job, `ID.CLAIM`. Safe to send again. 409 means that the job belongs to a later "
+        "claim, or has ended otherwise: discard the result.",
+        body=RunOutcome,
+        response=RunReceipt,
+        errors=(404, 409),
     ),
     Endpoint(
         "POST",

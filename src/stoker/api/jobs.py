@@ -39,10 +39,12 @@ from stoker.api.views import (
     render_page,
 )
 from stoker.clock import SECOND
+from stoker.domain.errors import StaleClaim
 from stoker.domain.job import MAX_BATCH, MAX_DELAY_SEC, Ident, Job, JobSpec, Label, Priority, new_job
 from stoker.domain.json_text import are_plain
 from stoker.domain.lot import Lot, lot_of
 from stoker.store.base import JobFilter, JobQuery, Submission
+from stoker.wire.run import read_job_ref
 
 BATCH_SIZE: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
 
@@ -317,6 +319,17 @@ def _which(body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
 
 def is_job_id(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
+
+
+async def job_of_claim(service: Service, text: str) -> str:
+    """The id of a job that is named as `ID.CLAIM`; any other text as it is. Raises `StaleClaim` for a claim that is over."""
+    ref = read_job_ref(text.lower())
+    if ref is None or not is_job_id(ref.id):
+        return text
+    job = await service.get(ref.id)
+    if job.claim_id != ref.claim_id:
+        raise StaleClaim(f"job {ref.id} is now claim {job.claim_id}, and {text} is over; name it as {ref.id}")
+    return ref.id
 
 
 def job_id(request: Request) -> str:

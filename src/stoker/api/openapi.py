@@ -94,9 +94,15 @@ def _operation(endpoint: Endpoint) -> Schema:
     if endpoint.body is not None:
         operation["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": _ref(endpoint.body)}},
+            "content": {"application/json": {"schema": _body(endpoint, endpoint.body)}},
         }
     return operation
+
+
+def _body(endpoint: Endpoint, body: type[msgspec.Struct]) -> Schema:
+    if endpoint.or_body is None:
+        return _ref(body)
+    return {"oneOf": [_ref(body), _ref(endpoint.or_body[0])]}
 
 
 def operation_id(endpoint: Endpoint) -> str:
@@ -201,7 +207,8 @@ def components(endpoints: Iterable[Endpoint]) -> Schema:
     """The schemas of every struct that the endpoints name, by the struct's name."""
     named: dict[str, Any] = {ProblemDocument.__name__: ProblemDocument}
     for endpoint in endpoints:
-        for kind in (endpoint.body, endpoint.response, *endpoint.events):
+        other = endpoint.or_body[0] if endpoint.or_body else None
+        for kind in (endpoint.body, other, endpoint.response, *endpoint.events):
             if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
                 named[kind.__name__] = _describable(kind)
     _, schemas = msgspec.json.schema_components(list(named.values()), ref_template=_REF)

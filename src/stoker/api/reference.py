@@ -57,7 +57,8 @@ def _section(endpoint: Endpoint) -> str:
         f"{endpoint.summary}. {endpoint.description}".strip(),
     ]
     if endpoint.body is not None:
-        lines.append(f"\nBody: {_link(endpoint.body)}.")
+        other = f" or {_link(endpoint.or_body[0])}" if endpoint.or_body else ""
+        lines.append(f"\nBody: {_link(endpoint.body)}{other}.")
     parameters = msgspec.structs.fields(endpoint.query)
     if parameters:
         lines += ["", *map(_parameter, parameters)]

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from starlette.routing import compile_path
 
+from stoker.api.decode import decode_body
 from stoker.api.endpoints import Endpoint
 
 Params = dict[str, str]
@@ -20,7 +21,7 @@ Params = dict[str, str]
 class Action:
     """One endpoint with everything that is prepared once: its decoder, and its query when none is given."""
 
-    __slots__ = ("decoder", "default_query", "endpoint", "handler", "scope")
+    __slots__ = ("_other", "decoder", "default_query", "endpoint", "handler", "scope")
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -30,6 +31,16 @@ class Action:
         self.decoder: msgspec.json.Decoder[Any] | None = None
         if endpoint.body is not None:
             self.decoder = msgspec.json.Decoder(endpoint.body)
+        self._other: msgspec.json.Decoder[Any] | None = None
+        if endpoint.or_body is not None:
+            self._other = msgspec.json.Decoder(endpoint.or_body[0])
+
+    def decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+        """The body as one of the types that this endpoint takes. Raises `Problem`."""
+        other = self.endpoint.or_body
+        if other is not None and self._other is not None and other[1](body):
+            decoder = self._other
+        return decode_body(decoder, body)
 
 
 class Route:

@@ -28,6 +28,7 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.logs import LogPage, Selection
+from stoker.wire.frames import ClaimRef
 from stoker.wire.http import (
     HttpAssignment,
     HttpClaim,
@@ -37,6 +38,7 @@ from stoker.wire.http import (
     HttpReport,
     HttpWelcome,
 )
+from stoker.wire.run import RunHello, RunOutcome
 
 
 class Submitted(Protocol):
@@ -238,6 +240,18 @@ class Service(Protocol):
 
     async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
         """Raises NotFound when the session is unknown or was given up: the worker must register again."""
+        ...
+
+    async def run_register(self, hello: RunHello) -> HttpWelcome:
+        """Register a worker of the `/run` shapes, in place of an earlier session of it. Raises EndpointNotListed."""
+        ...
+
+    async def run_heartbeat(self, worker_id: str) -> None:
+        """Raises NotFound."""
+        ...
+
+    async def run_complete(self, ref: ClaimRef, outcome: RunOutcome) -> None:
+        """Store how such a worker ended a job. Raises StaleClaim, NotFound, Conflict."""
         ...
 
     async def http_report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt: ...

@@ -173,6 +173,8 @@ class SessionView(msgspec.Struct, frozen=True):
     endpoint: str | None
     host: str | None
     pid: int | None
+    any_type: bool
+    """Takes every type that no worker of the last minute names, besides `types`."""
 
 
 class SessionsView(msgspec.Struct, frozen=True):
@@ -478,6 +480,7 @@ def session_view(session: Session) -> SessionView:
         endpoint=session.endpoint,
         host=session.host,
         pid=session.pid,
+        any_type=session.any_type,
     )
 
 

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from stoker.api.exchange import Delivery, Request, Response
+from stoker.api.jobs import is_job_id
 from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem, invalid_field
 from stoker.api.query import LeaseQuery
@@ -12,6 +13,7 @@ from stoker.api.streaming import while_there
 from stoker.api.views import SessionsView, encode, session_view
 from stoker.domain.job import NULL
 from stoker.wire.http import HttpAssignment, HttpHeartbeat, HttpHello, HttpReport, HttpReports
+from stoker.wire.run import RunHeartbeat, RunHello, RunOutcome, RunReceipt, read_job_ref
 
 _MAX_ID_CHARS: Final = 256
 _SECRET: Final = b"x-stoker-secret"
@@ -34,7 +36,9 @@ async def drain(request: Request) -> Response:
 
 
 async def register(request: Request) -> Response:
-    hello: HttpHello = request.body
+    hello: HttpHello | RunHello = request.body
+    if isinstance(hello, RunHello):
+        return Response(200, encode(await request.context.service.run_register(hello)))
     return Response(201, encode(await request.context.service.http_register(hello)))
 
 
@@ -57,6 +61,28 @@ async def report(request: Request) -> Response:
     for index, item in enumerate(body.reports):
         _check_report(item, f"reports[{index}]", request.context.settings.max_body_bytes)
     return Response(200, encode(await request.context.service.http_report(worker_id, body.reports)))
+
+
+async def run_heartbeat(request: Request) -> Response:
+    body: RunHeartbeat = request.body
+    await request.context.service.run_heartbeat(body.id)
+    return Response(200, encode(body))
+
+
+async def run_complete(request: Request) -> Response:
+    """How a worker of the `/run` shapes ended a job."""
+    body: RunOutcome = request.body
+    job_id = request.params["job_id"].lower()
+    ref = read_job_ref(job_id)
+    if ref is None or not is_job_id(ref.id):
+        raise Problem(
+            Kind.NOT_FOUND,
+            "there is no such job; report under the job_id that came with it, which is ID.CLAIM",
+        )
+    if isinstance(body.result, msgspec.Raw):
+        check_payload(bytes(body.result), "result", request.context.settings.max_body_bytes)
+    await request.context.service.run_complete(ref, body)
+    return Response(200, encode(RunReceipt(job_id, accepted=True)))
 
 
 def _check_report(report: HttpReport, path: str, max_bytes: int) -> None:

@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Collection
 from pathlib import Path
 
 import structlog
@@ -18,8 +16,8 @@ from stoker.access import Access
 from stoker.cli import output
 from stoker.cli.signals import on_signals
 from stoker.executors.app_check import import_error
-from stoker.executors.builtin import BUILTINS
 from stoker.executors.native_binary import find_runner
+from stoker.executors.runner_contract import PLAIN, RunnerContract, read_types, type_names
 from stoker.ids import new_id
 from stoker.settings import Settings, without_secrets
 from stoker.system import SYSTEM
@@ -31,7 +29,7 @@ from stoker.worker.supervisor import StartFailed, Supervisor
 PARENT = "STOKER_UP_PID"
 """Set by `stoker up`: its workers leave, gracefully, when it is killed."""
 
-TYPE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,127}")
+TYPES_SECONDS = 10
 
 log = structlog.get_logger()
 
@@ -59,7 +57,7 @@ def start_problems(settings: Settings) -> list[str]:
         return [SYSTEM.worker_problem]
     problems = []
     try:
-        runner_types(settings.execution_binary)
+        runner_contract(settings.execution_binary)
     except StartFailed as error:
         problems.append(str(error))
     given = Access(settings.coordinator_urls[0], settings.token)
@@ -71,39 +69,43 @@ def start_problems(settings: Settings) -> list[str]:
 
 def native_types(binary: Path | None) -> list[str]:
     """The types that our own runner has; none where it does not start, and Python stands in for it."""
+    if binary is None:
+        return []
     try:
-        return [] if binary is None else _types_of(str(binary), fallback=())
-    except OSError as error:
+        told = _ask_for_types(str(binary))
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
         log.warning("runner_types_unknown", runner=str(binary), detail=str(error))
         return []
+    return list(type_names(told.splitlines()))
 
 
-def runner_types(binary: str | None) -> list[str]:
-    """The types that a runner of the operator's says it knows; one that does not say is trusted with the built-in ones.
+def runner_contract(binary: str | None) -> RunnerContract | None:
+    """How to call a runner of the operator's. One that gives no answer to `--types`, or another one than a runner that knows
+    Stoker, is called by the plain contract.
 
     Raises `StartFailed` for one that cannot be started at all: every job would die of it.
     """
+    if binary is None:
+        return None
     try:
-        return [] if binary is None else _types_of(binary, fallback=BUILTINS)
+        return read_types(_ask_for_types(binary))
+    except (subprocess.SubprocessError, UnicodeDecodeError):
+        return PLAIN
     except OSError as error:
         raise StartFailed(f"EXECUTION_BINARY={binary} cannot be started: {error.strerror or error}") from None
 
 
-def _types_of(binary: str, fallback: Collection[str]) -> list[str]:
-    try:
-        told = subprocess.run(
-            [binary, "--types"],
-            capture_output=True,
-            timeout=10,
-            check=True,
-            text=True,
-            env=without_secrets(os.environ),
-        )
-    except (subprocess.SubprocessError, UnicodeDecodeError) as error:
-        log.warning("runner_types_unknown", runner=binary, detail=str(error))
-        return list(fallback)
-    types = [line for line in told.stdout.split() if TYPE_NAME.fullmatch(line)]
-    return types or list(fallback)
+def _ask_for_types(binary: str) -> str:
+    told = subprocess.run(
+        [binary, "--types"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=TYPES_SECONDS,
+        check=True,
+        text=True,
+        env=without_secrets(os.environ),
+    )
+    return told.stdout
 
 
 def _within_limits(settings: Settings, *, kinds: int) -> Settings:
@@ -124,14 +126,15 @@ async def _work(settings: Settings) -> None:
     settings = _within_limits(
         settings, kinds=1 + bool(native) + bool(settings.commands or settings.execution_binary)
     )
+    runner = runner_contract(settings.execution_binary)
     supervisor = Supervisor(
         settings,
         Dialer(settings.coordinator_urls, settings.token),
-        ThisMachine(settings, native),
+        ThisMachine(settings, native, runner),
         new_id=new_id,
         version=__version__,
         native_types=native_types(native),
-        runner_types=runner_types(settings.execution_binary),
+        runner=runner,
     )
     on_signals(supervisor.drain)
     await supervisor.run()

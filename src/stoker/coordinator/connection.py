@@ -133,6 +133,8 @@ class Connection:
         if status is None:
             self._refuse("this session was given up for lost", new_session=True)
             return None
+        if hello.any_type:
+            self._sessions.note_named(await self._store.sessions(), self._store.now_us())
         session = WorkerSession(hello, self._outbox.put_nowait)
         session.unsent = self._unsent
         session.lots = hello.lots and not self._text
@@ -342,4 +344,5 @@ def _row(hello: frames.Hello, now: int) -> Session:
         hello.host,
         hello.pid,
         secret_hash(hello.secret),
+        hello.any_type,
     )

@@ -39,8 +39,9 @@ from stoker.coordinator.queues import QueueState, queue_states
 from stoker.coordinator.readiness import PATIENCE_SECONDS, Readiness
 from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
+from stoker.coordinator.run_workers import RunWorkers
 from stoker.coordinator.series import Series
-from stoker.coordinator.sessions import Sessions
+from stoker.coordinator.sessions import Sessions, kept_until
 from stoker.coordinator.text_search import with_text
 from stoker.coordinator.upkeep import Upkeep
 from stoker.coordinator.waits import Waited, Waits
@@ -88,6 +89,7 @@ from stoker.wire.http import (
     HttpReport,
     HttpWelcome,
 )
+from stoker.wire.run import RunHello, RunOutcome
 
 BULK: Final = 1_000
 WARNED_TYPES: Final = 20
@@ -220,6 +222,17 @@ class Coordinator:
             wake=self._dispatch.wake,
             changed=self._on_changed_elsewhere,
             events=self._events,
+            looked=lambda rows: self._run_workers.look(rows),
+        )
+        self._run_workers = RunWorkers(
+            self._http,
+            store,
+            self._sessions,
+            self._sink,
+            policy,
+            new_id=new_id,
+            expired=self._on_expired,
+            take_over=self._neighbours.take_over,
         )
         self._known_types = KnownTypes(store, self._sessions, self._neighbours)
         self._waits = Waits(store, self._waiters, self._neighbours, lambda: self._closing)
@@ -281,7 +294,7 @@ class Coordinator:
         for item in accepted:
             if item.lot.like.status == "scheduled":
                 self._upkeep.nudge()
-            missing = missing or item.lot.like.type not in self._sessions.types
+            missing = missing or not self._sessions.serves(item.lot.like.type)
         return Submitted(accepted, await self._warnings(accepted) if missing else [])
 
     def _account(self, accepted: list[Accepted]) -> None:
@@ -301,10 +314,10 @@ class Coordinator:
 
     async def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
         """What submitters should know of types that nobody seems to serve."""
-        served = self._sessions.types
-        missing = sorted({item.lot.like.type for item in accepted} - served)
+        types = {item.lot.like.type for item in accepted}
+        missing = sorted(type for type in types if not self._sessions.serves(type))
         if missing and self._store.shared:
-            served = await self._neighbours.types()
+            served = await self._neighbours.serves(missing)
             missing = [type for type in missing if type not in served]
         return [
             f"no live worker serves the type {type!r}; the job waits until one does"
@@ -367,12 +380,14 @@ class Coordinator:
         job = await self.get(id)
         if job.status != "queued":
             return job, explain(job, Facts(self._store.now_us(), _hands(await self.workers())))
+        rows = await self._store.sessions()
         facts = Facts(
             self._store.now_us(),
-            _hands(await self.workers()),
+            _hands(map(self._fresh, rows)),
             (await self._store.paused()).get(job.queue),
             await self._store.line(job),
             self._run_times.us.get(job.type),
+            kept_until(job.type, rows),
         )
         return job, explain(job, facts)
 
@@ -621,6 +636,15 @@ class Coordinator:
     async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
         return await self._http.heartbeat(worker_id, held)
 
+    async def run_register(self, hello: RunHello) -> HttpWelcome:
+        return await self._run_workers.register(hello)
+
+    async def run_heartbeat(self, worker_id: str) -> None:
+        await self._run_workers.heartbeat(worker_id)
+
+    async def run_complete(self, ref: frames.ClaimRef, outcome: RunOutcome) -> None:
+        await self._run_workers.complete(ref, outcome)
+
     async def http_report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt:
         return await self._http.report(worker_id, reports)
 
@@ -848,6 +872,7 @@ def _hands(rows: Iterable[Session]) -> list[Hand]:
             None if row.queues is None else frozenset(row.queues),
             row.labels,
             row.status == "live",
+            row.any_type,
         )
         for row in rows
         if row.status in ("live", "draining")

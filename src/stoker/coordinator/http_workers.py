@@ -18,7 +18,7 @@ from stoker.coordinator.job_types import notes_to_store
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession, compare
 from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StoreUnavailable, WrongSecret
-from stoker.domain.retry import Kind, problem
+from stoker.domain.retry import Claim, Kind, problem
 from stoker.domain.session_secret import may_go_on, secret_hash
 from stoker.ids import NewId
 from stoker.store.base import Renewal, Session, Store
@@ -141,16 +141,20 @@ class HttpWorkers:
             now,
             now,
             0,
-            None if hello.endpoint is None else self._listed(hello.endpoint),
+            None if hello.endpoint is None else self.listed(hello.endpoint),
             secret_hash=secret_hash(hello.secret),
         )
+        return await self.open(row)
+
+    async def open(self, row: Session) -> HttpWelcome:
+        """Begin a session."""
         await self._store.open_session(row)
-        notes = notes_to_store(hello.types, {})
+        notes = notes_to_store(row.types, {})
         if notes:
             await self._store.note_types(notes)
         self._connect(row)
         self._sink.wake()
-        return HttpWelcome(id, self._timeout_sec / LEASE_INTERVALS, self._timeout_sec)
+        return HttpWelcome(row.id, self._timeout_sec / LEASE_INTERVALS, self._timeout_sec)
 
     async def admit(self, worker_id: str, secret: str | None) -> None:
         """Let a request through that says it is of this worker, or raise: a session belongs to the process that began it."""
@@ -168,7 +172,7 @@ class HttpWorkers:
 
     async def lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
         session, mail = await self._session(worker_id)
-        if self._line(worker_id) is not None:
+        if self.line(worker_id) is not None:
             raise Conflict(
                 f"worker {worker_id} has an endpoint: its jobs are sent there and cannot be leased"
             )
@@ -225,17 +229,28 @@ class HttpWorkers:
     async def heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
         session, mail = await self._session(worker_id)
         refs = [ClaimRef(claim.id, claim.claim_id) for claim in held]
+        await self._beat(session, mail, refs)
+        return mail.take_orders()
+
+    async def beat(self, worker_id: str) -> str:
+        """A heartbeat of a worker that names nothing and takes no orders; the status of its session."""
+        session, mail = await self._session(worker_id)
+        status = await self._beat(session, mail, [])
+        mail.take_orders()
+        return status
+
+    async def _beat(self, session: WorkerSession, mail: Mailbox, refs: list[ClaimRef]) -> str:
         lost, foreign = compare(session, self._known(session, refs), self._store.now_us())
-        await self._renew(session)
+        status = await self._renew(session)
         mail.revoked += foreign
         if lost:
             await self._sink.hand_back(session, lost, _NEVER_ARRIVED)
-        return mail.take_orders()
+        return status
 
     async def report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt:
         session, _ = await self._session(worker_id)
         frames_ = [report_of(report) for report in reports]
-        line = self._line(worker_id)
+        line = self.line(worker_id)
         if line is not None:
             line.landed([ClaimRef(report.id, report.claim_id) for report in reports])
         stale = {
@@ -260,19 +275,26 @@ class HttpWorkers:
         if self._push is not None:
             await self._push.close()
 
-    def _listed(self, endpoint: str) -> str:
+    def listed(self, endpoint: str) -> str:
         """The endpoint as it will be dialled. Raises `EndpointNotListed`."""
         found = worker_endpoints.find_listed(endpoint, self._endpoints)
         if found is None:
             raise EndpointNotListed(endpoint)
         return str(found)
 
-    def _line(self, worker_id: str) -> "Line | None":
+    def line(self, worker_id: str) -> "Line | None":
+        """The way to a worker that is dialled from here."""
         return None if self._push is None else self._push.line(worker_id)
+
+    def run_lines(self) -> "list[Line]":
+        """The ways to workers of the `/run` shapes."""
+        if self._push is None:
+            return []
+        return [line for line in self._push.lines() if not line.shape.hears]
 
     def _known(self, session: WorkerSession, refs: list[ClaimRef]) -> list[ClaimRef]:
         """The claims that are where they should be: those that the worker names, and those sent to its endpoint."""
-        line = self._line(session.id)
+        line = self.line(session.id)
         if line is None:
             return refs
         named = [session.claim(ref.id, ref.claim_id) for ref in refs]
@@ -291,15 +313,26 @@ class HttpWorkers:
     async def _resume(self, row: Session) -> tuple[WorkerSession, Mailbox]:
         """A worker that registered with an earlier life of this coordinator, or with another one."""
         held = await self._store.held(row.id)
+        accepted = await self.accepted(held) if row.speaks_run else []
         connected = self._connected(row.id)
         if connected is not None:  # another request of this worker was quicker
             return connected
         session, mail = self._connect(row)
         for claim in held:
             session.hold(claim)
+        line = self.line(row.id)
+        if line is not None:
+            line.adopt(accepted, self._store.now_us())
+        for claim in held:
             if claim.cancel_requested:
-                mail.cancel.append(ClaimRef(claim.id, claim.claim_id))
+                session.send(frames.Cancel([ClaimRef(claim.id, claim.claim_id)]))
         return session, mail
+
+    async def accepted(self, held: Sequence[Claim]) -> list[Claim]:
+        """Of the claims of a worker of the `/run` shapes, those whose jobs it accepted: it does not name what it holds."""
+        jobs = await self._store.get([claim.id for claim in held])
+        started = {job.id for job in jobs if job is not None and job.started_at is not None}
+        return [claim for claim in held if claim.id in started]
 
     async def _caught_up(self, session: WorkerSession, mail: Mailbox) -> tuple[WorkerSession, Mailbox]:
         """Each request of such a worker may reach another coordinator, so what it holds is asked of the store they share."""
@@ -317,27 +350,23 @@ class HttpWorkers:
         return None if session is None or mail is None else (session, mail)
 
     def _connect(self, row: Session) -> tuple[WorkerSession, Mailbox]:
-        endpoint = None if row.endpoint is None else self._listed(row.endpoint)
+        endpoint = None if row.endpoint is None else self.listed(row.endpoint)
         mail = self._mail[row.id] = Mailbox(lambda jobs: self._give_back(row.id, jobs))
         mail.drain = row.status == "draining"
         self._secrets[row.id] = row.secret_hash
-        hello = frames.Hello(
-            frames.PROTOCOL,
-            row.id,
-            row.name,
-            row.threads,
-            list(row.types),
-            None if row.queues is None else list(row.queues),
-            row.labels,
-            draining=mail.drain,
-        )
+        hello = hello_of(row)
         session = (
             WorkerSession(hello, mail.put, pull=True)
             if endpoint is None
-            else self._pushing().connect(hello, endpoint, mail)
+            else self._dialled(hello, endpoint, mail, run=row.speaks_run)
         )
         self._sessions.add(session)
         return session, mail
+
+    def _dialled(self, hello: frames.Hello, endpoint: str, mail: Mailbox, *, run: bool) -> WorkerSession:
+        from stoker.coordinator.push_workers import OWN, RUN
+
+        return self._pushing().connect(hello, endpoint, mail, RUN if run else OWN)
 
     def _pushing(self) -> "PushWorkers":
         """Made when the first endpoint registers: most coordinators never dial anybody."""
@@ -347,7 +376,8 @@ class HttpWorkers:
             self._push = PushWorkers(self._sink, max_result_bytes=self._max_result_bytes)
         return self._push
 
-    async def _renew(self, session: WorkerSession) -> None:
+    async def _renew(self, session: WorkerSession) -> str:
+        """Extend the lease and return the status of the session, or raise `NotFound`."""
         (status,) = await self._store.renew([Renewal(session.id, session.threads_used)])
         if status is None:
             self._sessions.remove(session, self._store.now_us())
@@ -355,6 +385,22 @@ class HttpWorkers:
             raise NotFound(
                 f"worker {session.id} was silent for too long and was given up; register again with POST /workers"
             )
+        return status
+
+
+def hello_of(row: Session) -> frames.Hello:
+    """The hello with which this session could have begun."""
+    return frames.Hello(
+        frames.PROTOCOL,
+        row.id,
+        row.name,
+        row.threads,
+        list(row.types),
+        None if row.queues is None else list(row.queues),
+        row.labels,
+        draining=row.status == "draining",
+        any_type=row.any_type,
+    )
 
 
 def _count_wanted(session: WorkerSession, mail: Mailbox) -> None:

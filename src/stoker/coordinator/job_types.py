@@ -24,7 +24,7 @@ class TypeState(msgspec.Struct, frozen=True):
     type: str
     description: str | None
     workers: int
-    """Live ones that serve it."""
+    """Live ones that serve it: those that name it or, if none does, those that take any type."""
     built_in: bool
     schema: Mapping[str, Any] | None
     example: Any
@@ -73,9 +73,11 @@ def type_states(
 ) -> list[TypeState]:
     """Every type, in the order of names, second names of built-in ones aside. A task of somebody's app goes before a
     built-in type of the same name."""
-    serving = Counter(type for row in sessions if row.status == "live" for type in row.types)
+    live = [row for row in sessions if row.status == "live"]
+    serving = Counter(type for row in live for type in row.types)
+    any_type = sum(row.any_type for row in live)
     names = sorted(({*serving, *BUILTIN_TYPES} - ALIASES.keys()) | notes.keys())
-    return [_state(name, serving[name], notes.get(name), run_p50_us(name)) for name in names]
+    return [_state(name, serving[name] or any_type, notes.get(name), run_p50_us(name)) for name in names]
 
 
 def _state(name: str, workers: int, noted: bytes | None, run_p50_us: int | None) -> TypeState:

@@ -24,7 +24,9 @@ class KnownTypes:
     async def has(self, type: str) -> bool:
         if type in self._sessions.seen_types or type in self._noted:
             return True
-        if self._store.shared and type in await self._neighbours.types():
+        if self._sessions.serves(type):
+            return True
+        if self._store.shared and await self._neighbours.serves([type]):
             return True
         now = asyncio.get_running_loop().time()
         if now >= self._look_after:

@@ -10,7 +10,7 @@ and is told what happens (`Happened`), a few times a second: see `stoker.coordin
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
@@ -35,7 +35,7 @@ from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.sessions import Sessions
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
-from stoker.store.base import Store
+from stoker.store.base import Session, Store
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 
@@ -58,6 +58,7 @@ class Neighbours:
         wake: Callable[[], None],
         changed: Callable[[Sequence[str]], None],
         events: Events,
+        looked: Callable[[Sequence[Session]], Awaitable[None]] | None = None,
     ) -> None:
         self._bus = bus
         self._store = store
@@ -68,6 +69,8 @@ class Neighbours:
         self._wake = wake
         self._changed = changed
         self._events = events
+        self._looked = looked
+        """Told of all sessions of the store, every second."""
         self._watched: dict[str, float] = {}
         self._watch_told: dict[str, float] = {}
         """Jobs that others were told of by `watch_many`, and until when they need not be told again."""
@@ -114,6 +117,11 @@ class Neighbours:
 
     def drain(self, session_id: str) -> None:
         if not self._tell_to_drain(session_id):
+            self._bus.publish(DrainSession(session_id))
+
+    def take_over(self, session_id: str) -> None:
+        """The jobs of this session are sent from here: the other coordinators give it no more."""
+        if self._store.shared:
             self._bus.publish(DrainSession(session_id))
 
     def resumed(self) -> None:
@@ -198,7 +206,10 @@ class Neighbours:
 
     async def look(self) -> None:
         """Who else is there, what they announced, and which of our workers should end what somebody cancelled elsewhere."""
-        await self._announced.look(await self._look_for_workers())
+        rows = await self._look_for_workers()
+        await self._announced.look(row.id for row in rows if row.status == "live")
+        if self._looked is not None:
+            await self._looked(rows)
         claims = await self._store.cancels([session.id for session in self._sessions])
         wanted = {(claim.id, claim.claim_id) for claim in claims}
         for claim in claims:
@@ -210,18 +221,19 @@ class Neighbours:
             for id in [id for id, until in times.items() if until <= now]:
                 del times[id]
 
-    async def types(self) -> frozenset[str]:
-        """Every type that some worker of any coordinator can run, as of a moment ago."""
+    async def serves(self, types: Iterable[str]) -> set[str]:
+        """Which of these types some worker of any coordinator can run, as of a moment ago."""
         try:
             if asyncio.get_running_loop().time() > self._workers_seen_at + WORKERS_SECONDS:
                 await self._look_for_workers()
         except StoreUnavailable:
             pass  # what is known will do: the answer only makes a warning
-        return self._sessions.types
+        return {type for type in types if self._sessions.serves(type)}
 
-    async def _look_for_workers(self) -> list[str]:
-        """The sessions of all workers that live."""
+    async def _look_for_workers(self) -> list[Session]:
         rows = await self._store.sessions()
         self._sessions.note_elsewhere(rows)
+        if self._sessions.any_type:
+            self._sessions.note_named(rows, self._store.now_us())
         self._workers_seen_at = asyncio.get_running_loop().time()
-        return [row.id for row in rows if row.status == "live"]
+        return rows

@@ -17,6 +17,10 @@ here; the store's fence stands behind that.
   worker's next heartbeat resumes the session, and what it does not name as held goes back, uncharged too. What it does
   name (jobs answered with 202) goes on.
 
+Workers of the `/run` shapes (`stoker.wire.run`) differ in what is said: every answer 2xx means "later", the report comes as
+`POST /jobs/{job_id}/complete`, and their heartbeats carry no orders. So a cancel ends their jobs at once, and that a job was
+accepted is stored as its start: after a restart of the coordinator, those that have one go on and the others go back.
+
 Only addresses on the operator's list come here (`HttpWorkers` sees to it). No redirect is followed, no proxy, netrc file or
 cookie is used, nothing is decompressed, and an answer is read no further than a result may be long.
 """
@@ -26,7 +30,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 import httpx
 import msgspec
@@ -43,6 +47,7 @@ from stoker.domain.retry import Claim, Kind, problem
 from stoker.wire import frames
 from stoker.wire.frames import Assignment, ClaimRef, Frame, Report, StartNote
 from stoker.wire.http import HttpAnswer, HttpReport
+from stoker.wire.run import RunOutcome, run_job
 
 CONNECT_SECONDS: Final = 5.0
 MAX_CONNECTIONS: Final = 1_000
@@ -64,6 +69,7 @@ BUSY: Final = frozenset({429, 503})
 _ANSWER: Final = msgspec.json.Decoder(HttpAnswer)
 
 log = structlog.get_logger()
+T = TypeVar("T")
 Work = Callable[[], Awaitable[Report | None]]
 
 
@@ -123,6 +129,37 @@ def failure(ref: ClaimRef, type: str, message: str, kind: Kind = "error", **more
     return Report(ref.id, ref.claim_id, kind, error=problem(type, message, **more))
 
 
+def read_run_answer(ref: ClaimRef, answer: Answer) -> Report | None:
+    """The same for a worker of the `/run` shapes: whatever it says with a 2xx, it reports later."""
+    if 200 <= answer.status < 300:
+        return None
+    if answer.status in BUSY:
+        return read_answer(ref, answer)
+    return _bad(ref, answer, "expected any 2xx, which means that the job is accepted")
+
+
+def run_report(ref: ClaimRef, outcome: RunOutcome) -> Report:
+    """How the attempt ended, as such a worker reports it."""
+    if not outcome.success:
+        return failure(ref, "worker_error", outcome.error or "the worker gave no reason")
+    result = NULL if outcome.result is msgspec.UNSET else bytes(outcome.result)
+    return Report(ref.id, ref.claim_id, "completed", result)
+
+
+class Shape(NamedTuple):
+    """What is said to an endpoint, and how its answers are read."""
+
+    path: str
+    body: Callable[[Assignment], object]
+    read: Callable[[ClaimRef, Answer], Report | None]
+    hears: bool
+    """Its heartbeats bring it orders: to cancel, to drop."""
+
+
+OWN: Final = Shape("", assignment_of, read_answer, hears=True)
+RUN: Final = Shape("/run", run_job, read_run_answer, hears=False)
+
+
 def rest_seconds(failures: int) -> float:
     """How long a worker rests after so many dispatch failures in a row."""
     return min(REST_MAX_SECONDS, 2.0 ** min(failures - 1, 10))
@@ -162,10 +199,10 @@ class Dialer:
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "stoker"},
         )
 
-    async def post(self, endpoint: str, job: Assignment) -> Answer:
+    async def post(self, endpoint: str, job: Assignment, shape: Shape = OWN) -> Answer:
         """Send a job and read the answer. Raises `Unreachable` or `Broken`."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"{job.id}:{job.claim_id}"}
-        body = msgspec.json.encode(assignment_of(job))
+        body = msgspec.json.encode(shape.body(job))
         try:
             async with self._client.stream("POST", endpoint, content=body, headers=headers) as response:
                 return Answer(response.status_code, await self._read(response))
@@ -245,15 +282,22 @@ class Line:
     """The way to one worker: takes the frames that dispatch sends to its session, and keeps the flights."""
 
     def __init__(
-        self, hello: frames.Hello, endpoint: str, mail: Mailbox, dialer: Dialer, sink: ReportSink
+        self,
+        hello: frames.Hello,
+        endpoint: str,
+        mail: Mailbox,
+        dialer: Dialer,
+        sink: ReportSink,
+        shape: Shape = OWN,
     ) -> None:
         self.session = PushSession(hello, self.put)
-        self._endpoint = endpoint
+        self.shape = shape
+        self._endpoint = endpoint.rstrip("/") + shape.path if shape.path else endpoint
         self._mail = mail
         self._dialer = dialer
         self._sink = sink
         self._flights = self.session.flights
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._rest_timer: asyncio.TimerHandle | None = None
 
     def put(self, frame: Frame) -> None:
@@ -321,26 +365,30 @@ class Line:
 
     async def _fly(self, flight: Flight, work: Work) -> None:
         loop = asyncio.get_running_loop()
-        noting = loop.call_at(flight.began + STARTED_SECONDS, self._note_start, flight)
+        hears = self.shape.hears
+        noting = loop.call_at(flight.began + STARTED_SECONDS, self._note_start, flight) if hears else None
         try:
             async with asyncio.timeout_at(flight.deadline):
                 report = await work()
                 if report is None:
                     flight.later = True
+                    if not hears:
+                        self._note_start(flight)
                     report = await _never()
         except TimeoutError:
             self._mail.revoked.append(flight.ref)
             message = f"it did not end within {flight.timeout_sec} s"
             report = failure(flight.ref, "timeout", message, "timeout")
         finally:
-            noting.cancel()
+            if noting is not None:
+                noting.cancel()
         del self._flights[flight.ref.id]
         await self._report(msgspec.structs.replace(report, started_us=_us_since(flight.began)))
 
     async def _attempt(self, job: Assignment) -> Report | None:
         ref = ClaimRef(job.id, job.claim_id)
         try:
-            answer = await self._dialer.post(self._endpoint, job)
+            answer = await self._dialer.post(self._endpoint, job, self.shape)
         except Unreachable as error:
             self._rest(str(error))
             return failure(ref, "dispatch_failed", f"cannot reach the endpoint: {error}")
@@ -350,12 +398,12 @@ class Line:
             self._rest(f"it answered {answer.status}")
         else:
             self._recovered()
-        return read_answer(ref, answer)
+        return self.shape.read(ref, answer)
 
     def _cancel(self, ref: ClaimRef) -> None:
-        """Break the request off; a worker that promised to report later is asked to end the job."""
+        """Break the request off; a worker that promised to report later is asked to end the job, if it can be asked."""
         flight = self._flights.get(ref.id)
-        if flight is None or flight.ref != ref or flight.later:
+        if flight is None or flight.ref != ref or (flight.later and self.shape.hears):
             self._mail.put(frames.Cancel([ref]))
             return
         self._take_off(ref)
@@ -372,13 +420,23 @@ class Line:
             if flight.task is not None:
                 flight.task.cancel()
 
-    async def _report(self, report: Report) -> None:
-        """Store the end of an attempt. There is nobody to send it again, so it is kept until the store takes it."""
+    async def take(self, report: Report) -> bool:
+        """Store what the worker reports of a job that it accepted; False when it came too late. It may not be sent again, so
+        it is stored also if nobody waits for this any more."""
+        flight = self._flights.get(report.id)
+        if flight is not None and flight.ref.claim_id == report.claim_id:
+            report = msgspec.structs.replace(report, started_us=_us_since(flight.began))
+            self._recovered()
+        self.landed([ClaimRef(report.id, report.claim_id)])
+        return await asyncio.shield(self._spawn(self._report(report)))
+
+    async def _report(self, report: Report) -> bool:
+        """Store the end of an attempt; False when it came too late. There is nobody to send it again, so it is kept until
+        the store takes it."""
         released = self._sink.release(self.session, [report])
         while True:
             try:
-                await self._sink.take(self.session, [report], list(released))
-                return
+                return not await self._sink.take(self.session, [report], list(released))
             except (StoreUnavailable, MemoryError) as error:
                 log.warning("push_report_waits", job_id=report.id, detail=str(error))
                 await asyncio.sleep(STORE_RETRY_SECONDS)
@@ -412,13 +470,13 @@ class Line:
 
     # ── tasks ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[Any]) -> None:
         """What failed here is not lost: a claim without a flight goes back with the worker's next heartbeat."""
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
@@ -447,9 +505,12 @@ class PushWorkers:
         self._dialer = Dialer(max_result_bytes + ANSWER_MARGIN_BYTES)
         self._lines: dict[str, Line] = {}
 
-    def connect(self, hello: frames.Hello, endpoint: str, mail: Mailbox) -> PushSession:
-        line = self._lines[hello.session] = Line(hello, endpoint, mail, self._dialer, self._sink)
+    def connect(self, hello: frames.Hello, endpoint: str, mail: Mailbox, shape: Shape = OWN) -> PushSession:
+        line = self._lines[hello.session] = Line(hello, endpoint, mail, self._dialer, self._sink, shape)
         return line.session
+
+    def lines(self) -> list[Line]:
+        return list(self._lines.values())
 
     def line(self, session_id: str) -> Line | None:
         return self._lines.get(session_id)

@@ -83,7 +83,7 @@ class ReportSink:
         stale: list[ClaimRef] = []
         for claim, report in zip(claims, reports, strict=True):
             if claim is None:
-                if not await self._stored_before(report):
+                if not await self.stored_before(report):
                     stale.append(ClaimRef(report.id, report.claim_id))
             elif report.kind == "completed" and self._refuse_result(report.result) is None:
                 completed.append(_completion(claim, report, received_at))
@@ -207,7 +207,7 @@ class ReportSink:
                 claims[i] = claim if claim is not None and claim.session_id == session.id else None
         return claims
 
-    async def _stored_before(self, report: Report) -> bool:
+    async def stored_before(self, report: Report) -> bool:
         """Whether this very end is stored already: its acknowledgement was lost, and the worker sent it again."""
         kind: Kind = report.kind
         if kind == "completed" and self._refuse_result(report.result) is not None:

@@ -13,6 +13,10 @@ to somebody else is answered with `Drop`.
 Where several coordinators share a store, a worker may be connected to another one, or have just moved there while its
 old connection still looks alive here. The first are known by `elsewhere`, for they count when a job looks for a large
 worker; the second are given nothing new once they have been quiet for a while.
+
+A worker may take any type (`any_type`). It is offered a type only if no session of the last `SEEN_LATELY_US` names it, here
+or elsewhere: a worker that restarts finds its jobs waiting. Built-in types belong to nobody in particular, so of these only
+workers that are there now count. While no such worker is connected here, nothing is counted.
 """
 
 from collections import Counter, deque
@@ -23,6 +27,7 @@ from typing import Final
 import msgspec
 
 from stoker.coordinator.pace import Pace
+from stoker.domain.builtin_types import BUILTIN_TYPES
 from stoker.domain.lot import claim_like
 from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView
 from stoker.domain.retry import Claim
@@ -33,6 +38,9 @@ from stoker.wire.frames import ClaimRef, Frame
 GRACE_US: Final = 5_000_000
 SEEN_LATELY_US: Final = 60_000_000
 SUSPECT_SECONDS: Final = 1.0
+NAMED_US: Final = 1_000_000
+"""For so long it is not looked again which types are named."""
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 Send = Callable[[Frame], None]
 """Hands a frame to the worker's connection without waiting; a connection that cannot keep up is closed by its owner."""
@@ -94,6 +102,7 @@ class WorkerSession:
         self.types = frozenset(hello.types)
         self.queues = None if hello.queues is None else frozenset(hello.queues)
         self.labels = dict(hello.labels)
+        self.any_type = hello.any_type
         self.async_types = frozenset(hello.async_types)
         self.async_concurrency = hello.async_concurrency
         self.draining = hello.draining
@@ -300,6 +309,13 @@ def still_forgotten(session: WorkerSession, found: Sequence[Claim], now: float) 
     return [claim for claim in found if now - session.suspects[claim.id, claim.claim_id] >= SUSPECT_SECONDS]
 
 
+def kept_until(type: str, rows: Iterable[Session]) -> int:
+    """Until when a type is kept from workers that take any, for one of these that named it; 0 if none did."""
+    if type in BUILTIN_TYPES:
+        return 0
+    return max((row.last_heartbeat_at + SEEN_LATELY_US for row in rows if type in row.types), default=0)
+
+
 class Sessions:
     """All sessions connected here, the sizes of those that left lately, and what is known of those elsewhere."""
 
@@ -312,6 +328,13 @@ class Sessions:
         self._types: frozenset[str] = frozenset()
         self.seen_types: set[str] = set()
         """Every type that some worker was seen to serve."""
+        self._named: dict[str, int] = {}
+        """When types were last named by sessions that are not known otherwise, while `any_type`."""
+        self._taken = (0, _NOTHING)
+        """The types that are not for whoever takes any, and until when that holds."""
+        self.any_type = False
+        """Whether somebody connected here takes any type."""
+        self._any_type_elsewhere = False
 
     def __iter__(self) -> Iterator[WorkerSession]:
         return iter(self._sessions.values())
@@ -342,8 +365,8 @@ class Sessions:
         if self._sessions.get(session.id) is not session:
             return
         del self._sessions[session.id]
-        self._count_types()
         self._departed[session.id] = (now, _ghost(session))
+        self._count_types()
 
     def views(self, now: int) -> list[WorkerView]:
         """Everybody who could take work, and those who cannot: who left within the last minute, and who is elsewhere."""
@@ -353,7 +376,30 @@ class Sessions:
             _ghost(session) if self._is_quiet(session, now) else session.view()
             for session in self._sessions.values()
         ]
+        if self.any_type:
+            taken = self.named(now)
+            for session, view in zip(self._sessions.values(), here, strict=True):
+                view.any_but = taken if session.any_type else None
         return here + [ghost for _, ghost in self._departed.values()] + self._elsewhere
+
+    def named(self, now: int) -> frozenset[str]:
+        """The types that a session of the last minute names. Counted anew when sessions change, and every second."""
+        until, taken = self._taken
+        if until <= now or now < until - NAMED_US:
+            since = now - SEEN_LATELY_US
+            self._named = {type: at for type, at in self._named.items() if at >= since}
+            left = [ghost.types for at, ghost in self._departed.values() if at >= since]
+            taken = self._types | (frozenset(self._named).union(*left) - BUILTIN_TYPES.keys())
+            self._taken = (now + NAMED_US, taken)
+        return taken
+
+    def note_named(self, rows: Iterable[Session], now: int) -> None:
+        """The sessions of the store: what those that are not connected here named lately. For whoever takes any type."""
+        for row in rows:
+            if row.id not in self._sessions and row.last_heartbeat_at >= now - SEEN_LATELY_US:
+                for type in row.types:
+                    self._named[type] = max(self._named.get(type, 0), row.last_heartbeat_at)
+        self._taken = (0, _NOTHING)
 
     def _is_quiet(self, session: WorkerSession, now: int) -> bool:
         return session.heard_at is not None and session.heard_at < now - self._quiet_us
@@ -366,7 +412,8 @@ class Sessions:
                 queues = None if row.queues is None else frozenset(row.queues)
                 view = WorkerView(row.id, row.threads, 0, 0, frozenset(row.types), queues, row.labels)
                 view.room, view.present = 0, False
-                kinds[row.threads, view.types, queues, tuple(sorted(row.labels.items()))] = view
+                view.any_but = _NOTHING if row.any_type else None
+                kinds[row.threads, view.types, queues, row.any_type, tuple(sorted(row.labels.items()))] = view
         self._elsewhere = list(kinds.values())
         self._count_types()
 
@@ -379,6 +426,16 @@ class Sessions:
         known: list[WorkerSession | WorkerView] = [*self._sessions.values(), *self._elsewhere]
         self._types = frozenset(type for worker in known for type in worker.types)
         self.seen_types |= self._types
+        self.any_type = any(session.any_type for session in self._sessions.values())
+        self._taken = (0, _NOTHING)
+        others = [view for view in self._elsewhere if view.any_but is not None]
+        for view in others:
+            view.any_but = self._types
+        self._any_type_elsewhere = bool(others)
+
+    def serves(self, type: str) -> bool:
+        """Whether somebody can run jobs of this type, here or elsewhere."""
+        return type in self._types or self.any_type or self._any_type_elsewhere
 
 
 def _ghost(session: WorkerSession) -> WorkerView:

@@ -53,6 +53,11 @@ TABLE: Final = [
     ErrorType(
         "connection_lost", "yes", "The connection to a worker that is dialled broke before it had answered."
     ),
+    ErrorType(
+        "worker_error",
+        "yes",
+        "A worker of the `/run` shapes reported that the job failed; the message is its own.",
+    ),
     ErrorType("failed_on_purpose", "yes", "The type `fail` did what it is for."),
     ErrorType("io_error", "yes", "A load type could not write or read its files."),
     ErrorType("network_error", "yes", "A load type could not make its calls."),

@@ -58,6 +58,7 @@ class Hand(msgspec.Struct, frozen=True):
     queues: frozenset[str] | None
     labels: dict[str, str]
     taking: bool = True
+    any_type: bool = False
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -72,13 +73,15 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known besides the job itself. `run_us` is how long its type takes, as observed."""
+    """What is known besides the job itself. `run_us` is how long its type takes, as observed. `kept_until` is until when the
+    type is kept from workers that take any, for one that names it and was here lately."""
 
     now: int
     workers: Sequence[Hand] = ()
     paused_at: int | None = None
     line: Line = Line(0)
     run_us: int | None = None
+    kept_until: int = 0
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -167,9 +170,9 @@ def _queued(job: Job, facts: Facts) -> Explanation:
     if not taking:
         return _no_worker(facts)
     wanted = {} if job.labels is None else decode_map(job.labels)
-    able = [hand for hand in taking if job.type in hand.types]
+    able = _able(job, taking, facts)
     if not able:
-        return _no_type(job, taking)
+        return _no_type(job, taking, facts)
     with_queue = [hand for hand in able if hand.queues is None or job.queue in hand.queues]
     if not with_queue:
         return _no_queue(job, able)
@@ -195,13 +198,27 @@ def _no_worker(facts: Facts) -> Explanation:
     return Explanation("no_worker", summary, blockers=leaving[:MAX_BLOCKERS], commands=["stoker worker"])
 
 
-def _no_type(job: Job, hands: Sequence[Hand]) -> Explanation:
+def _able(job: Job, hands: Sequence[Hand], facts: Facts) -> list[Hand]:
+    """Who names the type; if nobody does, who takes any."""
+    named = [hand for hand in hands if job.type in hand.types]
+    if named or facts.now < facts.kept_until:
+        return named
+    return [hand for hand in hands if hand.any_type]
+
+
+def _no_type(job: Job, hands: Sequence[Hand], facts: Facts) -> Explanation:
     known = sorted({type for hand in hands for type in hand.types})
     shown = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
+    details = [f"{len(hands)} {_plural('worker', len(hands))} can run: {shown or 'nothing'}."]
+    if any(hand.any_type for hand in hands):
+        wait = span(facts.kept_until - facts.now)
+        details.append(
+            f"A worker that names it was here lately; if none comes, one that takes any type gets it in {wait}."
+        )
     return Explanation(
         "no_worker_for_type",
         f"No worker can run jobs of the type {job.type}.",
-        [f"{len(hands)} {_plural('worker', len(hands))} can run: {shown or 'nothing'}."],
+        details,
         _blockers(hands, lambda hand: f"{hand.name} does not have the type {job.type}"),
         commands=["stoker worker --app MODULE:APP"],
     )
@@ -286,7 +303,8 @@ def _in_line(job: Job, facts: Facts, found: Explanation) -> Explanation:
     """With the place in the line, and when the turn should come, by what was observed."""
     estimate = found.estimate_sec
     if found.code in ("waiting_in_line", "waiting_for_threads") and facts.run_us is not None:
-        threads = sum(hand.threads for hand in facts.workers if hand.taking and job.type in hand.types)
+        taking = [hand for hand in facts.workers if hand.taking]
+        threads = sum(hand.threads for hand in _able(job, taking, facts))
         if threads and not facts.line.capped:
             turns = (facts.line.ahead + 1) * job.thread_demand / threads
             estimate = round(turns * facts.run_us / _SECOND, 3)

@@ -29,6 +29,7 @@ _OPEN_AND_CLOSE: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 _read = msgspec.json.Decoder().decode
+_text = msgspec.json.Decoder(str).decode
 
 TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep"
 TOO_LONG: Final = f"contains a number of more than {MAX_DIGITS:,} digits"
@@ -68,6 +69,16 @@ def _is_finite(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_finite, value))
     return True
+
+
+def plain_text(payload: bytes) -> bytes:
+    """A payload for programs that know nothing of JSON: text as it is, anything else as JSON."""
+    if not payload.lstrip().startswith(b'"'):
+        return payload
+    try:
+        return _text(payload).encode()
+    except (msgspec.DecodeError, UnicodeError):
+        return payload
 
 
 def broken_bound(raw: bytes) -> str | None:

@@ -87,6 +87,8 @@ class WorkerView(msgspec.Struct):
     soon: int = 0
     unsent_bytes: int = 0
     held_bytes: int = 0
+    any_but: frozenset[str] | None = None
+    """It takes every type but these, besides `types`; None for a worker that takes only the types that it names."""
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
@@ -108,7 +110,9 @@ class Plan(msgspec.Struct, frozen=True):
 
 def serves(worker: WorkerView, lane: Lane) -> bool:
     """Whether the worker could ever run a job of this lane, threads aside."""
-    if lane.type not in worker.types or (worker.queues is not None and lane.queue not in worker.queues):
+    if lane.type not in worker.types and (worker.any_but is None or lane.type in worker.any_but):
+        return False
+    if worker.queues is not None and lane.queue not in worker.queues:
         return False
     if lane.labels is None:
         return True

@@ -1,9 +1,8 @@
 """One process per job: a command of the operator's, or any executable with the runner's contract.
 
 A command gets the payload on stdin and the job in its environment; what it prints on stdout is the result, as JSON if
-it is JSON and as text if it is not; exit code 0 means done. A runner gets `--job-id --type --payload` and must print
-JSON; payloads over 64 kB reach it on stdin, since one argument cannot exceed 128 kB. There is never a shell in
-between: what runs is an argv.
+it is JSON and as text if it is not; exit code 0 means done. A runner gets `--job-id --type --payload`
+(`stoker.executors.runner_contract`) and answers in the same way. There is never a shell in between: what runs is an argv.
 """
 
 import contextlib
@@ -15,16 +14,16 @@ from typing import Final
 import msgspec
 import structlog
 
-from stoker.domain.json_text import fault, is_json
+from stoker.domain.json_text import is_json
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Printed, Results
 from stoker.executors.process import SCARCE, Callbacks, Child, advice
+from stoker.executors.runner_contract import RunnerContract, payload_argument
 from stoker.system import SYSTEM
 
-ARGUMENT_MAX: Final = 64 * 1024
 TAIL_BYTES: Final = 4_000
-NOT_RETRYABLE: Final = (2, 3, 4)
-"""Exit codes of the runner's contract that no retry can mend: usage, unusable payload, unknown type."""
+UNUSABLE_PAYLOAD: Final = 3
+"""The exit code of a runner that knows Stoker for what no retry can mend."""
 
 log = structlog.get_logger()
 
@@ -36,30 +35,35 @@ def command_argv(command: Sequence[str]) -> Argv:
     return lambda job: (command, job.payload)
 
 
-def runner_argv(binary: str) -> Argv:
-    """The single-shot contract of the native runner."""
+def runner_argv(binary: str, contract: RunnerContract) -> Argv:
+    """One job for a runner of this contract."""
 
     def argv(job: ChildJob) -> tuple[Sequence[str], bytes]:
-        fits = len(job.payload) <= ARGUMENT_MAX
-        payload = job.payload.decode("utf-8", "replace") if fits else "-"
+        payload, given = payload_argument(job.payload, json=contract.json)
         words = [binary, "--job-id", job.id, "--type", job.type, "--payload", payload]
-        return [*words, "--threads", str(job.threads)], b"" if fits else job.payload
+        return [*words, "--threads", str(job.threads)] if contract.threads else words, given
 
     return argv
 
 
 class OneShot(Child):
-    """A process that runs one job and ends. `strict` ones must print JSON."""
+    """A process that runs one job and ends. `runner` is None for a command."""
 
     warm = False
 
     def __init__(
-        self, mark: str, callbacks: Callbacks, *, argv: Argv, strict: bool, max_result_bytes: int
+        self,
+        mark: str,
+        callbacks: Callbacks,
+        *,
+        argv: Argv,
+        runner: RunnerContract | None = None,
+        max_result_bytes: int,
     ) -> None:
         super().__init__(mark, callbacks)
         os.close(self._board_fd)
         self._argv = argv
-        self._strict = strict
+        self._runner = runner
         self._max_result_bytes = max_result_bytes
         self._stdin: int | None = None
         self._result = bytearray()
@@ -160,19 +164,20 @@ class OneShot(Child):
         text = bytes(self._result).strip()
         if not text:
             return "completed", b"null", None
-        found = fault(text)
-        if found is None:
+        if is_json(text):
             return "completed", text, None
-        if self._strict:
-            return "error", None, problem("invalid_result", f"what the runner printed {found}")
+        if self._runner is not None:  # its text is as it was printed, but for the end of the last line
+            text = bytes(self._result).removesuffix(b"\n").removesuffix(b"\r")
         return "completed", msgspec.json.encode(text.decode("utf-8", "replace")), None
 
     def _failure(self, code: int) -> tuple[Kind, bytes | None, bytes | None]:
-        tail = bytes(self._tail).decode("utf-8", "replace")
-        kind: Kind = "invalid" if self._strict and code in NOT_RETRYABLE else "error"
-        told = _told(self._tail) if self._strict else None
+        runner = self._runner
+        kind = kind_of_failure(code, runner)
+        told = None if runner is None else _told(self._tail)
         if told is not None:
             return kind, None, told
+        said = self._tail or self._result[-TAIL_BYTES:]
+        tail = bytes(said).decode("utf-8", "replace")
         return kind, None, problem("exit_code", f"exit code {code}", exit_code=code, output=tail)
 
     def _finish(self, kind: Kind, result: bytes | None, error: bytes | None) -> None:
@@ -188,6 +193,12 @@ class OneShot(Child):
         if self._stdin is not None:
             os.close(self._stdin)
             self._stdin = None
+
+
+def kind_of_failure(code: int, runner: RunnerContract | None) -> Kind:
+    """How an attempt ended whose process ended with a code other than 0."""
+    known = runner is not None and runner.codes
+    return "invalid" if known and code == UNUSABLE_PAYLOAD else "error"
 
 
 def job_environ(job: ChildJob) -> dict[str, str]:

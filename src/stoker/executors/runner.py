@@ -15,6 +15,7 @@ import msgspec
 from stoker import __version__
 from stoker.context import JobContext, enter_job
 from stoker.executors.builtin import BUILTINS
+from stoker.executors.runner_contract import MARK
 
 OK: Final = 0
 FAILED: Final = 1
@@ -29,7 +30,7 @@ MAX_THREADS: Final = 1_024
 def main() -> int:
     options = _options()
     if options.types:
-        print("\n".join(sorted(BUILTINS)))  # noqa: T201 - this is a command line
+        print("\n".join([f"{' '.join(MARK)} threads json", *sorted(BUILTINS)]))  # noqa: T201 - this is a command line
         return OK
     run = BUILTINS.get(options.type)
     if run is None:

@@ -161,6 +161,14 @@ class Session(msgspec.Struct, frozen=True):
     pid: int | None = None
     secret_hash: bytes | None = None
     """See `stoker.domain.session_secret`. Never shown."""
+    any_type: bool = False
+    """Takes every type that no session of the last minute names, besides `types`."""
+
+    @property
+    def speaks_run(self) -> bool:
+        """Whether its endpoint is of the `/run` shapes (`stoker.wire.run`); only such workers have an endpoint and take any
+        type."""
+        return self.any_type and self.endpoint is not None
 
 
 class Renewal(msgspec.Struct, frozen=True):

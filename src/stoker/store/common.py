@@ -27,6 +27,7 @@ from stoker.store.base import (
 )
 
 HEADS_MAX: Final = 2_000
+ANY_TYPE: Final = "*"
 NO_PAYLOAD: Final = b"null"
 """Stands for the payload in a summary."""
 
@@ -319,17 +320,21 @@ def gauge_of(row: Sequence[Any]) -> GaugeRow:
 
 
 def session_texts(session: Session) -> tuple[str, str | None, str]:
-    """Types, queues and labels as they are stored."""
+    """Types, queues and labels as they are stored. A session that takes any type has one more, which no type is called."""
     queues = None if session.queues is None else json_text(session.queues)
-    return json_text(session.types), queues, json_text(session.labels)
+    types = (*session.types, ANY_TYPE) if session.any_type else session.types
+    return json_text(types), queues, json_text(session.labels)
 
 
 def session_of(row: Iterable[Any]) -> Session:
     fields = list(row)
-    fields[3] = msgspec.json.decode(fields[3], type=tuple[str, ...])
+    types = msgspec.json.decode(fields[3], type=tuple[str, ...])
+    any_type = ANY_TYPE in types
+    fields[3] = tuple(type for type in types if type != ANY_TYPE) if any_type else types
     fields[4] = None if fields[4] is None else msgspec.json.decode(fields[4], type=tuple[str, ...])
     fields[5] = msgspec.json.decode(fields[5], type=dict[str, str])
-    return Session(*fields)
+    session = Session(*fields)
+    return replace(session, any_type=True) if any_type else session
 
 
 def json_text(value: object) -> str:

@@ -78,6 +78,8 @@ class Hello(Frame, frozen=True, omit_defaults=True):
     """This worker reads `Assign.lots`, and writes `Reports.done` if the welcome says that it may. Binary frames only."""
     secret: Secret | None = None
     """Who says hello for this session again must give the same; see `stoker.domain.session_secret`."""
+    any_type: bool = False
+    """Besides `types`, this worker takes every type that no other worker of the last minute names."""
 
 
 FIRST_HELLO: Final = (

@@ -13,6 +13,7 @@ from stoker.access import Access
 from stoker.executors.command import OneShot, command_argv, runner_argv
 from stoker.executors.native import NativeChild
 from stoker.executors.process import Callbacks, Child, Guardian, PythonChild
+from stoker.executors.runner_contract import PLAIN, RunnerContract
 from stoker.settings import Settings
 from stoker.system import SYSTEM
 from stoker.worker.routes import Executor
@@ -53,9 +54,12 @@ class Machine(Protocol):
 class ThisMachine:
     """The machine that this process runs on."""
 
-    def __init__(self, settings: Settings, native: Path | None = None) -> None:
+    def __init__(
+        self, settings: Settings, native: Path | None = None, runner: RunnerContract | None = None
+    ) -> None:
         self._settings: Final = settings
         self._native: Final = native
+        self._runner: Final = runner or PLAIN
 
     @property
     def host(self) -> str:
@@ -89,11 +93,11 @@ class ThisMachine:
         if executor == "native" and self._native is not None:
             return NativeChild(mark, callbacks, binary=self._native, max_result_bytes=limit)
         if executor == "runner" and settings.execution_binary is not None:
-            argv = runner_argv(settings.execution_binary)
-            return OneShot(mark, callbacks, argv=argv, strict=True, max_result_bytes=limit)
+            argv = runner_argv(settings.execution_binary, self._runner)
+            return OneShot(mark, callbacks, argv=argv, runner=self._runner, max_result_bytes=limit)
         if executor == "command" and command is not None:
             argv = command_argv(command)
-            return OneShot(mark, callbacks, argv=argv, strict=False, max_result_bytes=limit)
+            return OneShot(mark, callbacks, argv=argv, max_result_bytes=limit)
         concurrency = settings.async_concurrency if executor == "async" else 0
         return PythonChild(
             mark,

@@ -2,7 +2,9 @@
 they can do.
 
 A task of the user's app goes first, because the user wrote it; then a command that the operator bound to the type;
-then the native runner; then the same type in Python.
+then the native runner; then the same type in Python. A configured runner (`EXECUTION_BINARY`) that lists its types takes the
+native runner's place for those; one that does not list them takes every type that neither the app nor a command has, the
+built-in ones included.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,9 +25,16 @@ MAX_NOTES_BYTES: Final = MAX_FRAME_BYTES // 4
 class Routes(msgspec.Struct, frozen=True):
     by_type: dict[str, Executor]
     commands: dict[str, tuple[str, ...]]
+    rest: Executor = "python"
+    """Runs whatever else comes."""
 
     def executor(self, type: str) -> Executor:
-        return self.by_type.get(type, "python")
+        return self.by_type.get(type, self.rest)
+
+    @property
+    def any_type(self) -> bool:
+        """Whether this worker takes types that it does not name."""
+        return self.rest == "runner"
 
     @property
     def types(self) -> list[str]:
@@ -70,14 +79,16 @@ def routes(
     native_types: Collection[str],
     runner_types: Collection[str],
     commands: Mapping[str, tuple[str, ...]],
+    any_type: bool = False,
 ) -> Routes:
-    """`python_types` are all that a Python child can run, `builtin_types` those of them that are not the user's."""
+    """`python_types` are all that a Python child can run, `builtin_types` those of them that are not the user's. With
+    `any_type` the runner takes whatever nobody else has."""
     chosen: dict[str, Executor] = {}
-    for type in python_types:
-        chosen[type] = "async" if type in async_types else "python"
     own = set(python_types) - set(builtin_types)
+    for type in own if any_type else python_types:
+        chosen[type] = "async" if type in async_types else "python"
     for executor, types in (("native", native_types), ("runner", runner_types), ("command", commands)):
         for type in types:
             if type not in own:
                 chosen[type] = executor  # type: ignore[assignment]  # the literals above are executors
-    return Routes(chosen, dict(commands))
+    return Routes(chosen, dict(commands), "runner" if any_type else "python")

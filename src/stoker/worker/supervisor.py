@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.pipe import Printed, Progressed, Ready, Results
 from stoker.executors.process import Callbacks, Child
+from stoker.executors.runner_contract import RunnerContract
 from stoker.settings import Settings
 from stoker.wire import frames
 from stoker.wire.frames import (
@@ -67,12 +68,12 @@ class Supervisor:
         version: str,
         new_secret: Callable[[], str] = lambda: secrets.token_urlsafe(32),
         native_types: Collection[str] = (),
-        runner_types: Collection[str] = (),
+        runner: RunnerContract | None = None,
     ) -> None:
         self._settings = settings
         self._machine = machine
         self._native_types = native_types
-        self._runner_types = runner_types
+        self._runner = runner
         self._routes = Routes({}, {})
         self._notes: dict[str, frames.TypeNote] = {}
         self._output = OutputBuffer()
@@ -116,6 +117,7 @@ class Supervisor:
             ready = await self._ready
             self._routes = self._make_routes(ready)
             self._notes = notes(ready.about, self._routes)
+            self._say_what_the_runner_gets()
             if "native" in self._routes.by_type.values():
                 self._threads.warm("native")
             session = asyncio.create_task(self._stay_connected())
@@ -155,9 +157,26 @@ class Supervisor:
             cpus=self._machine.cpus,
         )
 
+    def _say_what_the_runner_gets(self) -> None:
+        """Whoever configured a runner should see which jobs reach it, and which do not."""
+        runner, by_type = self._runner, self._routes.by_type
+        if runner is None:
+            return
+        elsewhere = sorted(type for type, executor in by_type.items() if executor != "runner")
+        log.info(
+            "runner_configured",
+            runner=self._settings.execution_binary,
+            takes=("every other type" if elsewhere else "every type") if runner.any_type else _given(by_type),
+            not_given=elsewhere,
+            payload="JSON" if runner.json else "text as it is, all else as JSON",
+            threads="--threads" if runner.threads else "STOKER_THREADS",
+        )
+
     def _make_routes(self, ready: Ready) -> Routes:
+        runner = self._runner
         own = ready.about.keys()
-        others = {*BUILTINS, *self._native_types, *self._runner_types, *self._settings.commands}
+        named = () if runner is None else runner.types
+        others = {*BUILTINS, *self._native_types, *named, *self._settings.commands}
         if own & others:
             log.info("task_goes_first", types=sorted(own & others))
         return routes(
@@ -165,8 +184,9 @@ class Supervisor:
             builtin_types=BUILTINS.keys() - own,
             async_types=ready.async_types,
             native_types=self._native_types,
-            runner_types=self._runner_types,
+            runner_types=named,
             commands=self._settings.commands,
+            any_type=runner is not None and runner.any_type,
         )
 
     def _spawn(self, executor: Executor, type: str) -> Child:
@@ -321,6 +341,7 @@ class Supervisor:
             self._notes,
             lots=True,
             secret=self._secret,
+            any_type=self._routes.any_type,
         )
 
     def _start_over(self, why: str) -> None:
@@ -484,3 +505,8 @@ def unknown_part(lot: AssignmentLot, known: Mapping[str, int]) -> AssignmentLot:
 
 def lot_of(job: Assignment) -> AssignmentLot:
     return AssignmentLot(replace(job, id="", payload=b""), [job.id], [job.payload])
+
+
+def _given(by_type: Mapping[str, Executor]) -> list[str]:
+    """The types that a foreign runner gets."""
+    return sorted(type for type, executor in by_type.items() if executor == "runner")

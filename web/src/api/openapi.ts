@@ -696,6 +696,39 @@ export interface components {
             reason: string;
         };
         /**
+         * RunHeartbeat
+         * @description `POST /workers/heartbeat`: the worker that registered with this `id` is alive.
+         */
+        RunHeartbeat: {
+            id: string;
+        };
+        /**
+         * RunHello
+         * @description `POST /workers` with an `id` of the worker's own, an `endpoint` and no `name`: one thread, any type.
+         */
+        RunHello: {
+            id: string;
+            endpoint: string;
+        };
+        /**
+         * RunOutcome
+         * @description `POST /jobs/{job_id}/complete`: how the job ended. `result` is mostly text, and may be any JSON.
+         */
+        RunOutcome: {
+            success: boolean;
+            result?: unknown;
+            /** @default null */
+            error?: string | null;
+        };
+        /**
+         * RunReceipt
+         * @description The report is stored for good, now or when it was sent before.
+         */
+        RunReceipt: {
+            job_id: string;
+            accepted: boolean;
+        };
+        /**
          * ScalingState
          * @description What an autoscaler tells about itself: its latest decision, and whether it acts on it.
          */
@@ -748,6 +781,7 @@ export interface components {
             endpoint: string | null;
             host: string | null;
             pid: number | null;
+            any_type: boolean;
         };
         /** SessionsView */
         SessionsView: {

@@ -92,6 +92,7 @@ describe("updates", () => {
       endpoint: null,
       host: null,
       pid: null,
+      any_type: false,
     };
     const state = told(
       say("e:1", 0, { stats: stats({ queue_depth: 3 }), workers: [worker] }),
