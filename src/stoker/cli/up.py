@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from stoker import log as logs
 from stoker.autoscale.providers.base import ProviderError
 from stoker.autoscale.providers.process import ProcessProvider
-from stoker.cli import autoscale, output
+from stoker.cli import autoscale, hints, output
 from stoker.cli.serve import CANNOT_START, CannotStart, Running, running, url_of
 from stoker.cli.signals import on_signals
 from stoker.cli.worker import start_problems
@@ -25,22 +25,23 @@ from stoker.settings import Settings, masked
 
 RESTART_SECONDS: Final = 1.0
 PREFIX: Final = "worker"
+IN_THE_BANNER: Final = frozenset({"coordinator_started", "autoscaler_started"})
 
 log = structlog.get_logger()
 
 
 def run(settings: Settings) -> int:
     """`stoker up`: until it is told to stop; the exit code."""
-    job_log = logs.configure(settings.log_level, settings.log_format)
+    job_log = logs.configure(settings.log_level, settings.log_format, quiet=IN_THE_BANNER)
     problems = start_problems(settings) if settings.workers or settings.autoscale == "process" else []
     for problem in problems:
-        output.say(f"error: {problem}", sys.stderr)
+        output.say(hints.named(f"error: {problem}"), sys.stderr)
     if problems:
         return CANNOT_START
     try:
         uvloop.run(_up(_scaled(settings), job_log))
     except CannotStart as error:
-        output.say(f"error: {error}", sys.stderr)
+        output.say(hints.named(f"error: {error}"), sys.stderr)
         return CANNOT_START
     return 0
 
@@ -116,16 +117,17 @@ def banner(settings: Settings, server: Running) -> str:
     """What a person wants to know now: where to look, and what to type."""
     url = server.url
     auth = ' -H "Authorization: Bearer $STOKER_TOKEN"' if settings.token else ""
+    stoker = hints.program()
     where = "" if url == url_of(Settings().host, Settings().api_port) else f" --url {url}"
     return f"""
-  Stoker is up: {_workers(settings)} workers with {settings.worker_threads} threads each, data in {_place(settings)}
+  Stoker is up: {_workers(settings)} with {_counted(settings.worker_threads, "thread")} each, data in {_place(settings)}
 
     Dashboard   {url}/dashboard
 
   Try:
     curl -X POST {url}/jobs{auth} -H 'Content-Type: application/json' -d '{{"payload": "hello"}}'
-    stoker submit sleep '{{"seconds": 2}}' --wait{where}
-    stoker jobs{where}
+    {stoker} submit sleep '{{"seconds": 2}}' --wait{where}
+    {stoker} jobs{where}
 
   Stop with Ctrl-C.
 """
@@ -134,8 +136,12 @@ def banner(settings: Settings, server: Running) -> str:
 def _workers(settings: Settings) -> str:
     """How many there are, and how many there may be."""
     if settings.autoscale == "process" and settings.max_workers > settings.workers:
-        return f"{settings.workers} to {settings.max_workers}"
-    return str(settings.workers)
+        return f"{settings.workers} to {settings.max_workers} workers"
+    return _counted(settings.workers, "worker")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _place(settings: Settings) -> str:

@@ -31,6 +31,9 @@ from stoker.worker.supervisor import StartFailed, Supervisor
 PARENT = "STOKER_UP_PID"
 """Set by `stoker up`: its workers leave, gracefully, when it is killed."""
 
+TOLD_BY_UP = frozenset({"connected", "draining"})
+"""What the coordinator of `stoker up` says itself, on the same terminal."""
+
 TYPE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@+-]{0,127}")
 
 log = structlog.get_logger()
@@ -38,8 +41,8 @@ log = structlog.get_logger()
 
 def run(settings: Settings) -> int:
     """`stoker worker`: until it is told to leave; the exit code."""
-    logs.configure(settings.log_level, settings.log_format)
     parent = os.environ.pop(PARENT, None)
+    logs.configure(settings.log_level, settings.log_format, quiet=TOLD_BY_UP if parent else frozenset())
     if parent is not None:
         die_with_parent(int(parent), signal.SIGTERM)
     try:

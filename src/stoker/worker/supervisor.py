@@ -115,6 +115,7 @@ class Supervisor:
         try:
             ready = await self._ready
             self._routes = self._make_routes(ready)
+            self._say_started()
             self._notes = notes(ready.about, self._routes)
             if "native" in self._routes.by_type.values():
                 self._threads.warm("native")
@@ -153,6 +154,22 @@ class Supervisor:
             now=self._loop.time,
             memory_kb=self._machine.memory_kb,
             cpus=self._machine.cpus,
+        )
+
+    @property
+    def _name(self) -> str:
+        return self._settings.worker_name or f"{self._machine.host}-{self._machine.pid}"
+
+    def _say_started(self) -> None:
+        settings, types = self._settings, self._routes.types
+        log.info(
+            "worker_started",
+            worker=self._name,
+            threads=settings.worker_threads,
+            tasks=[type for type in types if type not in BUILTINS],
+            builtin_types=sum(type in BUILTINS for type in types),
+            queues=sorted(settings.worker_queues) or None,
+            labels=[f"{key}={value}" for key, value in settings.worker_labels.items()],
         )
 
     def _make_routes(self, ready: Ready) -> Routes:
@@ -303,7 +320,7 @@ class Supervisor:
         return Hello(
             frames.PROTOCOL,
             self.session_id,
-            settings.worker_name or f"{machine.host}-{machine.pid}",
+            self._name,
             settings.worker_threads,
             self._routes.types,
             list(settings.worker_queues) or None,
