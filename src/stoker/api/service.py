@@ -13,6 +13,7 @@ from stoker.domain.explain import Explanation
 from stoker.domain.job import Job
 from stoker.domain.scaling import ScalingState
 from stoker.domain.series import Point, Range, Tally
+from stoker.domain.short_ids import ShortId
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
@@ -22,6 +23,7 @@ from stoker.store.base import (
     DeadLetterGroups,
     JobFilter,
     JobQuery,
+    JobSummary,
     Page,
     Session,
     Submission,
@@ -97,6 +99,10 @@ class Service(Protocol):
 
     async def get(self, id: str) -> Job:
         """Raises NotFound."""
+        ...
+
+    async def lookup(self, part: ShortId, limit: int) -> Sequence[JobSummary]:
+        """Jobs whose ids a part fits, the newest first."""
         ...
 
     async def wait(self, id: str, seconds: float) -> Job:

@@ -8,6 +8,7 @@ from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
 from stoker.domain.retry import Claim, claim_of
 from stoker.domain.series import GaugeRow, TallyRow
+from stoker.domain.short_ids import RECENT_JOBS, ShortId
 from stoker.store.base import (
     SPARKS,
     Attempt,
@@ -24,6 +25,8 @@ from stoker.store.base import (
 from stoker.store.common import (
     bulk_of,
     gauge_of,
+    id_range,
+    newest_ids,
     session_of,
     sparkline,
     tally_of,
@@ -67,6 +70,12 @@ class Reader:
             return [summary_of(row, lanes) for row in rows]
 
         return await self._database.read(read)
+
+    async def ids_like(self, part: ShortId, limit: int) -> list[str]:
+        between = id_range(part.beginning)
+        begins = await self._database.fetch(Q["ids_beginning"], *between, limit) if between else []
+        ends = await self._database.fetch(Q["ids_ending"], RECENT_JOBS, part.ending, limit)
+        return newest_ids((id for (id,) in [*begins, *ends]), limit)
 
     async def line(self, job: Job) -> Line:
         ((ahead, first),) = await self._database.fetch(
