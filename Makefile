@@ -195,6 +195,10 @@ dashboard-load: $(DEV) ## Measure the dashboard with a million jobs, and with 5,
 screenshots: $(DEV) ## Take the pictures of docs/dashboard.md anew, from a real system
 	$(BIN)/python -m tests.browser.screenshots
 
+.PHONY: transcript
+transcript: $(DEV) ## Write what `stoker up` shows on a terminal into docs/logs.md anew, from a real system
+	$(BIN)/python -m tests.e2e.transcript
+
 .PHONY: fmt
 fmt: $(DEV) ## Format the code and fix what can be fixed
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""Structured logs: one event per line, JSON off a terminal, readable on one.
+"""Structured logs: one event per line, JSON off a terminal, for people on one (`stoker.log_terminal`).
 
 Ordinary events go through structlog. Events about jobs come by the thousand, so they are rendered in bulk: one write
 for all jobs of a round (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no
@@ -10,8 +10,9 @@ The events are declared in `stoker.log_events`.
 
 import asyncio
 import logging
+import os
 import sys
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from json import dumps
@@ -20,8 +21,10 @@ from typing import Any, Final, Protocol, TextIO, cast
 import structlog
 
 from stoker.log_stream import LogStream
+from stoker.log_terminal import EventLines, JobTicker, terminal_of
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 request_id: ContextVar[str | None] = ContextVar("stoker_request_id", default=None)
@@ -36,31 +39,33 @@ class Sink(Protocol):
 
 
 class JobLog:
-    """Renders lines about many jobs at once."""
+    """Renders lines about many jobs at once, as JSON; for a terminal `people` takes them instead."""
 
-    def __init__(self, *, stream: Sink, level: str = "info", json: bool = True) -> None:
+    def __init__(self, *, stream: Sink, level: str = "info", people: JobTicker | None = None) -> None:
         self._stream = stream
-        self._enabled = _LEVELS[level] <= _LEVELS["info"]
-        self._json = json
+        self._level = _LEVELS[level]
+        self.people = people
         self._pending: list[str] = []
         self._second = -1
         self._second_text = ""
 
     @property
     def enabled(self) -> bool:
-        return self._enabled
+        return self._level <= _LEVELS["info"]
 
-    def job_events(self, event: str, now_us: int, lots: Iterable[tuple[Sequence[str], str, str]]) -> None:
+    @property
+    def warns(self) -> bool:
+        """Whether failures are told."""
+        return self._level <= _LEVELS["warning"]
+
+    def job_events(
+        self, event: str, now_us: int, lots: Iterable[tuple[Sequence[str], str, str]], level: str = "info"
+    ) -> None:
         """One line per job; jobs come as (ids, type, more), and `more` is already rendered by `fields`."""
-        if not self._enabled:
+        if self._level > _LEVELS[level]:
             return
-        now_text = self._time_text(now_us)
-        if self._json:
-            head = f'{{"timestamp":"{now_text}","level":"info","event":"{event}","job_id":"'
-            tails = [(ids, f'","type":"{type}"{more}}}\n') for ids, type, more in lots if ids]
-        else:
-            head = f"{now_text} info     event={event} job_id="
-            tails = [(ids, f" type={type}{more}\n") for ids, type, more in lots if ids]
+        head = f'{{"timestamp":"{self._time_text(now_us)}","level":"{level}","event":"{event}","job_id":"'
+        tails = [(ids, f'","type":"{type}"{more}}}\n') for ids, type, more in lots if ids]
         if not self._pending:
             asyncio.get_running_loop().call_soon(self.flush)
         self._pending += [f"{head}{f'{tail}{head}'.join(ids)}{tail}" for ids, tail in tails]
@@ -79,41 +84,51 @@ class JobLog:
         self._stream.write("".join(lines))
         self._stream.flush()
 
+    def close(self) -> None:
+        """Write what is still to be told."""
+        if self._pending:
+            self.flush()
+        if self.people is not None:
+            self.people.close()
+
     def fields(self, **values: str | int | float) -> str:
-        """More fields for a line, in the format in force."""
-        if self._json:
-            return "".join(f',"{key}":{dumps(value)}' for key, value in values.items())
-        return "".join(f" {key}={_quoted(value)}" for key, value in values.items())
+        """More fields for a line."""
+        return "".join(f',"{key}":{dumps(value)}' for key, value in values.items())
 
     def claim_head(self, worker_id: str) -> str:
         """The fields of a claim but for its number, which comes last: whoever has thousands of claims of a few workers puts
         each number behind, where `fields` for every one would cost more than the rest of the line."""
-        return self.fields(worker_id=worker_id) + (',"claim":' if self._json else " claim=")
+        return self.fields(worker_id=worker_id) + ',"claim":'
 
     def request(self, id: str | None) -> str:
         """The field of the request that was the cause. The plain way for plain ids, since there is one for each job."""
         if id is None:
             return ""
-        if '"' in id or "\\" in id or " " in id:
+        if '"' in id or "\\" in id or not id.isprintable():
             return self.fields(request_id=id)
-        return f',"request_id":"{id}"' if self._json else f" request_id={id}"
+        return f',"request_id":"{id}"'
 
 
-def configure(level: str, format: str, stream: TextIO | None = None) -> JobLog:
-    """Set structlog up for this process; the bulk renderer for job events in the same format."""
+def configure(
+    level: str, format: str, stream: TextIO | None = None, *, quiet: frozenset[str] = frozenset()
+) -> JobLog:
+    """Set structlog up for this process; the bulk renderer for job events in the same format.
+
+    `quiet` names events that are left out on a terminal, because another process tells them there."""
     stream = stream or sys.stderr
     json = format == "json" or (format == "auto" and not (stream is not None and stream.isatty()))
     common: list[Any] = [
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt=_TIME_FORMAT, utc=True),
         structlog.processors.format_exc_info,
         _escape_control_characters,
     ]
     shared = [_add_request_id, *common]
-    renderer: Any = structlog.processors.JSONRenderer() if json else _render_line
+    terminal = terminal_of(stream, os.environ)
+    renderer: Any = _JSON if json else EventLines(terminal)
     lines = LogStream(stream, lambda count: _lost_line(count, [*common, renderer]))
     structlog.configure(
-        processors=[*shared, renderer],
+        processors=[*([] if json else [_without(quiet)]), *shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, lines)),
         cache_logger_on_first_use=False,
@@ -128,7 +143,26 @@ def configure(level: str, format: str, stream: TextIO | None = None) -> JobLog:
     logging.basicConfig(level=_LEVELS[level], handlers=[handler], force=True)
     for noisy in ("websockets", "httpx", "httpcore", "asyncio", "uvicorn"):
         logging.getLogger(noisy).setLevel(max(_LEVELS[level], logging.WARNING))
-    return JobLog(stream=lines, level=level, json=json)
+    people = None if json else JobTicker(terminal, lines, level=_LEVELS[level])
+    return JobLog(stream=lines, level=level, people=people)
+
+
+def _in_order(event: Mapping[str, Any], **_: Any) -> str:
+    """The same shape as the lines about jobs: when, how grave, what, then the rest; nothing between them."""
+    first = {key: event[key] for key in ("timestamp", "level", "event") if key in event}
+    return dumps({**first, **event}, separators=(",", ":"), default=repr)
+
+
+_JSON: Final = structlog.processors.JSONRenderer(serializer=_in_order)
+
+
+def _without(quiet: frozenset[str]) -> Callable[..., Any]:
+    def processor(_: Any, __: str, event: dict[str, Any]) -> dict[str, Any]:
+        if event.get("event") in quiet:
+            raise structlog.DropEvent
+        return event
+
+    return processor
 
 
 def _lost_line(count: int, processors: list[Callable[..., Any]]) -> str:
@@ -162,19 +196,3 @@ def _escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _render_line(_: Any, __: str, event: dict[str, Any]) -> str:
-    """For people. A stack is the only thing that takes more than one line; all of its own are set in, so that nothing in it
-    can be taken for a line of the log."""
-    timestamp, level, name = event.pop("timestamp"), event.pop("level"), event.pop("event")
-    stack = event.pop("exception", "").replace("\\n", "\n    ")
-    more = "".join(f" {key}={_quoted(value)}" for key, value in event.items())
-    return f"{timestamp} {level:<8} event={name}{more}" + (f"\n    {stack}" if stack else "")
-
-
-def _quoted(value: Any) -> str:
-    text = str(value)
-    if text and " " not in text and '"' not in text:
-        return text
-    return '"' + text.replace('"', '\\"') + '"'

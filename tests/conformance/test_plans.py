@@ -52,6 +52,7 @@ WALKS: Final = {
         "names": "as many names as its caller's limit says",
         "names_like": "only while there are few names",
         "ids_between": "as many ids as its caller's limit says",
+        "ids_ending": "as many of the newest ids as its limit says, of the index alone",
     },
     "postgres": {
         "dead_letters": "as many as its limit says, but all dead letters where none matches: of a write, never of a GET",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from stoker.domain import short_ids
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.explain import Line
 from stoker.domain.job import Job
@@ -110,6 +111,49 @@ async def test_summaries_are_of_the_jobs_that_exist(store: Store) -> None:
     for job in (await look(store, done), await look(store, waiting)):
         fields = {name: getattr(job, name) for name in JobSummary.__struct_fields__}
         assert found[job.id] == JobSummary(**fields)
+
+
+async def test_a_part_of_an_id_finds_the_jobs_that_it_fits(store: Store) -> None:
+    over = await claimed(store)
+    await end(store, over)
+    first, second, third = wanted = (
+        "019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11",
+        "019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a12",
+        "019a5c1f-0000-7000-8000-00006b8f2a11",
+    )
+    await submit(store, *(replace(a_job(store), id=id) for id in wanted))
+
+    async def found(text: str, limit: int = 10) -> list[str]:
+        part = short_ids.read(text)
+        assert part is not None
+        return await store.ids_like(part, limit)
+
+    assert (
+        await found("019a5c1e")
+        == await found("019A5C1E-7b0e")
+        == await found("019a5c1e7b0e")
+        == [second, first]
+    )
+    assert await found("019a5c1e", limit=1) == [second]
+    assert await found("6b8f2a11") == [third, first]
+    assert await found("0d3f6b8f2a11") == [first]
+    assert await found("b6a5-0d3f6b8f2a12") == await found("b6a50d3f6b8f2a12") == [second]
+    assert await found(second.replace("-", "")) == [second]
+    assert await found(over.id[-8:]) == await found(over.id[:18]) == [over.id]
+    assert await found("5c1e7b0e") == [], "neither a beginning nor an end"
+
+
+async def test_an_ending_is_looked_for_among_the_newest_jobs_only(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (sqlite_reads, postgres_reads):
+        monkeypatch.setattr(module, "RECENT_JOBS", 2)
+    jobs = sorted([(await submitted(store)).id for _ in range(3)])
+    parts = [short_ids.read(id[-12:]) for id in jobs]
+    assert [await store.ids_like(part, 10) for part in parts if part] == [[], [jobs[1]], [jobs[2]]]
+    beginning = short_ids.read(jobs[0][:35])
+    assert beginning is not None
+    assert jobs[0] in await store.ids_like(beginning, 10), "an index finds a beginning however old"
 
 
 async def test_get_answers_in_order_and_says_what_it_does_not_know(store: Store) -> None:

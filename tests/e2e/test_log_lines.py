@@ -1,6 +1,7 @@
 """What a running system writes: every line an event, with the ids to follow a job by, and never a secret."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def some_good_and_bad_requests(server: Server) -> None:
     body = {"type": "echo", "payload": {"card": PAYLOAD}, "metadata": {"secret": PAYLOAD}}
     good = server.post("/jobs", body, Cookie=HEADER)
     bad = server.post("/jobs", {"type": "fail", "payload": {"times": 9, "why": PAYLOAD}, "max_attempts": 1})
-    verbose = server.post("/jobs", {"type": "boom", "payload": {"tag": RESULT}, "max_attempts": 1})
+    verbose = server.post("/jobs", {"type": "echo", "payload": RESULT})
     for job in (good, bad, verbose):
         server.ended(job["id"])
     server.http.post(
@@ -144,13 +145,41 @@ def some_good_and_bad_requests(server: Server) -> None:
     server.http.delete(f"/jobs/{good['id']}")
 
 
-def test_a_terminal_gets_lines_for_people(system: System) -> None:
-    """Asked for here, since no test has a terminal; `auto` chooses by what stderr is."""
+def test_a_job_is_submitted_before_it_is_dispatched_also_in_the_log(system: System) -> None:
+    server = system.serve()
+    system.worker(server)
+    eventually(lambda: server.get("/stats")["workers"] == 1)
+    jobs = [server.submit(payload=n)["id"] for n in range(20)]
+    for job in jobs:
+        server.ended(job)
+    server.terminate()
+    assert server.exit_code() == 0
+    told = {"job_submitted": {}, "job_dispatched": {}, "job_completed": {}}  # type: dict[str, dict[str, tuple[int, str]]]
+    for place, line in enumerate(lines(server)):
+        if line["event"] in told:
+            told[line["event"]][line["job_id"]] = (place, line["timestamp"])
+    for job in jobs:
+        submitted, dispatched, completed = (told[event][job] for event in told)
+        assert submitted[0] < dispatched[0] < completed[0]
+        assert submitted[1] <= dispatched[1] <= completed[1]
+
+
+def test_a_failure_is_a_warning_that_says_what_went_wrong(system: System) -> None:
+    server = system.serve(STOKER_RETRY_BACKOFF_CAP_SEC=0.1, STOKER_LOG_LEVEL="info")
+    system.worker(server, app=APP)
+    job = server.submit("boom", {"tag": "x"}, max_attempts=2)["id"]
+    assert server.ended(job)["status"] == "failed"
+    (retried,) = eventually(lambda: by_event(server, "job_retried", job))
+    (failed,) = eventually(lambda: by_event(server, "job_failed", job))
+    assert (retried["level"], failed["level"]) == ("info", "warning")
+    assert retried["error"] == failed["error"] == "ValueError: no luck with x"
+
+
+def test_text_that_is_asked_for_off_a_terminal_is_plain(system: System) -> None:
     server = system.serve(STOKER_LOG_FORMAT="text")
     system.worker(server, app=APP)
     job = server.submit()["id"]
     server.ended(job)
-    line = eventually(lambda: [line for line in server.output.splitlines() if "event=job_submitted" in line])[
-        0
-    ]
-    assert f"info     event=job_submitted job_id={job} type=echo request_id=" in line
+    line = eventually(lambda: [line for line in server.output.splitlines() if job[-8:] in line])[0]
+    assert re.fullmatch(rf"\d\d:\d\d:\d\d ✓ echo +{job[-8:]}  completed in .+", line)
+    assert "\x1b" not in server.output

@@ -24,6 +24,7 @@ from stoker.domain.job import NO_DEFAULTS, Job, JobDefaults
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.scaling import ScalingState
 from stoker.domain.series import GaugeRow, Point, Range, Tally, TallyRow, points, sums
+from stoker.domain.short_ids import ShortId
 from stoker.ids import new_id
 from stoker.settings import Settings
 from stoker.store.base import (
@@ -37,6 +38,7 @@ from stoker.store.base import (
     IdempotencyKey,
     JobFilter,
     JobQuery,
+    JobSummary,
     Page,
     Session,
     Submission,
@@ -140,6 +142,10 @@ class FakeService:
         if id not in self.jobs:
             raise NotFound(f"there is no job {id}")
         return self.jobs[id]
+
+    async def lookup(self, part: ShortId, limit: int) -> list[JobSummary]:
+        found = [self.jobs[id] for id in sorted(part.among(self.jobs), reverse=True)[:limit]]
+        return [JobSummary(*(getattr(job, field) for field in JobSummary.__struct_fields__)) for job in found]
 
     async def wait(self, id: str, seconds: float) -> Job:
         self.asked.append(("wait", seconds))
@@ -252,7 +258,7 @@ class FakeService:
 
     async def drain(self, worker_id: str) -> Session:
         for session in self.sessions:
-            if session.id == worker_id:
+            if worker_id in (session.id, session.name):
                 return msgspec.structs.replace(session, status="draining")
         raise NotFound(f"there is no worker {worker_id}")
 

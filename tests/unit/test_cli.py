@@ -222,7 +222,7 @@ def test_jobs_lists_and_filters(api: FakeApi) -> None:
     assert next(iter(api.jobs)) in printed.stdout
     assert "[bold]x[/bold]\\u202e" in printed.stdout
     assert "\x1b" not in printed.stdout
-    assert printed.stderr == "1 of 1\n"
+    assert printed.stderr == "1 shown, 1 in total\n"
     query = {
         "status": "queued",
         "type": "echo",
@@ -270,6 +270,8 @@ def test_queues_are_paused_and_resumed_by_name(api: FakeApi) -> None:
     queue = {"queue": "a/b", "queued": 12, "running": 3, "paused": True}
     api.answers["POST", "/queues/a%2Fb/pause"] = Answer(200, queue)
     api.answers["POST", "/queues/a%2Fb/resume"] = Answer(200, {**queue, "paused": False})
+    api.answers["GET", "/queues"] = Answer(200, {"queues": [{"name": "a/b"}]})
+    api.answers["GET", "/workers"] = Answer(200, {"workers": []})
     assert ok("queues", "pause", "a/b") == "a/b  paused, 12 queued, 3 running\n"
     assert ok("queues", "resume", "a/b") == "a/b  not paused, 12 queued, 3 running\n"
     assert json.loads(ok("queues", "pause", "a/b", "--json")) == queue

@@ -349,12 +349,13 @@ def test_result_asks_again_when_the_server_has_waited_long_enough(
     assert sum(request.method == "GET" for request in api.requests) > 2
 
 
-def test_a_timeout_of_zero_asks_once(api: FakeApi, add: Task[[int, int], int]) -> None:
+def test_a_timeout_of_zero_asks_for_the_job_once(api: FakeApi, add: Task[[int, int], int]) -> None:
     job = add.submit(2, 3)
     with pytest.raises(errors.ResultTimeout):
         job.result(timeout=0)
-    assert api.requests[-1].query == {}
-    assert len(api.requests) == 2
+    _, asked, why = api.requests
+    assert (asked.path, asked.query) == (f"/jobs/{job.id}", {})
+    assert why.path == f"/jobs/{job.id}/why", "the error says why"
 
 
 def test_a_failed_job_raises_with_its_error_and_traceback(api: FakeApi, add: Task[[int, int], int]) -> None:

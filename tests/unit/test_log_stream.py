@@ -114,7 +114,7 @@ def test_the_first_line_that_can_be_written_again_says_how_many_were_lost(fifo: 
         assert (told["event"], told["level"], told["count"]) == ("log_lines_lost", "error", 2)
         assert "timestamp" in told
     else:
-        assert notice.endswith("error    event=log_lines_lost count=2")
+        assert notice.endswith("✗ 2 lines of the log could not be written")
 
 
 def test_a_line_of_which_a_part_was_written_is_ended_before_the_next(fifo: Fifo) -> None:

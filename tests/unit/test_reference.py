@@ -93,7 +93,9 @@ def said() -> list[Said]:
                 known = None not in names and method != "job_events"
                 events = frozenset(texts(call.args[0], tree))
                 where = f"{path.relative_to(ROOT)}:{call.lineno}"
-                found.append(Said(events, LEVELS.get(method, "info"), fields if known else None, where))
+                # The lines about many jobs are of the level info, or of the one that comes last.
+                (level,) = texts(call.args[3], tree) if len(call.args) > 3 else {LEVELS.get(method, "info")}
+                found.append(Said(events, level, fields if known else None, where))
     return found
 
 

@@ -40,8 +40,8 @@ def shown(renderable: RenderableType) -> list[str]:
 def test_a_screen_has_the_numbers_the_queues_and_the_workers() -> None:
     lines = shown(screen(look(), None, URL, None))
     assert lines[0] == f"stoker top  {URL}  up 2m"
-    assert lines[1] == "7 wait  3 run  0 scheduled  1 failed  success 50.0%  -/s done"
-    assert lines[2].startswith("1 workers  threads ██████████████████░░░░░░ 3/4")
+    assert lines[1] == "7 queued  3 running  0 scheduled  1 failed  success 50.0%  -/s done"
+    assert lines[2].startswith("1 worker  threads ██████████████████░░░░░░ 3/4")
     (queue,) = [line.split() for line in lines if line.startswith("default")]
     assert queue[1:] == ["7", "3", "0", "0", "0", "0"]
     (row,) = [line.split() for line in lines if line.startswith("worker-1")]

@@ -5,10 +5,10 @@ from typing import Annotated
 import msgspec
 
 from stoker.api.exchange import Request, Response
-from stoker.api.jobs import is_job_id
 from stoker.api.problems import Kind, Problem
 from stoker.api.query import Fingerprint, Moment, Search, Statuses, Text, Worker
 from stoker.api.search import wanted_jobs
+from stoker.api.short_ids import is_job_id, whole_id
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.api.views import Time, encode
 from stoker.domain.job import Ident, Label, Priority
@@ -68,7 +68,7 @@ async def start(request: Request) -> Response:
 
 
 async def get(request: Request) -> Response:
-    return Response(200, encode(bulk_view(await request.context.service.bulk(_id(request)))))
+    return Response(200, encode(bulk_view(await request.context.service.bulk(await _id(request)))))
 
 
 async def latest(request: Request) -> Response:
@@ -77,7 +77,7 @@ async def latest(request: Request) -> Response:
 
 
 async def stop(request: Request) -> Response:
-    return Response(200, encode(bulk_view(await request.context.service.stop_bulk(_id(request)))))
+    return Response(200, encode(bulk_view(await request.context.service.stop_bulk(await _id(request)))))
 
 
 def bulk_view(bulk: Bulk) -> BulkView:
@@ -111,8 +111,12 @@ def filter_view(filter: JobFilter) -> JobsFilter:
     )
 
 
-def _id(request: Request) -> str:
+async def _id(request: Request) -> str:
+    """The id in the path; one of the latest operations may be named by a part of it."""
     id = request.params["id"].lower()
     if not is_job_id(id):
-        raise Problem(Kind.NOT_FOUND, "there is no such bulk operation; its id is not a UUID")
+        latest = await request.context.service.bulks()
+        id = whole_id(id, [(bulk.id, f"{bulk.action}, {bulk.status}") for bulk in latest], "bulk operations")
+    if not is_job_id(id):
+        raise Problem(Kind.NOT_FOUND, "there is no such bulk operation; GET /bulk lists the latest")
     return id

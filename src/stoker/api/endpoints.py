@@ -176,10 +176,12 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "read",
         "jobs",
         "Get a job and its attempts",
-        "With `wait`, answers as soon as the job has ended, or as it is when the time is up.",
+        "With `wait`, answers as soon as the job has ended, or as it is when the time is up. Here and in every other path "
+        "an id may be shortened: to its beginning, from 8 characters on, or to its end, as the dashboard shows it, among "
+        "the newest 10,000 jobs. When several fit, 409 lists them.",
         query=WaitQuery,
         response=JobView,
-        errors=(404,),
+        errors=(404, 409),
     ),
     Endpoint(
         "GET",
@@ -213,7 +215,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "jobs",
         "List the attempts at a job, oldest first",
         response=AttemptsView,
-        errors=(404,),
+        errors=(404, 409),
     ),
     Endpoint(
         "GET",
@@ -228,7 +230,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         query=logs.LogsQuery,
         response=logs.LogsView,
         or_text=True,
-        errors=(404,),
+        errors=(404, 409),
     ),
     Endpoint(
         "GET",
@@ -240,7 +242,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Its queue is paused, no worker can run it, others are before it, it waits for its time; what stands in the way, "
         "and what to do about it.",
         response=why.WhyView,
-        errors=(404,),
+        errors=(404, 409),
     ),
     Endpoint(
         "GET",
@@ -253,7 +255,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "`end` after its final state, and then the stream ends.",
         response=JobView,
         events=(events.EndView,),
-        errors=(404,),
+        errors=(404, 409),
     ),
     Endpoint(
         "POST",
@@ -312,6 +314,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         'Exactly one of `{"ids": […]}`, `{"filter": {…}}` and `{"all": true}`. `"limit": 1` takes one, to try it out.',
         body=jobs.DeadLetters,
         response=CountView,
+        errors=(404, 409),
     ),
     Endpoint(
         "POST",
@@ -323,6 +326,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "They stay `failed`, with `discarded_at`. The body is that of `/dlq/replay`.",
         body=jobs.DeadLetters,
         response=CountView,
+        errors=(404, 409),
     ),
     Endpoint(
         "POST",
@@ -355,7 +359,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "bulk operations",
         "Get a bulk operation",
         response=bulk.BulkView,
-        errors=(404,),
+        errors=(404, 409),
     ),
     Endpoint(
         "POST",
@@ -366,7 +370,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "Stop a bulk operation",
         "What it has done stays done. One that is over is returned as it is.",
         response=bulk.BulkView,
-        errors=(404,),
+        errors=(404, 409),
     ),
     Endpoint(
         "GET",

@@ -235,7 +235,7 @@ def summary_view(job: JobSummary, progress: Progress | None) -> JobSummaryView:
 
 async def get_job_events(request: Request) -> Response:
     service = request.context.service
-    job = await service.get(job_id(request))  # before the answer begins: 404 is a problem, not an event
+    job = await service.get(await job_id(request))  # before the answer begins: 404 is a problem, not an event
     return Stream(_job_events(service, job.id), _HEADERS, EVENT_STREAM)
 
 

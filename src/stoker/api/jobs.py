@@ -1,6 +1,5 @@
 """Jobs: submit, look, cancel, retry, and the dead letters."""
 
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -14,7 +13,7 @@ from stoker.api.idempotency import expiry, header_key, key_for_one, keys_for_bat
 from stoker.api.limits import SubmissionLimiter
 from stoker.api.locate import join
 from stoker.api.payload import check_payload
-from stoker.api.problems import Kind, Problem, invalid_field
+from stoker.api.problems import invalid_field
 from stoker.api.query import (
     DeadLettersQuery,
     Fingerprint,
@@ -26,6 +25,7 @@ from stoker.api.query import (
 )
 from stoker.api.search import wanted_jobs
 from stoker.api.service import Service, Submitted
+from stoker.api.short_ids import is_job_id, whole_job_id
 from stoker.api.times import parse_rfc3339
 from stoker.api.views import (
     AttemptsView,
@@ -39,6 +39,7 @@ from stoker.api.views import (
     render_page,
 )
 from stoker.clock import SECOND
+from stoker.domain import short_ids
 from stoker.domain.errors import StaleClaim
 from stoker.domain.job import MAX_BATCH, MAX_DELAY_SEC, Ident, Job, JobSpec, Label, Priority, new_job
 from stoker.domain.json_text import are_plain
@@ -49,7 +50,8 @@ from stoker.wire.run import read_job_ref
 BATCH_SIZE: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
 
 _REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+MAX_SHORTENED: Final = 100
+"""Each shortened id is a search of its own."""
 
 _ASKED: Final = attrgetter(*(name for name in JobSpec.__struct_fields__ if name != "payload"))
 """All that a spec asks for, but for its payload."""
@@ -233,7 +235,7 @@ def _expires_at(context: Context, now: int) -> int:
 async def get_job(request: Request) -> Response:
     """The job and its attempts, at once or when it has ended."""
     service = request.context.service
-    id = job_id(request)
+    id = await job_id(request)
     query: WaitQuery = request.query
     job = await service.wait(id, query.wait) if query.wait > 0 else await service.get(id)
     # A job that was never claimed has no attempts, and most that are asked for right after a submit are such.
@@ -243,7 +245,7 @@ async def get_job(request: Request) -> Response:
 
 async def get_attempts(request: Request) -> Response:
     service = request.context.service
-    job = await service.get(job_id(request))
+    job = await service.get(await job_id(request))
     attempts = await service.attempts(job.id)
     return Response(200, encode(AttemptsView([attempt_view(attempt) for attempt in attempts])))
 
@@ -277,26 +279,26 @@ async def _page(service: Service, query: JobQuery) -> Response:
 
 
 async def cancel(request: Request) -> Response:
-    return Response(200, render_job(await request.context.service.cancel(job_id(request))))
+    return Response(200, render_job(await request.context.service.cancel(await job_id(request))))
 
 
 async def retry(request: Request) -> Response:
-    return Response(200, render_job(await request.context.service.retry(job_id(request))))
+    return Response(200, render_job(await request.context.service.retry(await job_id(request))))
 
 
 async def replay(request: Request) -> Response:
     body: DeadLetters = request.body
-    ids, wanted = _which(body)
+    ids, wanted = await _which(request.context.service, body)
     return Response(200, encode(CountView(await request.context.service.replay(ids, wanted, body.limit))))
 
 
 async def discard(request: Request) -> Response:
     body: DeadLetters = request.body
-    ids, wanted = _which(body)
+    ids, wanted = await _which(request.context.service, body)
     return Response(200, encode(CountView(await request.context.service.discard(ids, wanted, body.limit))))
 
 
-def _which(body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
+async def _which(service: Service, body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
     """The ids or the filter that a request for many dead letters names. Nothing named is not everything."""
     named = (body.ids is not None) + (body.filter is not None) + body.all
     if named != 1:
@@ -304,8 +306,7 @@ def _which(body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
     if body.limit is not None and body.ids is not None:
         raise invalid_field("limit", "cannot be combined with ids; name fewer of them")
     if body.ids is not None:
-        # An id that cannot be one is an id of nothing; a repeated one counts once.
-        return list(dict.fromkeys(id.lower() for id in body.ids if is_job_id(id.lower()))), None
+        return await _whole_ids(service, body.ids), None
     wanted = body.filter or DeadLetterFilter()
     return None, JobFilter(
         type=wanted.type,
@@ -317,8 +318,14 @@ def _which(body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
     )
 
 
-def is_job_id(text: str) -> bool:
-    return _UUID.fullmatch(text) is not None
+async def _whole_ids(service: Service, given: Sequence[str]) -> list[str]:
+    """A repeated id counts once, and what cannot be one is an id of nothing."""
+    shortened = [id for id in given if not is_job_id(id.lower()) and short_ids.read(id) is not None]
+    if len(shortened) > MAX_SHORTENED:
+        raise invalid_field("ids", f"has more than {MAX_SHORTENED} shortened ids; give whole ones")
+    whole = {id: await whole_job_id(service, id) for id in shortened}
+    found = (whole.get(id, id.lower()) for id in given)
+    return list(dict.fromkeys(id for id in found if is_job_id(id)))
 
 
 async def job_of_claim(service: Service, text: str) -> str:
@@ -332,9 +339,6 @@ async def job_of_claim(service: Service, text: str) -> str:
     return ref.id
 
 
-def job_id(request: Request) -> str:
-    """The id in the path. What is not a UUID is the id of no job, and the store need not be asked."""
-    id = request.params["id"].lower()
-    if not is_job_id(id):
-        raise Problem(Kind.NOT_FOUND, "there is no such job; its id is not a UUID")
-    return id
+async def job_id(request: Request) -> str:
+    """The id in the path, which may be shortened."""
+    return await whole_job_id(request.context.service, request.params["id"])

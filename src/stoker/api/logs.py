@@ -96,7 +96,7 @@ class LogsView(msgspec.Struct, frozen=True):
 async def get_logs(request: Request) -> Response:
     query: LogsQuery = request.query
     service = request.context.service
-    which = Selection(job_id(request), query.claim, query.attempt)
+    which = Selection(await job_id(request), query.claim, query.attempt)
     if query.wait and (query.follow or query.format == "text"):
         raise invalid_field("wait", "belongs to format=json without follow=1, which waits by itself")
     if query.format == "json" and not query.follow:

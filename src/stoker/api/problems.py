@@ -86,6 +86,12 @@ class Kind(Enum):
         "The job's status does not fit the request",
         "As in cancelling a job that has ended. Look at the job again.",
     )
+    AMBIGUOUS_ID = _Row(
+        "ambiguous-id",
+        409,
+        "The shortened id fits several",
+        "`errors` lists them, the newest first: `field` is the id. Give more of it.",
+    )
     TOO_LARGE = _Row(
         "too-large", 413, "The request is too large", "The bounds are in the [settings](settings.md)."
     )

@@ -14,6 +14,7 @@ from stoker.domain.explain import Explanation
 from stoker.domain.job import Job, JobDefaults
 from stoker.domain.scaling import ScalingState
 from stoker.domain.series import Point, Range, Tally
+from stoker.domain.short_ids import ShortId
 from stoker.settings import Settings
 from stoker.store.base import (
     Accepted,
@@ -23,6 +24,7 @@ from stoker.store.base import (
     DeadLetterGroups,
     JobFilter,
     JobQuery,
+    JobSummary,
     Page,
     Session,
     Submission,
@@ -108,6 +110,10 @@ class Service(Protocol):
 
     async def get(self, id: str) -> Job:
         """Raises NotFound."""
+        ...
+
+    async def lookup(self, part: ShortId, limit: int) -> Sequence[JobSummary]:
+        """Jobs whose ids a part fits, the newest first."""
         ...
 
     async def wait(self, id: str, seconds: float) -> Job:

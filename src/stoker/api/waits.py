@@ -7,8 +7,9 @@ from typing import Annotated, Final
 import msgspec
 
 from stoker.api.exchange import Request, Response
-from stoker.api.jobs import BATCH_SIZE, JobId, is_job_id
+from stoker.api.jobs import BATCH_SIZE, JobId
 from stoker.api.query import MAX_WAIT_SEC
+from stoker.api.short_ids import is_job_id
 from stoker.api.streaming import while_there
 from stoker.api.views import JobView, encode, render_job_with_attempts
 from stoker.coordinator.waits import Waited

@@ -5,10 +5,10 @@ from typing import Final
 import msgspec
 
 from stoker.api.exchange import Delivery, Request, Response
-from stoker.api.jobs import is_job_id
 from stoker.api.payload import check_payload
 from stoker.api.problems import Kind, Problem, invalid_field
 from stoker.api.query import LeaseQuery
+from stoker.api.short_ids import is_job_id, whole_id
 from stoker.api.streaming import while_there
 from stoker.api.views import SessionsView, encode, session_view
 from stoker.domain.job import NULL
@@ -31,8 +31,12 @@ async def list_workers(request: Request) -> Response:
 
 
 async def drain(request: Request) -> Response:
-    session = await request.context.service.drain(_worker_id(request))
-    return Response(200, encode(session_view(session)))
+    service = request.context.service
+    live = [row for row in await service.workers() if row.status in ("live", "draining")]
+    named = [row.id for row in live if row.name == request.params["id"]]
+    candidates = [] if named else [(row.id, row.name) for row in live]
+    id = whole_id(_worker_id(request), candidates, "workers")
+    return Response(200, encode(session_view(await service.drain(id))))
 
 
 async def register(request: Request) -> Response:

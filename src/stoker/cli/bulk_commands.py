@@ -8,17 +8,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
-from stoker.cli import output
-from stoker.cli.options import Json, Token, Url, ask, connect
+from stoker.cli import hints, output
+from stoker.cli.exits import Exit
+from stoker.cli.options import Json, Token, Url, ask, connect, priority_of
 from stoker.client.requests import get, post
 from stoker.client.transport import Transport
 
 bulk_app = typer.Typer(rich_markup_mode=None)
 
 POLL_SECONDS = 0.2
+_CHANGED = {
+    "cancel": ["queued", "scheduled", "blocked", "running"],
+    "retry": ["failed", "cancelled"],
+}
+"""The statuses of jobs that an action changes."""
 
 Where = Annotated[
     str | None,
@@ -29,7 +36,10 @@ Where = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-BulkId = Annotated[str, typer.Argument(metavar="ID", help="The id of a bulk operation.")]
+BulkId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The id of a bulk operation, or a part of it from 8 characters on."),
+]
 
 
 def parse_where(text: str) -> dict[str, Any]:
@@ -45,28 +55,48 @@ def parse_where(text: str) -> dict[str, Any]:
     given = {key: value for key, _, value in words}
     if len(given) < len(words):
         raise typer.BadParameter("names something twice", param_hint="--where")
-    return {
-        key: int(value) if key == "priority" and value.isdecimal() else value for key, value in given.items()
-    }
+    return {key: priority_of(value) if key == "priority" else value for key, value in given.items()}
 
 
 def run_bulk(action: str, where: str, yes: bool, as_json: bool, url: str | None, token: str | None) -> None:
     """Start an operation and follow it to its end. Whoever stops following does not stop it."""
     wanted = parse_where(where)
-    if sys.stdin.isatty() and not yes:
-        typer.confirm(f"{action.capitalize()} every job where {where}?", abort=True)
     with connect(url, token, patient=True) as transport:
+        if sys.stdin.isatty() and not yes:
+            typer.confirm(
+                f"{action.capitalize()} {_matching(transport, action, wanted)} where {where}?", abort=True
+            )
         bulk = transport.send(post("/bulk", {"action": action, "filter": wanted}))
         try:
             with _progress(action, bulk) as tell:
                 bulk = _followed(transport, bulk, tell)
         except KeyboardInterrupt:
-            output.note(f"it goes on without you; stop it with: stoker bulk stop {bulk['id']}")
-            raise
+            stop = hints.command(f"bulk stop {bulk['id']}", url)
+            output.note(f"it goes on without you; stop it with: {stop}")
+            raise typer.Exit(Exit.FORCED) from None
     if as_json:
         output.print_json(bulk)
     else:
         print(f"{bulk['id']}  {bulk['status']}: {bulk['changed']} of {bulk['done']} changed")
+
+
+def _matching(transport: Transport, action: str, wanted: dict[str, Any]) -> str:
+    """How many jobs it would change, in words: those that match, and are in a status that the action is for."""
+    asked = dict(wanted)
+    if "q" not in asked:
+        given = str(asked["status"]).split(",") if asked.get("status") else _CHANGED[action]
+        status = [name for name in given if name in _CHANGED[action]]
+        if not status:
+            return counted(0, "job")
+        asked["status"] = ",".join(status)
+    page = transport.send(get("/jobs", limit=1, summary="1", **asked))
+    return counted(page["total"], "job", page.get("total_capped", False))
+
+
+def counted(number: int, what: str, at_least: bool = False) -> str:
+    """`1 job`, `1,200 jobs`, `more than 10,000 jobs`."""
+    more = "more than " if at_least else ""
+    return f"{more}{number:,} {what}" + ("" if number == 1 and not at_least else "s")
 
 
 def _followed(
@@ -123,6 +153,7 @@ def bulk(context: typer.Context, as_json: Json = False, url: Url = None, token: 
             )
             for row in found["bulk"]
         ],
+        spare=["STARTED", "CHANGED", "TOTAL"],
     )
 
 
@@ -134,7 +165,7 @@ def bulk_stop(bulk_id: BulkId, as_json: Json = False, url: Url = None, token: To
     Examples:
       stoker bulk stop 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
     """
-    row = ask(url, token, post(f"/bulk/{bulk_id}/stop", repeatable=True))
+    row = ask(url, token, post(f"/bulk/{quote(bulk_id, safe='')}/stop", repeatable=True))
     if as_json:
         output.print_json(row)
     else:

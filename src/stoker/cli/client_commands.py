@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
+import shlex
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from stoker.cli import output
-from stoker.cli.bulk_commands import Where, Yes, run_bulk
+from stoker.cli import completion, hints, output
+from stoker.cli.bulk_commands import Where, Yes, counted, run_bulk
 from stoker.cli.exits import Exit, exit_for, exit_for_status
 from stoker.cli.options import (
     Json,
+    Priority,
     Token,
     Url,
     Wait,
@@ -24,7 +28,9 @@ from stoker.cli.options import (
     moment,
     pairs,
     payload,
+    priority_of,
 )
+from stoker.cli.waiting import wait_for
 from stoker.client.errors import ProblemError
 from stoker.client.requests import (
     Request,
@@ -35,7 +41,6 @@ from stoker.client.requests import (
     post,
     queue_path,
     result_of,
-    wait_for_end,
     worker_path,
 )
 from stoker.client.requests import submit as submit_request
@@ -45,14 +50,20 @@ dlq_app = typer.Typer(rich_markup_mode=None)
 workers_app = typer.Typer(rich_markup_mode=None)
 queues_app = typer.Typer(rich_markup_mode=None)
 
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.")]
+_SHORT = "the beginning of one, from 8 characters on, or the last 8 of a recent one, will do"
+JobId = Annotated[str, typer.Argument(metavar="ID", help=f"The job's id; {_SHORT}.")]
 MaybeJobIds = Annotated[
-    list[str] | None, typer.Argument(metavar="ID", help="One or more job ids.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="ID", help=f"One or more job ids; {_SHORT}.", show_default=False),
 ]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many to show.")]
 Offset = Annotated[int, typer.Option("--offset", min=0, help="How many to skip.")]
-QueueFilter = Annotated[str | None, typer.Option("--queue", help="Only this queue.")]
-TypeFilter = Annotated[str | None, typer.Option("--type", help="Only this job type.")]
+QueueFilter = Annotated[
+    str | None, typer.Option("--queue", help="Only this queue.", autocompletion=completion.queues)
+]
+TypeFilter = Annotated[
+    str | None, typer.Option("--type", help="Only this job type.", autocompletion=completion.types)
+]
 FingerprintFilter = Annotated[
     str | None, typer.Option("--fingerprint", help="Only what failed in this way; see stoker dlq groups.")
 ]
@@ -62,7 +73,10 @@ FingerprintFilter = Annotated[
 
 
 def submit(
-    type_name: Annotated[str, typer.Argument(metavar="TYPE", help="The job type, such as echo.")],
+    type_name: Annotated[
+        str,
+        typer.Argument(metavar="TYPE", help="The job type, such as echo.", autocompletion=completion.types),
+    ],
     payload_text: Annotated[
         str | None,
         typer.Argument(
@@ -71,10 +85,11 @@ def submit(
             show_default=False,
         ),
     ] = None,
-    priority: Annotated[
-        int | None, typer.Option("--priority", min=0, max=100, help="0 high, 1 normal, 2 low.")
+    priority: Priority = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", help="The queue to stand in.", autocompletion=completion.queues),
     ] = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="The queue to stand in.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="A label for people.")] = None,
     timeout: Annotated[
         float | None,
@@ -134,7 +149,7 @@ def submit(
         raise typer.BadParameter("--delay and --run-at exclude each other; give one", param_hint="--delay")
     options = SubmitOptions(
         queue=queue,
-        priority=priority,
+        priority=priority_of(priority),
         timeout_sec=msgspec.UNSET if timeout is None else timeout,
         max_attempts=max_attempts,
         thread_demand=threads,
@@ -153,16 +168,18 @@ def submit(
         for warning in document.get("warnings") or []:
             output.note(f"warning: {warning}")
         if waiting:
-            _print_result(transport, document["id"], wait_timeout, as_json)
+            _print_result(transport, document["id"], wait_timeout, as_json, url)
         elif as_json:
             output.print_json(document)
         else:
             print(document["id"])
 
 
-def _print_result(transport: Transport, job_id: str, timeout: float | None, as_json: bool) -> None:
+def _print_result(
+    transport: Transport, job_id: str, timeout: float | None, as_json: bool, url: str | None
+) -> None:
     """The result, or with --json the whole job; for a job without a result, the reason on stderr."""
-    final = transport.run(wait_for_end(job_id, timeout))
+    final = wait_for(transport, job_id, timeout, url)
     if as_json:
         output.print_json(_document(transport, job_id))
         raise typer.Exit(exit_for_status(final.status))
@@ -193,7 +210,7 @@ def job(
     waiting = wait or wait_timeout is not None
     with connect(url, token, patient=waiting) as transport:
         if waiting:
-            transport.run(wait_for_end(job_id, wait_timeout))
+            job_id = wait_for(transport, job_id, wait_timeout, url).id
         document = _document(transport, job_id)
     if as_json:
         output.print_json(document)
@@ -206,7 +223,15 @@ def job(
 def _print_job(document: dict[str, Any]) -> None:
     error = document.get("error")
     facts = {name: value for name, value in document.items() if name not in {"attempts", "error"}}
-    output.print_facts({**facts, "error": one_line(error)})
+    status = output.status_words(
+        document["status"],
+        document.get("attempt") or 0,
+        document.get("max_attempts"),
+        document.get("run_at"),
+        datetime.now(UTC),
+    )
+    priority = output.priority_name(document.get("priority"))
+    output.print_facts({**facts, "status": status, "priority": priority, "error": one_line(error)})
     if error and error.get("traceback"):
         print()
         for line in error["traceback"].splitlines():
@@ -219,7 +244,7 @@ def _print_job(document: dict[str, Any]) -> None:
             [
                 (
                     attempt.get("attempt"),
-                    attempt.get("outcome"),
+                    output.outcome_words(attempt.get("outcome")),
                     attempt.get("worker_id"),
                     attempt.get("started_at"),
                     attempt.get("finished_at"),
@@ -228,6 +253,7 @@ def _print_job(document: dict[str, Any]) -> None:
                 )
                 for attempt in attempts
             ],
+            spare=["WORKER", "FINISHED", "STARTED", "RETRY AFTER"],
         )
 
 
@@ -250,7 +276,7 @@ def why(job_id: JobId, as_json: Json = False, url: Url = None, token: Token = No
     for blocker in answer.get("blockers") or []:
         print(f"  - {blocker['kind']} {output.plain(blocker['id'])}: {output.plain(blocker['text'])}")
     for command in answer.get("try") or []:
-        print(f"  try: {output.plain(command)}")
+        print(f"  try: {output.plain(hints.localized(command, url))}")
 
 
 def one_line(error: dict[str, Any] | None) -> str | None:
@@ -266,11 +292,15 @@ def seconds(value: float | None) -> str | None:
 def jobs(
     status: Annotated[
         str | None,
-        typer.Option("--status", help="Only this status, such as running, or several: queued,running."),
+        typer.Option(
+            "--status",
+            help="Only this status, such as running, or several: queued,running.",
+            autocompletion=completion.statuses,
+        ),
     ] = None,
     type_name: TypeFilter = None,
     queue: QueueFilter = None,
-    priority: Annotated[int | None, typer.Option("--priority", help="Only this priority.")] = None,
+    priority: Priority = None,
     name: Annotated[str | None, typer.Option("--name", help="Only this name.")] = None,
     worker: Annotated[
         str | None, typer.Option("--worker", help="Only jobs of this worker, by id or name.")
@@ -306,10 +336,10 @@ def jobs(
     """
     request = get(
         "/jobs",
-        status=status,
+        status=None if status is None else status.replace("retrying", "scheduled"),
         type=type_name,
         queue=queue,
-        priority=priority,
+        priority=priority_of(priority),
         name=name,
         worker=worker,
         created_after=since,
@@ -335,17 +365,21 @@ def _print_page(page: dict[str, Any], as_json: bool) -> None:
                 job.get("type"),
                 job.get("name"),
                 job.get("queue"),
-                job.get("priority"),
-                job.get("status"),
-                f"{job.get('attempt')}/{job.get('max_attempts')}",
+                output.priority_name(job.get("priority")),
+                "retrying" if job.get("status") == "scheduled" and job.get("attempt") else job.get("status"),
+                f"{job.get('attempt')} of {job.get('max_attempts')}",
                 output.age(job.get("created_at")),
             )
             for job in page["jobs"]
         ],
         spare=["PRIORITY", "QUEUE", "ATTEMPT", "NAME", "CREATED"],
     )
+    output.note(_shown_of(page))
+
+
+def _shown_of(page: dict[str, Any]) -> str:
     about = "more than " if page.get("total_capped") else ""
-    output.note(f"{len(page['jobs'])} of {about}{page.get('total')}")
+    return f"{len(page['jobs'])} shown, {about}{page.get('total', 0):,} in total"
 
 
 def cancel(
@@ -414,7 +448,7 @@ def _each(
             try:
                 done.append(transport.send(request(job_id)))
             except ProblemError as error:
-                output.error(str(error))
+                output.refusal(error)
                 worst = exit_for(error)
     if as_json:
         output.print_json({"jobs": done})
@@ -482,8 +516,9 @@ def dlq_list(
             )
             for job in page["jobs"]
         ],
+        spare=["QUEUE", "ATTEMPTS"],
     )
-    output.note(f"{len(page['jobs'])} of {page.get('total')}")
+    output.note(_shown_of(page))
 
 
 @dlq_app.command("groups")
@@ -512,6 +547,7 @@ def dlq_groups(limit: Limit = 100, as_json: Json = False, url: Url = None, token
             )
             for group in found["groups"]
         ],
+        spare=["IN"],
     )
     output.note(f"{found['total_jobs']} dead letters in {found['total_groups']} groups")
 
@@ -574,7 +610,7 @@ def dlq_discard(
     filters = {"queue": queue, "type": type_name, "fingerprint": fingerprint}
     body = _selection(job_ids, filters, everything, limit)
     if not job_ids and not yes:
-        _confirm("Discard every dead letter that matches?")
+        _confirm_discard(filters, limit, url, token)
     _print_count(ask(url, token, post("/dlq/discard", body)), "discarded", as_json)
 
 
@@ -593,10 +629,14 @@ def _selection(
     return body if limit is None else {**body, "limit": limit}
 
 
-def _confirm(question: str) -> None:
+def _confirm_discard(
+    filters: dict[str, str | None], limit: int | None, url: str | None, token: str | None
+) -> None:
     if not sys.stdin.isatty():
         raise typer.BadParameter("there is nobody to ask; add --yes", param_hint="--yes")
-    typer.confirm(question, abort=True)
+    page = ask(url, token, get("/dlq", limit=1, summary="1", **filters))
+    found = page["total"] if limit is None else min(page["total"], limit)
+    typer.confirm(f"Discard {counted(found, 'dead letter', page.get('total_capped', False))}?", abort=True)
 
 
 def _print_count(answer: dict[str, Any], done: str, as_json: bool) -> None:
@@ -635,11 +675,11 @@ def workers_list(as_json: Json = False, url: Url = None, token: Token = None) ->
         output.print_json(answer)
         return
     output.print_table(
-        ["ID", "NAME", "STATUS", "THREADS", "QUEUES", "LABELS", "LAST SEEN"],
+        ["NAME", "ID", "STATUS", "THREADS", "QUEUES", "LABELS", "LAST SEEN"],
         [
             (
-                worker["id"],
                 worker.get("name"),
+                worker["id"],
                 worker.get("status"),
                 f"{worker.get('threads_used')}/{worker.get('threads')}",
                 ",".join(worker.get("queues") or []) or "all",
@@ -648,12 +688,20 @@ def workers_list(as_json: Json = False, url: Url = None, token: Token = None) ->
             )
             for worker in answer["workers"]
         ],
+        spare=["LABELS", "QUEUES"],
     )
 
 
 @workers_app.command("drain")
 def workers_drain(
-    worker_id: Annotated[str, typer.Argument(metavar="ID", help="The worker's id.")],
+    worker_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="The worker's id, a part of it from 8 characters on, or its name.",
+            autocompletion=completion.workers,
+        ),
+    ],
     as_json: Json = False,
     url: Url = None,
     token: Token = None,
@@ -668,7 +716,7 @@ def workers_drain(
     if as_json:
         output.print_json(answer)
     else:
-        print(f"{output.plain(worker_id)}  draining")
+        print(f"{output.plain(answer.get('id', worker_id))}  {output.plain(answer.get('name'))}  draining")
 
 
 @queues_app.callback(invoke_without_command=True)
@@ -708,10 +756,13 @@ def queues_list(as_json: Json = False, url: Url = None, token: Token = None) -> 
             )
             for queue in answer["queues"]
         ],
+        spare=["CANCELLED", "SCHEDULED"],
     )
 
 
-QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue.")]
+QueueName = Annotated[
+    str, typer.Argument(metavar="NAME", help="The queue.", autocompletion=completion.queues)
+]
 
 
 @queues_app.command("pause")
@@ -722,7 +773,27 @@ def queues_pause(queue: QueueName, as_json: Json = False, url: Url = None, token
     Examples:
       stoker queues pause mail
     """
-    _print_queue(ask(url, token, post(queue_path(queue, "pause"), repeatable=True)), as_json)
+    with connect(url, token) as transport:
+        unknown = _warn_of_unknown(queue, transport)
+        _print_queue(transport.send(post(queue_path(queue, "pause"), repeatable=True)), as_json)
+    if unknown:
+        output.note(f"  undo it with: {hints.command(f'queues resume {shlex.quote(queue)}', url)}")
+
+
+def _warn_of_unknown(queue: str, transport: Transport) -> bool:
+    """Say that nothing knows this queue: more likely a typo than a queue to come."""
+    known = {found["name"] for found in transport.send(get("/queues"))["queues"]} | {"default"}
+    for worker in transport.send(get("/workers"))["workers"]:
+        known |= set(worker.get("queues") or [])
+    if queue in known:
+        return False
+    close = difflib.get_close_matches(queue, known, n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    output.note(
+        f"warning: there is no queue {queue} yet: no job is in it and no worker names it.{meant} "
+        "It is paused all the same."
+    )
+    return True
 
 
 @queues_app.command("resume")
@@ -770,6 +841,7 @@ def types(as_json: Json = False, url: Url = None, token: Token = None) -> None:
             )
             for found in answer["types"]
         ],
+        spare=["MEDIAN RUN", "WORKERS"],
     )
 
 

@@ -36,7 +36,8 @@ MEANINGS = {
     Exit.JOB_CANCELLED: "The job was cancelled.",
     Exit.TIMED_OUT: "The job had not finished within `--wait-timeout`; it goes on.",
     Exit.PENDING: "Migrations are pending.",
-    Exit.FORCED: "It was told twice to stop, by SIGTERM or Ctrl-C, and ended without finishing what it did.",
+    Exit.FORCED: "Ctrl-C while waiting for a job, which goes on; or it was told twice to stop, by SIGTERM or Ctrl-C, and "
+    "ended without finishing what it did.",
 }
 
 RUNNER = {

@@ -78,6 +78,7 @@ def attempts(job_id: JobId, as_json: Json = False, url: Url = None, token: Token
     output.print_table(
         ["ATTEMPT", "CLAIM", "OUTCOME", "CHARGED", "WORKER", "STARTED", "FINISHED", "CPU", "MEMORY", "ERROR"],
         [_row(attempt) for attempt in answer["attempts"]],
+        spare=["WORKER", "FINISHED", "CLAIM", "MEMORY", "CPU", "STARTED", "CHARGED"],
     )
 
 
@@ -86,7 +87,7 @@ def _row(attempt: dict[str, Any]) -> tuple[object, ...]:
     return (
         attempt.get("attempt"),
         attempt.get("claim_id"),
-        attempt.get("outcome"),
+        output.outcome_words(attempt.get("outcome")),
         "yes" if attempt.get("charged") else "no",
         attempt.get("worker_id"),
         attempt.get("started_at"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import sys
 from typing import Annotated, Any
 
 import msgspec
@@ -10,7 +12,16 @@ import typer
 from typer.core import TyperGroup
 
 import stoker
-from stoker.cli import autoscale, client_commands, log_commands, move_commands, output, run_commands, top
+from stoker.cli import (
+    autoscale,
+    client_commands,
+    hints,
+    log_commands,
+    move_commands,
+    output,
+    run_commands,
+    top,
+)
 from stoker.cli.bulk_commands import bulk_app
 from stoker.cli.exits import MEANINGS, Exit, exit_for
 from stoker.cli.migrate_commands import migrate_app
@@ -33,10 +44,10 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except SettingsError as error:
             for problem in error.problems:
-                output.error(problem)
+                output.error(hints.named(problem))
             raise typer.Exit(exit_for(error)) from None
         except StokerError as error:
-            output.error(str(error))
+            output.refusal(error)
             raise typer.Exit(exit_for(error)) from None
 
 
@@ -140,7 +151,12 @@ def root(
 def main() -> None:
     """The entry point."""
     output.escape_what_cannot_be_shown()
-    app(prog_name="stoker")
+    app(prog_name=hints.NAME if _completes() else hints.program())
+
+
+def _completes() -> bool:
+    """Shells complete a program by its bare name."""
+    return "_STOKER_COMPLETE" in os.environ or any(arg.endswith("-completion") for arg in sys.argv[1:])
 
 
 if __name__ == "__main__":

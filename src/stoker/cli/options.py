@@ -12,8 +12,11 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from stoker.cli.output import PRIORITIES
 from stoker.client.requests import Request
 from stoker.client.transport import REPEAT_PAUSES_SECONDS, Transport
+
+MAX_PRIORITY = 100
 
 Url = Annotated[
     str | None,
@@ -25,6 +28,28 @@ Token = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end of the job.")]
+
+
+Priority = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="PRIORITY",
+        help="high, normal or low (0, 1, 2), or another number up to 100.",
+        autocompletion=lambda: list(PRIORITIES),
+    ),
+]
+
+
+def priority_of(text: str | None) -> int | None:
+    """A priority by its name or number."""
+    if text is None:
+        return None
+    if text.lower() in PRIORITIES:
+        return PRIORITIES.index(text.lower())
+    if not (text.isascii() and text.isdecimal() and int(text) <= MAX_PRIORITY):
+        _wrong("--priority", f"{text!r} is not high, normal, low or a number from 0 to {MAX_PRIORITY}")
+    return int(text)
 
 
 def finite(seconds: float | None) -> float | None:

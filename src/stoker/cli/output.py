@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
+from stoker.cli import hints
+from stoker.client.errors import ProblemError, StokerError
 from stoker.log_stream import put
 
 if TYPE_CHECKING:
@@ -24,6 +26,11 @@ _GAP = 3
 """Between two columns."""
 _READABLE = 20
 """So much of a text, or of an id, is enough to know it by."""
+_LEAST = 12
+"""To this much a text is cut before an id is."""
+
+PRIORITIES = ("high", "normal", "low")
+"""The names of priorities 0, 1 and 2."""
 
 _STATUS_STYLES = {
     "completed": "green",
@@ -35,6 +42,8 @@ _STATUS_STYLES = {
     "lost": "red",
     "cancelled": "dim",
     "scheduled": "yellow",
+    "retrying": "yellow",
+    "live": "green",
     "warning": "yellow",
     "draining": "yellow",
 }
@@ -100,8 +109,8 @@ def fitted(widths: Mapping[str, int], room: int, spare: Sequence[str]) -> dict[s
 
 
 def _longest(widths: Mapping[str, int]) -> str:
-    """The column to cut next: one of long text, then the id while enough is left of it, then the widest."""
-    texts = [name for name, width in widths.items() if name != "ID" and width > _READABLE]
+    """The column to cut next: one of text while something of it is left, then the id while enough is, then the widest."""
+    texts = [name for name, width in widths.items() if name != "ID" and width > _LEAST]
     ids = [name for name, width in widths.items() if name == "ID" and width > _READABLE]
     return max(texts or ids or widths, key=lambda name: widths[name])
 
@@ -139,6 +148,41 @@ def say(text: str, stream: TextIO) -> None:
 def error(message: str) -> None:
     """One line that says what went wrong."""
     note(f"error: {message}")
+
+
+def refusal(failure: StokerError) -> None:
+    """What went wrong; and where a shortened id fits several things, these."""
+    if isinstance(failure, ProblemError) and failure.type.endswith(":ambiguous-id"):
+        error(failure.detail)
+        for match in failure.errors:
+            note(f"  {match.field}  {match.message}")
+        return
+    error(hints.named(str(failure)))
+
+
+def status_words(
+    status: str, attempt: int, max_attempts: int | None, run_at: datetime | str | None, now: datetime
+) -> str:
+    """A status for people: a job that waits for its next attempt is retrying."""
+    if status != "scheduled":
+        return status
+    due = datetime.fromisoformat(run_at) if isinstance(run_at, str) else run_at
+    wait = "" if due is None else f"in {span(max((due - now).total_seconds(), 0))}"
+    if not attempt:
+        return f"scheduled, {wait}" if wait else status
+    return f"retrying, attempt {attempt + 1} of {max_attempts}" + (f", {wait}" if wait else "")
+
+
+def priority_name(priority: int | None) -> str | None:
+    """`high`, `normal` or `low`; other priorities are numbers."""
+    if priority is None or not 0 <= priority < len(PRIORITIES):
+        return None if priority is None else str(priority)
+    return PRIORITIES[priority]
+
+
+def outcome_words(outcome: str | None) -> str | None:
+    """How an attempt ended, for people."""
+    return {"invalid": "failed, not retried", "handed_back": "handed back"}.get(outcome or "", outcome)
 
 
 def plain(value: object) -> str:

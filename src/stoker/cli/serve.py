@@ -18,7 +18,7 @@ from stoker import log as logs
 from stoker.api.app import App, create_app
 from stoker.api.http_guard import GuardedProtocol
 from stoker.api.websocket_protocol import RefusalIsAnAnswerProtocol
-from stoker.cli import output
+from stoker.cli import hints, output
 from stoker.cli.exits import Exit
 from stoker.cli.signals import on_signals
 from stoker.cli.storage import opened
@@ -57,7 +57,7 @@ def run(settings: Settings) -> int:
     try:
         SYSTEM.run(_serve(settings, job_log))
     except CannotStart as error:
-        output.say(f"error: {error}", sys.stderr)
+        output.say(hints.named(f"error: {error}"), sys.stderr)
         return error.exit
     return 0
 
@@ -97,6 +97,7 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
     """A coordinator that listens. On leaving: no new requests, those under way are answered, the store is closed."""
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(_stopped)
+        stack.callback(job_log.close)
         listener = listen(settings)
         stack.callback(listener.close)
         try:

@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from stoker.cli import output
+from stoker.cli.keys import Keys
 from stoker.cli.options import Token, Url, connect, finite
 from stoker.client.errors import ConnectionFailed
 from stoker.client.requests import get
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _ENDED = ("completed", "failed", "cancelled")
 _BAR_CHARS = 24
+_NARROW_CHARS = 100
+_NARROW_BAR_CHARS = 10
+_QUEUE_NUMBERS_CHARS = 60
+"""What the columns of numbers take on a line of the queues."""
 _WIDE_ENOUGH = 10_000
 _ORDER = {"live": 0, "draining": 1, "lost": 2}
 _STYLES = {"live": "green", "draining": "yellow", "lost": "red"}
@@ -54,7 +59,7 @@ def top(
     url: Url = None,
     token: Token = None,
 ) -> None:
-    """Watch the system: queues, workers and rates, live. Ctrl-C leaves.
+    """Watch the system: queues, workers and rates, live. q or Ctrl-C leaves.
 
     \b
     Examples:
@@ -95,27 +100,28 @@ def _watch(transport: Transport, console: Console, every: float) -> None:
     from rich.live import Live
 
     before = take(transport)
-    with Live(console=console, screen=True, auto_refresh=False) as live:
-        live.update(screen(before, None, transport.url, console.height), refresh=True)
-        while True:
-            time.sleep(every)
+    with Keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
+        live.update(screen(before, None, transport.url, console.height, console.width), refresh=True)
+        while not keys.quit_within(every):
             try:
                 now = take(transport)
             except ConnectionFailed as error:
                 live.update(_lost(error), refresh=True)
                 continue
-            live.update(screen(now, before, transport.url, console.height), refresh=True)
+            live.update(screen(now, before, transport.url, console.height, console.width), refresh=True)
             before = now
 
 
 def _lost(error: ConnectionFailed) -> RenderableType:
     from rich.text import Text
 
-    return Text(f"{output.plain(str(error))}\n\nTrying again; Ctrl-C leaves.", style="red")
+    return Text(f"{output.plain(str(error))}\n\nTrying again; q leaves.", style="red")
 
 
-def screen(now: Look, before: Look | None, url: str, height: int | None) -> RenderableType:
-    """All that is shown, cut to `height` lines when there is one."""
+def screen(
+    now: Look, before: Look | None, url: str, height: int | None, width: int | None = None
+) -> RenderableType:
+    """All that is shown, cut to `height` lines of `width` characters when there are such."""
     from rich.console import Group
     from rich.text import Text
 
@@ -126,7 +132,12 @@ def screen(now: Look, before: Look | None, url: str, height: int | None) -> Rend
     decision = _decision(now.stats)
     if decision:
         parts.append(Text(decision))
-    parts += [Text(), _queues(now, queue_room), Text(), _workers(now, worker_room)]
+    parts += [
+        Text(),
+        _queues(now, queue_room, width),
+        Text(),
+        _workers(now, worker_room, width),
+    ]
     return Group(*parts)
 
 
@@ -137,10 +148,10 @@ def _head(now: Look, before: Look | None, url: str) -> RenderableType:
     by_status = stats["jobs_by_status"]
     rate = stats.get("success_rate")
     facts = [
-        f"{stats['queue_depth']} wait",
-        f"{by_status.get('running', 0)} run",
-        f"{by_status.get('scheduled', 0)} scheduled",
-        f"{by_status.get('failed', 0)} failed",
+        f"{stats['queue_depth']:,} queued",
+        f"{by_status.get('running', 0):,} running",
+        f"{by_status.get('scheduled', 0):,} scheduled",
+        f"{by_status.get('failed', 0):,} failed",
         f"success {'-' if rate is None else f'{rate:.1%}'}",
         f"{ended_per_second(now, before)} done",
     ]
@@ -149,7 +160,8 @@ def _head(now: Look, before: Look | None, url: str) -> RenderableType:
     text.append("stoker top", style="bold")
     text.append(f"  {output.plain(url)}  up {output.span(stats.get('uptime_sec') or 0)}\n")
     text.append("  ".join(facts) + "\n")
-    text.append(f"{stats['workers']} workers  threads {bar(used, threads)} {used}/{threads}")
+    workers = "1 worker" if stats["workers"] == 1 else f"{stats['workers']} workers"
+    text.append(f"{workers}  threads {bar(used, threads)} {used}/{threads}")
     return text
 
 
@@ -160,10 +172,10 @@ def ended_per_second(now: Look, before: Look | None) -> str:
     return f"{max(0, now.ended - before.ended) / (now.at - before.at):,.0f}/s"
 
 
-def bar(used: int, total: int) -> str:
+def bar(used: int, total: int, chars: int = _BAR_CHARS) -> str:
     """A share as a bar."""
-    filled = round(_BAR_CHARS * min(used, total) / total) if total else 0
-    return "█" * filled + "░" * (_BAR_CHARS - filled)
+    filled = round(chars * min(used, total) / total) if total else 0
+    return "█" * filled + "░" * (chars - filled)
 
 
 def _decision(stats: dict[str, Any]) -> str | None:
@@ -178,19 +190,28 @@ def _decision(stats: dict[str, Any]) -> str | None:
     )
 
 
-def _queues(now: Look, room: int | None) -> RenderableType:
+def _is_narrow(width: int | None) -> bool:
+    return width is not None and width < _NARROW_CHARS
+
+
+def _queues(now: Look, room: int | None, width: int | None) -> RenderableType:
     counts = ["queued", "running", "scheduled", "completed", "failed", "cancelled"]
+    if _is_narrow(width):
+        counts.remove("cancelled")
     queues = sorted(now.queues, key=lambda queue: (-queue.get("queued", 0), queue["name"]))
-    table = _table("QUEUE", *(count.upper() for count in counts))
+    cut = {} if width is None else {"QUEUE": max(12, width - _QUEUE_NUMBERS_CHARS)}
+    table = _table("QUEUE", *(count.upper() for count in counts), widths=cut)
     for queue in queues[:room]:
         name = queue["name"] + (" (paused)" if queue.get("paused") else "")
         _add(table, name, *(queue.get(count, 0) for count in counts))
     return _with_rest(table, len(queues), room)
 
 
-def _workers(now: Look, room: int | None) -> RenderableType:
+def _workers(now: Look, room: int | None, width: int | None) -> RenderableType:
     workers = sorted(now.workers, key=lambda worker: (_ORDER.get(worker["status"], 9), worker["name"]))
-    table = _table("WORKER", "STATUS", "THREADS", "", "QUEUES", "LAST SEEN")
+    narrow = _is_narrow(width)
+    cut = {"WORKER": max(12, (width or 0) - 58), "QUEUES": 12} if narrow else {}
+    table = _table("WORKER", "STATUS", "THREADS", "", "QUEUES", "LAST SEEN", widths=cut)
     for worker in workers[:room]:
         used, threads = worker.get("threads_used", 0), worker.get("threads", 0)
         _add(
@@ -198,19 +219,20 @@ def _workers(now: Look, room: int | None) -> RenderableType:
             worker["name"],
             worker["status"],
             f"{used}/{threads}",
-            bar(used, threads),
+            bar(used, threads, _NARROW_BAR_CHARS if narrow else _BAR_CHARS),
             ",".join(worker.get("queues") or []) or "all",
             output.age(worker.get("last_heartbeat_at")),
         )
     return _with_rest(table, len(workers), room)
 
 
-def _table(*columns: str) -> Table:
+def _table(*columns: str, widths: dict[str, int] | None = None) -> Table:
+    """A table; columns of `widths` are cut to that many characters, the others are never cut."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, no_wrap=True)
+        table.add_column(column, no_wrap=True, max_width=(widths or {}).get(column))
     return table
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from stoker import log as logs
 from stoker.autoscale.providers.base import ProviderError
 from stoker.autoscale.providers.process import ProcessProvider
-from stoker.cli import autoscale, output
+from stoker.cli import autoscale, hints, output
 from stoker.cli.serve import CANNOT_START, CannotStart, Running, running, url_of
 from stoker.cli.signals import on_signals
 from stoker.cli.worker import start_problems
@@ -26,22 +26,23 @@ from stoker.system import SYSTEM
 RESTART_SECONDS: Final = 1.0
 PREFIX: Final = "worker"
 SIZES_SHOWN: Final = 8
+IN_THE_BANNER: Final = frozenset({"coordinator_started", "autoscaler_started"})
 
 log = structlog.get_logger()
 
 
 def run(settings: Settings) -> int:
     """`stoker up`: until it is told to stop; the exit code."""
-    job_log = logs.configure(settings.log_level, settings.log_format)
+    job_log = logs.configure(settings.log_level, settings.log_format, quiet=IN_THE_BANNER)
     problems = start_problems(settings) if settings.workers or settings.autoscale == "process" else []
     for problem in problems:
-        output.say(f"error: {problem}", sys.stderr)
+        output.say(hints.named(f"error: {problem}"), sys.stderr)
     if problems:
         return CANNOT_START
     try:
         SYSTEM.run(_up(_scaled(settings), job_log))
     except CannotStart as error:
-        output.say(f"error: {error}", sys.stderr)
+        output.say(hints.named(f"error: {error}"), sys.stderr)
         return error.exit
     return 0
 
@@ -118,6 +119,7 @@ def banner(settings: Settings, server: Running) -> str:
     """What a person wants to know now: where to look, and what to type."""
     url = server.url
     auth = ' -H "Authorization: Bearer $STOKER_TOKEN"' if settings.token else ""
+    stoker = hints.program()
     where = "" if url == url_of(Settings().host, Settings().api_port) else f" --url {url}"
     return f"""
   Stoker is up: {_workers(settings)}, data in {_place(settings)}
@@ -126,8 +128,8 @@ def banner(settings: Settings, server: Running) -> str:
 
   Try:
     curl -X POST {url}/jobs{auth} -H 'Content-Type: application/json' -d '{{"payload": "hello"}}'
-    stoker submit sleep '{{"seconds": 2}}' --wait{where}
-    stoker jobs{where}
+    {stoker} submit sleep '{{"seconds": 2}}' --wait{where}
+    {stoker} jobs{where}
 
   Stop with Ctrl-C.
 """
@@ -138,11 +140,16 @@ def _workers(settings: Settings) -> str:
     count = str(settings.workers)
     if settings.autoscale == "process" and settings.max_workers > settings.workers:
         count = f"{settings.workers} to {settings.max_workers}"
+    workers = f"{count} worker" + ("" if count == "1" else "s")
     sizes = settings.worker_n_threads
     if not sizes:
-        return f"{count} workers with {settings.worker_threads} threads each"
+        return f"{workers} with {_counted(settings.worker_threads, 'thread')} each"
     threads = [sizes.get(number, settings.worker_threads) for number in range(1, settings.workers + 1)]
-    return f"{count} workers with {_listed(threads)} threads"
+    return f"{workers} with {_listed(threads)} threads"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -29,6 +29,9 @@ from stoker.worker.supervisor import StartFailed, Supervisor
 PARENT = "STOKER_UP_PID"
 """Set by `stoker up`: its workers leave, gracefully, when it is killed."""
 
+TOLD_BY_UP = frozenset({"connected", "draining"})
+"""What the coordinator of `stoker up` says itself, on the same terminal."""
+
 TYPES_SECONDS = 10
 
 log = structlog.get_logger()
@@ -36,11 +39,11 @@ log = structlog.get_logger()
 
 def run(settings: Settings) -> int:
     """`stoker worker`: until it is told to leave; the exit code."""
-    logs.configure(settings.log_level, settings.log_format)
     if SYSTEM.worker_problem is not None:
         output.say(f"error: {SYSTEM.worker_problem}", sys.stderr)
         return 1
     parent = os.environ.pop(PARENT, None)
+    logs.configure(settings.log_level, settings.log_format, quiet=TOLD_BY_UP if parent else frozenset())
     if parent is not None:
         SYSTEM.end_with_parent(parent, signal.SIGTERM)
     try:

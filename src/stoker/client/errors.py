@@ -182,9 +182,14 @@ class ResultTypeError(StokerError, TypeError):
 
 
 class ResultTimeout(StokerError, TimeoutError):
-    """The job had not finished in time. It goes on: ask again, or cancel it."""
+    """The job had not finished in time. It goes on: ask again, or cancel it. `why` says what it waits for, in a sentence, if
+    the server could tell."""
 
-    def __init__(self, job: JobInfo, timeout: float) -> None:
-        super().__init__(f"job {job.id} ({job.type}) is {job.status} after {timeout:g} s; it goes on")
+    def __init__(self, job: JobInfo, timeout: float, why: str | None = None) -> None:
+        reason = f" {why}" if why else ""
+        super().__init__(
+            f"job {job.id} ({job.type}) is {job.status} after {timeout:g} s; it goes on.{reason}"
+        )
         self.job = job
         self.timeout = timeout
+        self.why = why

@@ -46,6 +46,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Sending it twice has the effect of sending it once."""
     wait_seconds: float = 0
     """How long the server may hold the answer back on our behalf."""
+    optional: bool = False
+    """In a conversation, a refusal is answered with None."""
 
 
 Conversation = Generator[Request, Any, T]
@@ -142,6 +144,13 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     def is_final(self) -> bool:
         """Whether the job has ended; only a replay can change it now."""
         return self.status in FINAL
+
+
+class WhyInfo(msgspec.Struct, frozen=True):
+    """Why a job is where it is: `code` for programs, `summary` for people."""
+
+    code: str = ""
+    summary: str = ""
 
 
 class AttemptsInfo(msgspec.Struct, frozen=True):
@@ -370,7 +379,19 @@ def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:
         if job.is_final:
             return job
         if timeout is not None and deadline is not None and time.monotonic() >= deadline:
-            raise ResultTimeout(job, timeout)
+            raise (yield from timed_out(job, timeout))
+
+
+def timed_out(job: JobInfo, timeout: float) -> Conversation[ResultTimeout]:
+    """The error for a job that has not ended in time, with the server's word on why."""
+    why = yield from ask_why(job.id)
+    return ResultTimeout(job, timeout, None if why is None else why.summary)
+
+
+def ask_why(job_id: str) -> Conversation[WhyInfo | None]:
+    """Why the job is where it is; None where the server does not say."""
+    request = get(job_path(job_id, "why"), WhyInfo)
+    return (yield msgspec.structs.replace(request, optional=True))  # type: ignore[no-any-return]
 
 
 def result_of(job: JobInfo) -> Any:

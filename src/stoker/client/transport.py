@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import msgspec
 
 from stoker import access
-from stoker.client.errors import ConnectionFailed, Problem, ProblemError, problem_error
+from stoker.client.errors import ConnectionFailed, Problem, ProblemError, StokerError, problem_error
 from stoker.client.requests import Conversation, Request
 from stoker.client.waits import Waits
 
@@ -68,7 +68,12 @@ class Transport:
                 request = conversation.send(answer)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            answer = self.send(request)
+            try:
+                answer = self.send(request)
+            except StokerError:
+                if not request.optional:
+                    raise
+                answer = None
 
     async def run_async(self, conversation: Conversation[T]) -> T:
         """The same, without blocking the loop."""
@@ -78,7 +83,12 @@ class Transport:
                 request = conversation.send(answer)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            answer = await self.send_async(request)
+            try:
+                answer = await self.send_async(request)
+            except StokerError:
+                if not request.optional:
+                    raise
+                answer = None
 
     def send(self, request: Request) -> Any:
         """One exchange: the decoded answer, or an error of `stoker.errors`."""

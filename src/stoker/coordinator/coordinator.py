@@ -52,6 +52,7 @@ from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import RetryPolicy
 from stoker.domain.scaling import ScalingState, pending_thread_seconds
 from stoker.domain.series import Gauges, Pair, Point, Range, Tally, points, sums
+from stoker.domain.short_ids import ShortId
 from stoker.ids import NewId, new_id
 from stoker.log import JobLog, request_id
 from stoker.settings import Settings
@@ -131,7 +132,9 @@ class Coordinator:
         self.settings = settings
         self.clock = StoreClock(store, clock)
         self._store = store
-        self._lines = JobLines(job_log, self.clock.now_us)
+        self._lines = JobLines(
+            job_log, self.clock.now_us, self._worker_name, lambda type: type in self._sessions.types
+        )
         self._bus = bus or NoBus()
         self._cache = cache or NoCache()
         # Two missed heartbeats: whoever moved to another coordinator is not waited for longer than that.
@@ -305,6 +308,8 @@ class Coordinator:
         self._requests += [request_id.get()] * len(accepted)
 
     def _account_for_all(self) -> None:
+        if not self._accepted:
+            return
         accepted, self._accepted = self._accepted, []
         requests, self._requests = self._requests, []
         self._metrics.on_submitted(accepted)
@@ -336,6 +341,10 @@ class Coordinator:
     async def get(self, id: str) -> Job:
         cached = await self._cache.get(id)
         return cached if cached is not None else await self._stored(id)
+
+    async def lookup(self, part: ShortId, limit: int) -> list[JobSummary]:
+        found = await self._store.summaries(await self._store.ids_like(part, limit))
+        return sorted(found, key=lambda job: job.id, reverse=True)
 
     async def _stored(self, id: str) -> Job:
         asked_at = time.monotonic()
@@ -780,7 +789,12 @@ class Coordinator:
         self._events.changed(ids)
         self._neighbours.tell_changed(ids)
 
+    def _worker_name(self, session_id: str) -> str:
+        session = self._sessions.get(session_id)
+        return session_id if session is None else session.name
+
     def _on_dispatched(self, grants: list[Grant]) -> None:
+        self._account_for_all()  # a job is submitted before it is dispatched, also in the log
         if self._events.heeded:
             self._events.dispatched(grants)
         for grant in grants:

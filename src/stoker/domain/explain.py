@@ -154,7 +154,8 @@ def _scheduled(job: Job, facts: Facts) -> Explanation:
         summary = f"The job is to start no earlier than in {span(wait)}."
         return Explanation("scheduled", summary, [], [blocker], None, False, wait / _SECOND, commands)
     summary = (
-        f"Attempt {job.attempt} of {job.max_attempts} did not succeed; the next one is due in {span(wait)}."
+        f"The job is retrying: attempt {job.attempt + 1} of {job.max_attempts} is due in {span(wait)}, since the one before "
+        "did not succeed."
     )
     details = ["Between attempts the pause grows, so that what is overloaded can recover."]
     return Explanation("backing_off", summary, details, [blocker], None, False, wait / _SECOND, commands)

@@ -20,6 +20,7 @@ from stoker.domain.lot import Lot
 from stoker.domain.placement import Policy, WorkerView
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy
 from stoker.domain.series import GaugeRow, TallyRow
+from stoker.domain.short_ids import ShortId
 
 TOTAL_CAP: Final = 10_000
 """Totals of filters that no counter covers are counted up to here and then marked as capped."""
@@ -571,6 +572,10 @@ class Store(Protocol):
 
     async def states(self, ids: Sequence[str]) -> list[JobState]:
         """Those of these jobs that exist, in any order, by one read that touches no payload and no result."""
+        ...
+
+    async def ids_like(self, part: ShortId, limit: int) -> list[str]:
+        """Ids that begin with a part, by an index, or end with it among the newest `RECENT_JOBS`; the newest first."""
         ...
 
     async def line(self, job: Job) -> Line:

@@ -229,6 +229,11 @@ def id_range(text: str) -> tuple[str, str] | None:
     return (first, last) if _ID.fullmatch(first) else None
 
 
+def newest_ids(ids: Iterable[str], limit: int) -> list[str]:
+    """Each of these once; ids sort by when they were made."""
+    return sorted(set(ids), reverse=True)[:limit]
+
+
 def like_part(text: str) -> str:
     r"""A pattern for LIKE … ESCAPE '\' that finds this text anywhere."""
     return "%" + re.sub(r"([\\%_])", r"\\\1", text) + "%"

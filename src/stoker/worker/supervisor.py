@@ -74,6 +74,7 @@ class Supervisor:
         self._machine = machine
         self._native_types = native_types
         self._runner = runner
+        self._own_types: frozenset[str] = frozenset()
         self._routes = Routes({}, {})
         self._notes: dict[str, frames.TypeNote] = {}
         self._output = OutputBuffer()
@@ -116,6 +117,7 @@ class Supervisor:
         try:
             ready = await self._ready
             self._routes = self._make_routes(ready)
+            self._say_started()
             self._notes = notes(ready.about, self._routes)
             self._say_what_the_runner_gets()
             if "native" in self._routes.by_type.values():
@@ -157,6 +159,23 @@ class Supervisor:
             cpus=self._machine.cpus,
         )
 
+    @property
+    def _name(self) -> str:
+        return self._settings.worker_name or f"{self._machine.host}-{self._machine.pid}"
+
+    def _say_started(self) -> None:
+        settings, types = self._settings, self._routes.types
+        tasks = [type for type in types if type in self._own_types or type not in BUILTINS]
+        log.info(
+            "worker_started",
+            worker=self._name,
+            threads=settings.worker_threads,
+            tasks=tasks,
+            builtin_types=len(types) - len(tasks),
+            queues=sorted(settings.worker_queues) or None,
+            labels=[f"{key}={value}" for key, value in settings.worker_labels.items()],
+        )
+
     def _say_what_the_runner_gets(self) -> None:
         """Whoever configured a runner should see which jobs reach it, and which do not."""
         runner, by_type = self._runner, self._routes.by_type
@@ -175,6 +194,7 @@ class Supervisor:
     def _make_routes(self, ready: Ready) -> Routes:
         runner = self._runner
         own = ready.about.keys()
+        self._own_types = frozenset(own)
         named = () if runner is None else runner.types
         others = {*BUILTINS, *self._native_types, *named, *self._settings.commands}
         if own & others:
@@ -327,7 +347,7 @@ class Supervisor:
         return Hello(
             frames.PROTOCOL,
             self.session_id,
-            settings.worker_name or f"{machine.host}-{machine.pid}",
+            self._name,
             settings.worker_threads,
             self._routes.types,
             list(settings.worker_queues) or None,

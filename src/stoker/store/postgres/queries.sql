@@ -409,6 +409,21 @@ SELECT {hot} FROM stoker.jobs WHERE id = ANY($1::uuid[])
 UNION ALL
 SELECT {final} FROM stoker.history WHERE id = ANY($1::uuid[])
 
+-- name: ids_beginning
+(SELECT id::text FROM stoker.jobs WHERE id BETWEEN $1::uuid AND $2::uuid ORDER BY stoker.jobs.id DESC LIMIT $3)
+UNION ALL
+(SELECT id::text FROM stoker.history WHERE id BETWEEN $1::uuid AND $2::uuid ORDER BY stoker.history.id DESC LIMIT $3)
+
+-- name: ids_ending
+-- Ids begin with the time at which they were made, so that the end of their indexes are the newest jobs.
+SELECT id::text FROM (
+    (SELECT id FROM stoker.jobs ORDER BY id DESC LIMIT $1)
+    UNION ALL
+    (SELECT id FROM stoker.history ORDER BY id DESC LIMIT $1)
+    ORDER BY id DESC LIMIT $1
+) AS newest
+WHERE id::text LIKE '%' || $2 LIMIT $3
+
 -- name: job_summaries
 -- As `get_jobs`, without what may be large.
 SELECT id::text, name, priority, lane_id, status, claim_id, attempt, worker_id, created_at, started_at, NULL::bigint

@@ -8,6 +8,7 @@ from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
 from stoker.domain.retry import Claim, claim_of
 from stoker.domain.series import GaugeRow, TallyRow
+from stoker.domain.short_ids import RECENT_JOBS, ShortId
 from stoker.store.base import (
     SPARKS,
     Attempt,
@@ -26,6 +27,8 @@ from stoker.store.common import (
     bulk_of,
     gauge_of,
     has_earlier,
+    id_range,
+    newest_ids,
     session_of,
     sparkline,
     tally_of,
@@ -73,6 +76,12 @@ class Reader:
     async def states(self, ids: Sequence[str]) -> list[JobState]:
         rows = await self._database.fetch(Q["job_states"], [id for id in ids if is_id(id)])
         return [JobState(*row) for row in rows]
+
+    async def ids_like(self, part: ShortId, limit: int) -> list[str]:
+        between = id_range(part.beginning)
+        begins = await self._database.fetch(Q["ids_beginning"], *between, limit) if between else []
+        ends = await self._database.fetch(Q["ids_ending"], RECENT_JOBS, part.ending, limit)
+        return newest_ids((id for (id,) in [*begins, *ends]), limit)
 
     async def line(self, job: Job) -> Line:
         ((ahead, first),) = await self._database.fetch(

@@ -59,6 +59,13 @@ SELECT {columns} FROM jobs WHERE seq = ?
 -- name: job_by_id
 SELECT {columns} FROM jobs WHERE id = ?
 
+-- name: ids_beginning
+SELECT id FROM jobs INDEXED BY jobs_id WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT ?
+
+-- name: ids_ending
+-- Ids begin with the time at which they were made, so that the end of their index are the newest jobs.
+SELECT id FROM (SELECT id FROM jobs INDEXED BY jobs_id ORDER BY id DESC LIMIT ?) WHERE id LIKE '%' || ? LIMIT ?
+
 -- name: job_summary
 SELECT {columns} FROM jobs WHERE id = ?
 

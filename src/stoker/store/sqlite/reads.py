@@ -16,6 +16,7 @@ from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.retry import Claim, claim_of
 from stoker.domain.series import GaugeRow, TallyRow
+from stoker.domain.short_ids import RECENT_JOBS, ShortId
 from stoker.store.base import (
     SPARKS,
     Attempt,
@@ -36,6 +37,8 @@ from stoker.store.common import (
     counted,
     gauge_of,
     has_earlier,
+    id_range,
+    newest_ids,
     session_of,
     sparkline,
     tally_of,
@@ -79,6 +82,12 @@ class Reader:
     def states(self, ids: Sequence[str]) -> list[JobState]:
         rows = self._db.execute(Q["job_states"], (msgspec.json.encode(ids).decode(),))
         return [JobState(*row) for row in rows]
+
+    def ids_like(self, part: ShortId, limit: int) -> list[str]:
+        between = id_range(part.beginning)
+        begins = self._db.execute(Q["ids_beginning"], (*between, limit)).fetchall() if between else []
+        ends = self._db.execute(Q["ids_ending"], (RECENT_JOBS, part.ending, limit)).fetchall()
+        return newest_ids((str(id) for (id,) in [*begins, *ends]), limit)
 
     def line(self, job: Job) -> Line:
         place = (job.lane_id, job.rank, job.seq, POSITION_CAP)

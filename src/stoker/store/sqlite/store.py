@@ -13,6 +13,7 @@ from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.retry import Claim
 from stoker.domain.series import GaugeRow, TallyRow
+from stoker.domain.short_ids import ShortId
 from stoker.store.base import (
     Attempt,
     Bulk,
@@ -144,6 +145,9 @@ class SqliteStore(WritingVerbs):
 
     async def states(self, ids: Sequence[str]) -> list[JobState]:
         return await self._aside("look", lambda reader: reader.states(ids))
+
+    async def ids_like(self, part: ShortId, limit: int) -> list[str]:
+        return await self._aside("look", lambda reader: reader.ids_like(part, limit))
 
     async def line(self, job: Job) -> Line:
         return await self._aside("look", lambda reader: reader.line(job))
