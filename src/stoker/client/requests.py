@@ -383,8 +383,8 @@ def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:
 
 
 def timed_out(job: JobInfo, timeout: float) -> Conversation[ResultTimeout]:
-    """The error for a job that has not ended in time, with the server's word on why."""
-    why = yield from ask_why(job.id)
+    """The error for a job that has not ended in time, with the server's word on why, unless somebody only looks in."""
+    why = (yield from ask_why(job.id)) if timeout > 0 else None
     return ResultTimeout(job, timeout, None if why is None else why.summary)
 
 

@@ -31,13 +31,14 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 import msgspec
 
-from stoker.client.errors import ConnectionFailed, NotFound, Problem, ProblemError, ResultTimeout, Unavailable
+from stoker.client.errors import ConnectionFailed, NotFound, Problem, ProblemError, Unavailable
 from stoker.client.requests import (
     WAIT_MAX_SECONDS,
     Conversation,
     JobInfo,
     Request,
     get_job,
+    timed_out,
     wait_for_end,
 )
 
@@ -141,7 +142,7 @@ def last_look(job_id: str, timeout: float) -> Conversation[JobInfo]:
     job: JobInfo = yield get_job(job_id)
     if job.is_final:
         return job
-    raise ResultTimeout(job, timeout)
+    raise (yield from timed_out(job, timeout))
 
 
 def lacks_endpoint(error: ProblemError) -> bool:

@@ -393,7 +393,8 @@ export interface components {
         /**
          * JobSpec
          * @description What a submitter may say about a job. A field that is left out is as workers announced it for the type (`GET /types`),
-         *     else as in `JobDefaults`; an explicit null is none, whatever they announced.
+         *     else as in `JobDefaults`; an explicit null is none, whatever they announced. An empty `type` is none, and so is a
+         *     `timeout_sec` of 0.
          */
         JobSpec: {
             /** @default null */
