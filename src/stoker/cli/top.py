@@ -12,10 +12,10 @@ import msgspec
 import typer
 
 from stoker.cli import output
-from stoker.cli.keys import Keys
 from stoker.cli.options import Token, Url, connect, finite
 from stoker.client.errors import ConnectionFailed
 from stoker.client.requests import get
+from stoker.system.keys import Keys
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -24,6 +24,7 @@ from stoker import access
 from stoker.client.errors import ConnectionFailed, Problem, ProblemError, StokerError, problem_error
 from stoker.client.requests import Conversation, Request
 from stoker.client.waits import Waits
+from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
     import httpx
@@ -185,8 +186,7 @@ def _forget_all() -> None:
         transport.forget()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+SYSTEM.after_fork_in_child(_forget_all)
 
 
 def _may_repeat(request: Request, error: httpx.TransportError) -> bool:

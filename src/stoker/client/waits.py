@@ -18,7 +18,6 @@ import asyncio
 import atexit
 import contextlib
 import math
-import os
 import queue
 import re
 import sys
@@ -41,6 +40,7 @@ from stoker.client.requests import (
     timed_out,
     wait_for_end,
 )
+from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
     from stoker.client.transport import Transport
@@ -453,8 +453,7 @@ def _close_all() -> None:
         waits.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+SYSTEM.after_fork_in_child(_forget_all)
 atexit.register(_close_all)
 
 

@@ -77,6 +77,10 @@ class Linux(Portable):
 
     # ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def address_space_is_limited(self) -> bool:
+        return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+
     def read_start(self, fd: int, size: int) -> bytes:
         return os.pread(fd, size, 0)
 

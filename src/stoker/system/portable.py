@@ -164,6 +164,11 @@ class Portable:
         exclusive = getattr(socket, "SO_EXCLUSIVEADDRUSE", None)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR if exclusive is None else exclusive, 1)
 
+    @property
+    def address_space_is_limited(self) -> bool:
+        """Whether this process may map only so much."""
+        return False
+
     # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property

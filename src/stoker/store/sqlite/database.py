@@ -12,6 +12,7 @@ import structlog
 from stoker.domain.errors import StoreUnavailable
 from stoker.store.sqlite import open_marker, private_files
 from stoker.store.sqlite.file_lock import FileLock, Identity, identity_of
+from stoker.system import SYSTEM
 
 _MIGRATION = re.compile(r"^(\d{4})_\w+\.sql$")
 _BUSY_MS = 5_000
@@ -128,19 +129,9 @@ def open_reader(path: Path, *, mapped: bool = False) -> apsw.Connection:
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=100)
     db.set_busy_timeout(_BUSY_MS)
     db.execute("PRAGMA cache_size = -16384").fetchall()
-    if mapped and _address_space_is_free():
+    if mapped and not SYSTEM.address_space_is_limited:  # requests need it then
         db.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}").fetchall()
     return db
-
-
-def _address_space_is_free() -> bool:
-    """Whether this process may map what it likes. Where its address space is limited, a mapped file takes what requests
-    need."""
-    try:
-        import resource
-    except ImportError:
-        return True
-    return resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
 
 
 def migrations() -> Iterator[tuple[int, str]]:
