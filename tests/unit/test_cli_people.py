@@ -73,7 +73,7 @@ def test_ctrl_c_names_the_job_and_says_how_to_go_on(api: FakeApi, capfd: pytest.
 
 def test_a_timeout_says_why(api: FakeApi) -> None:
     api.answers["GET", f"/jobs/{ID}/why"] = Answer(200, WHY)
-    result = run("submit", "add", "--wait-timeout", "0")
+    result = run("submit", "add", "--wait-timeout", "0.01")
     assert result.exit_code == Exit.TIMED_OUT
     assert "it goes on. No worker can run jobs of the type add." in result.stderr
 
@@ -81,12 +81,12 @@ def test_a_timeout_says_why(api: FakeApi) -> None:
 def test_a_timeout_of_the_sdk_says_why_and_does_without_where_the_server_cannot(api: FakeApi) -> None:
     run("submit", "add")
     with Transport(api.url) as transport, pytest.raises(ResultTimeout) as plain:
-        transport.run(wait_for_end(ID, 0))
+        transport.run(wait_for_end(ID, 0.01))
     assert plain.value.why is None
     assert str(plain.value).endswith("it goes on.")
     api.answers["GET", f"/jobs/{ID}/why"] = Answer(200, WHY)
     with Transport(api.url) as transport, pytest.raises(ResultTimeout, match="No worker can run") as told:
-        transport.run(wait_for_end(ID, 0))
+        transport.run(wait_for_end(ID, 0.01))
     assert told.value.why == WHY["summary"]
 
 

@@ -145,7 +145,7 @@ def test_what_a_process_uses_is_told(system: Portable) -> None:
     assert code_ == -signal.SIGKILL
     assert usage is not None
     assert usage.cpu_us > 0
-    assert 50_000 < usage.peak_kb < 500_000
+    assert usage.peak_kb > 50_000  # a fork of a large process begins with its peak
     assert system.group_memory_kb(process.pid) == 0
 
 
