@@ -37,7 +37,7 @@ def mill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 
 @pytest.fixture(scope="module")
 def up(mill: System) -> Server:
-    first, _, more = README_BLOCKS
+    first, _, _, more = README_BLOCKS
     (mill.folder / "tasks.py").write_text(first + more, encoding="utf-8")
     return mill.up("--threads", 4, "--app", "tasks:app", STOKER_RETRY_BACKOFF_BASE_SEC=1)
 
@@ -102,12 +102,10 @@ def test_the_app_of_the_readme_runs(mill: System, up: Server) -> None:
     assert done.stdout.split()[1:] == ["3", "hello", "you"]
 
 
-def test_the_python_of_the_readme_runs_as_it_stands(mill: System, up: Server) -> None:
-    tasks, calls, _ = README_BLOCKS
-    assert "from tasks import" in calls
-    done = subprocess.run(
+def typed(mill: System, up: Server, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-c", TYPED_BY_A_READER],
-        input=calls,
+        input=code,
         cwd=mill.folder,
         env=mill.environ({"STOKER_API_URL": up.url}),
         capture_output=True,
@@ -115,7 +113,16 @@ def test_the_python_of_the_readme_runs_as_it_stands(mill: System, up: Server) ->
         timeout=60,
         check=False,
     )
+
+
+def test_the_python_of_the_readme_runs_as_it_stands(mill: System, up: Server) -> None:
+    tasks, calls, many, _ = README_BLOCKS
+    assert "from tasks import" in calls
+    done = typed(mill, up, calls)
     assert (done.returncode, done.stdout.split()) == (0, ["3"]), done.stderr
+    done = typed(mill, up, f"from tasks import add\n{many}")
+    results = {int(line.split()[-1]) for line in done.stdout.splitlines()}
+    assert (done.returncode, results) == (0, set(range(0, 20_000, 2))), done.stderr
     assert tasks in (EXAMPLES / "tasks.py").read_text("utf-8").replace('"""\n\n', "# tasks.py\n", 1)
     with Stoker(up.url) as client:
         resized = client.submit("resize_all", {"paths": ["a.png", "b.png"]})

@@ -794,7 +794,12 @@ class Coordinator:
         return session_id if session is None else session.name
 
     def _on_dispatched(self, grants: list[Grant]) -> None:
-        self._account_for_all()  # a job is submitted before it is dispatched, also in the log
+        # In the next turn: who submitted these, in the same transaction, may hear of it only later in this one, and a job is
+        # submitted before it is dispatched, also in the log.
+        asyncio.get_running_loop().call_soon(self._tell_dispatched, grants)
+
+    def _tell_dispatched(self, grants: list[Grant]) -> None:
+        self._account_for_all()
         if self._events.heeded:
             self._events.dispatched(grants)
         for grant in grants:
