@@ -573,4 +573,5 @@ def test_a_store_and_a_plain_model_of_it_never_disagree(store_kind: StoreKind) -
         "at once",
         "the second was first",
     ):
-        assert Machine.met[case] >= 3, f"{case} was met {Machine.met[case]} times"
+        least = 3 if store_kind.exclusive else 1
+        assert Machine.met[case] >= least, f"{case} was met {Machine.met[case]} times"

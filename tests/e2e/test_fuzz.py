@@ -41,6 +41,7 @@ AT_THE_DOOR: Final = {400, 404, 405, 415, 422}
 """An operation that only ever got these answers was not tested: all its requests were turned away before it was asked."""
 EXAMPLES: Final = 25
 SHORT_SECONDS: Final = 0.01
+NOWHERE: Final = "http://127.0.0.1:9"
 
 CONFIG: Final = schemathesis.Config(
     seed=1,
@@ -77,6 +78,7 @@ class Stage:
             "/workers": [self._worker],
             "/bulk": [server.post("/bulk", {"action": "cancel", "filter": {"queue": "nobody"}})["id"]],
         }
+        server.post("/workers", {"id": "of-another-system", "endpoint": NOWHERE})
 
     def _job(self, *, max_attempts: int = 3, **report: Any) -> str:
         """A job that was run, and of which this was reported."""
@@ -95,7 +97,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with System(tmp_path_factory.mktemp("fuzzed")) as system:
-        stage = Stage(system.serve(WORKER_HEARTBEAT_TIMEOUT_SEC=600))
+        stage = Stage(system.serve(WORKER_HEARTBEAT_TIMEOUT_SEC=600, STOKER_ENDPOINTS=NOWHERE))
         yield stage
         assert [label for label, met in stage.met.items() if met.keys() <= AT_THE_DOOR] == []
 
@@ -113,6 +115,10 @@ def _aim(case: AnyCase, stage: Stage) -> None:
     """Made-up ids are of nothing; so most of them are exchanged for those of something."""
     if isinstance(id := case.path_parameters.get("id"), str):
         case.path_parameters["id"] = stage.known(case.path, id)
+    if "job_id" in case.path_parameters:
+        case.path_parameters["job_id"] = f"{stage.ended}.1"
+    if case.path == "/workers/heartbeat" and isinstance(case.body, dict) and "id" in case.body:
+        case.body["id"] = "of-another-system"
 
 
 def _let_it_end(case: AnyCase, stage: Stage) -> None:
