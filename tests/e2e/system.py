@@ -317,9 +317,8 @@ class System:
         """A coordinator that answers; `into` is where a shell sends what it writes. Without `database` only settings say
         where jobs are kept."""
         port = port or free_port()
-        argv = [*_shell(into), STOKER, "serve", "--port", port, *args]
-        if database:
-            argv += ["--database", self.database]
+        place = ["--database", self.database] if database else []
+        argv = [*_shell(into), STOKER, "serve", "--port", port, *place, *args]
         if token is not None:
             settings["STOKER_TOKEN"] = token
         return self._server(argv, port, token, settings)

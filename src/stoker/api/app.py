@@ -9,7 +9,7 @@ submissions a second, each layer would cost more than the whole of it does.
 
 import contextlib
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 import structlog
@@ -57,8 +57,13 @@ def create_app(service: Service, *, new_id: NewId = ids.new_id) -> "App":
     limit = settings.rate_limit_jobs_per_min
     limiter = SubmissionLimiter(limit, window(settings), service.known_key) if limit else None
     context = Context(service, guard=Guard(settings), limiter=limiter, new_id=new_id)
-    context.openapi = document(ENDPOINTS)
+    context.openapi = _openapi()
     return App(context, Router(ENDPOINTS))
+
+
+@cache
+def _openapi() -> bytes:
+    return document(ENDPOINTS)
 
 
 class App:
