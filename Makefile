@@ -216,6 +216,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(RUNTIME): pyproject.toml $(RUNNER_SOURCES) | $(BIN)/python
+	@echo 'Installing Stoker into $(VENV), once; it takes a minute or two.'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 

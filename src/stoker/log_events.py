@@ -418,7 +418,15 @@ _event(
     "Tasks of the app have the names of types that are built in, or that a runner or a command has: here the tasks run.",
     "types",
 )
-_event("app_import_failed", "error", "worker", "The app of this worker cannot be imported.", "app", "detail")
+_event(
+    "app_import_failed",
+    "error",
+    "worker",
+    "The app of this worker cannot be imported.",
+    "app",
+    "detail",
+    "exception",
+)
 _event(
     "child_cannot_start",
     "error",

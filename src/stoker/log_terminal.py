@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, TextIO
 
+import structlog
+
 FEW: Final = 5
 """So many jobs may end in a second with a line for each."""
 TICK_SECONDS: Final = 1.0
@@ -159,6 +161,8 @@ _SENTENCES: Final[dict[str, str]] = {
     "worker_stale": "worker {worker_id} fell silent; its jobs go to others",
     "worker_draining": "{worker} is to leave",
     "connected": "connected to {url}",
+    "coordinator_unreachable": "cannot reach {url}, and goes on trying: {detail}",
+    "task_goes_first": "tasks that take the place of types of the same name, built in or a command's: {types}",
     "draining": "takes nothing new; {running} jobs still run",
     "autoscaler_started": "autoscaler: {mode}, {min_workers} to {max_workers} workers",
     "scale_up": "autoscaler ({mode}): {wanted} workers wanted instead of {workers}; {reason}",
@@ -181,6 +185,7 @@ _SENTENCES: Final[dict[str, str]] = {
 }
 _ONE: Final = re.compile(r"\b1 (thread|worker|job|dead letter)s\b")
 _SHOWN_TASKS: Final = 20
+SAY_AGAIN_SECONDS: Final = 30.0
 _UNSAID: Final = frozenset({"request_id", "level", "event", "timestamp", "exception"})
 _IDS: Final = frozenset({"job_id", "worker_id", "bulk_id", "session"})
 
@@ -188,16 +193,30 @@ _IDS: Final = frozenset({"job_id", "worker_id", "bulk_id", "session"})
 class EventLines:
     """Renders structlog's events."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, now: Callable[[], float] = time.monotonic) -> None:
         self._terminal = terminal
+        self._now = now
+        self._last: dict[str, tuple[str, float]] = {}
 
     def __call__(self, _: Any, __: str, event: Mapping[str, Any]) -> str:
         """A stack is the only thing that takes lines of its own; all of them are set in, so that nothing in it can be taken
         for a line of the log."""
         text = sentence(event)
+        if event["event"] == "coordinator_unreachable" and self._said(str(event.get("url")), text):
+            raise structlog.DropEvent
+        if event["event"] == "connected":
+            self._last.clear()
         stack = str(event.get("exception") or "").replace("\\n", f"\n{_INDENT}")
         line = self._terminal.line(event["level"], text)
         return line[:-1] + (f"\n{_INDENT}{stack}" if stack else "")
+
+    def _said(self, about: str, text: str) -> bool:
+        """Whether the same was said of it a moment ago."""
+        before, at = self._last.get(about, ("", 0.0))
+        if before == text and self._now() < at + SAY_AGAIN_SECONDS:
+            return True
+        self._last[about] = (text, self._now())
+        return False
 
 
 def sentence(event: Mapping[str, Any]) -> str:
@@ -206,6 +225,8 @@ def sentence(event: Mapping[str, Any]) -> str:
     told = {key: short_id(str(value)) if key in _IDS else value for key, value in event.items()}
     if name == "worker_started":
         return _worker_started(event)
+    if name == "task_goes_first":
+        told["types"] = ", ".join(event.get("types") or [])
     try:
         return _ONE.sub(r"1 \1", _SENTENCES[name].format_map(told))
     except KeyError:  # no sentence for it, or it came without a field

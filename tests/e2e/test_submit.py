@@ -145,6 +145,15 @@ def test_wait_hears_of_cancels_failures_and_lost_workers_too(server: Server, cre
     assert time.monotonic() - began < 3
 
 
+def test_a_mistyped_type_is_asked_about(server: Server, crew: str) -> None:
+    job = server.submit("slepp", {"seconds": 0}, queue=crew)
+    assert job["warnings"] == [
+        "no live worker serves the type 'slepp'; the job waits until one does; did you mean sleep?"
+    ]
+    assert server.get(f"/jobs/{job['id']}/why")["summary"].endswith("did you mean sleep?")
+    server.post(f"/jobs/{job['id']}/cancel")
+
+
 def test_jobs_that_nobody_serves_stand_in_nobodys_way(server: Server, crew: str) -> None:
     empty = min(_echo_seconds(server, crew) for _ in range(5))
     jobs = [{"type": "nobody_serves_this", "queue": crew, "priority": 0} for _ in range(10_000)]

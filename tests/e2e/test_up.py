@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 
@@ -152,6 +153,24 @@ def test_what_every_worker_would_die_of_is_told_before_one_is_started(
     )
     assert broken.stderr.endswith("broken.py, line 3)\n")
     assert "Stoker is up" not in missing.stdout + broken.stdout
+
+
+def test_a_worker_says_which_app_cannot_be_imported_and_shows_the_stack_in_lines(system: System) -> None:
+    (system.folder / "broken.py").write_text("import stoker\n\n1 / 0\n")
+    broken = system.run("worker", "--app", "broken:app", "--log-format", "text")
+    assert broken.returncode == 1
+    lines = broken.stderr.splitlines()
+    assert lines[-1] == "error: the app broken:app cannot be imported: ZeroDivisionError: division by zero"
+    assert any(line.strip() == "Traceback (most recent call last):" for line in lines)
+    assert "\\n" not in broken.stderr
+
+
+def test_a_taken_port_is_all_that_is_told(system: System) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = system.run("serve", "--port", taken.getsockname()[1], "--log-format", "text")
+    assert refused.returncode == 1
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("error: cannot listen on 127.0.0.1:")
 
 
 def test_sigterm_lets_running_jobs_finish_and_leaves_no_process_behind(system: System) -> None:

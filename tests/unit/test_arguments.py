@@ -170,6 +170,8 @@ def test_wrong_calls_are_refused_at_submit() -> None:
     assert "missing a required argument: 'x'" in str(refusal(lambda: encode(add)))
     assert "too many positional arguments" in str(refusal(lambda: encode(add, 1, 2, 3)))
     assert "unexpected keyword argument 'z'" in str(refusal(lambda: encode(add, 1, z=2)))
+    assert "task.options(priority=...).submit(...)" in str(refusal(lambda: encode(add, 1, priority=2)))
+    assert "task.options" not in str(refusal(lambda: encode(add, 1, z=2)))
     assert refusal(lambda: encode(add, "one")).parameter == "x"
     assert refusal(lambda: encode(add, 1, Opaque())).parameter == "y"
     assert (

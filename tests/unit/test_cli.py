@@ -420,6 +420,22 @@ def test_dead_letters_are_chosen_in_one_of_three_ways(
     assert [request.body for request in api.requests] == [body, body]
 
 
+@pytest.mark.parametrize(
+    ("count", "args", "told"),
+    [
+        (0, ["id-1"], "warning: none of them is a dead letter\n"),
+        (1, ["id-1", "id-2"], "warning: the others are no dead letters\n"),
+        (1, ["id-1", "id-1"], ""),
+        (0, ["--all"], ""),
+    ],
+)
+def test_ids_that_are_no_dead_letters_are_told(api: FakeApi, count: int, args: list[str], told: str) -> None:
+    api.answers["POST", "/dlq/replay"] = api.answers["POST", "/dlq/discard"] = Answer(200, {"count": count})
+    for command in (["replay"], ["discard", "--yes"]):
+        result = run("dlq", *command, *args)
+        assert (result.exit_code, result.stderr) == (0, told)
+
+
 @pytest.mark.parametrize("args", [[], ["id-1", "--all"], ["--queue", "q", "--all"]])
 def test_an_unclear_choice_of_dead_letters_is_a_usage_error(api: FakeApi, args: list[str]) -> None:
     assert run("dlq", "replay", *args).exit_code == Exit.USAGE

@@ -241,6 +241,12 @@ def test_it_agrees_with_the_planner(
     assert missing == (not able)
 
 
+def test_a_type_that_is_nearly_one_of_theirs_is_asked_about() -> None:
+    job = a_job(type="slep", run_at=NOW)
+    assert why(job, a_hand(types=["echo", "sleep"])).summary.endswith("the type slep; did you mean sleep?")
+    assert why(job, a_hand(types=["other"])).summary == "No worker can run jobs of the type slep."
+
+
 # ── workers that take any type ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -5,8 +5,19 @@ import time
 from collections.abc import Callable
 
 import pytest
+import structlog
 
-from stoker.log_terminal import FEW, End, JobTicker, Terminal, duration, sentence, terminal_of
+from stoker.log_terminal import (
+    FEW,
+    SAY_AGAIN_SECONDS,
+    End,
+    EventLines,
+    JobTicker,
+    Terminal,
+    duration,
+    sentence,
+    terminal_of,
+)
 
 ID = "019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11"
 NOON = time.mktime((2027, 1, 15, 12, 0, 0, 0, 0, -1))
@@ -209,6 +220,14 @@ def test_colours_are_for_terminals_that_want_them() -> None:
             "w serves 11 built-in types; all queues; labels gpu=yes",
         ),
         (
+            {"event": "task_goes_first", "types": ["echo", "sleep"]},
+            "tasks that take the place of types of the same name, built in or a command's: echo, sleep",
+        ),
+        (
+            {"event": "coordinator_unreachable", "url": "ws://c", "detail": "refused"},
+            "cannot reach ws://c, and goes on trying: refused",
+        ),
+        (
             {
                 "event": "redis_lost",
                 "used_for": "limits",
@@ -222,6 +241,29 @@ def test_colours_are_for_terminals_that_want_them() -> None:
 )
 def test_events_are_sentences(event: dict[str, object], text: str) -> None:
     assert sentence(event) == text
+
+
+def test_a_coordinator_that_stays_away_is_told_now_and_then() -> None:
+    clock = [0.0]
+    lines = EventLines(Terminal(now=lambda: NOON), now=lambda: clock[0])
+
+    def told(event: str = "coordinator_unreachable", url: str = "ws://a", detail: str = "refused") -> bool:
+        try:
+            lines(None, "", {"event": event, "level": "warning", "url": url, "detail": detail})
+        except structlog.DropEvent:
+            return False
+        return True
+
+    assert [told(), told(), told(url="ws://b"), told(), told(detail="timeout")] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    clock[0] = SAY_AGAIN_SECONDS
+    assert [told(detail="timeout"), told(detail="timeout")] == [True, False]
+    assert [told("connected"), told(detail="timeout")] == [True, True], "lost once more"
 
 
 @pytest.mark.parametrize(

@@ -584,7 +584,7 @@ def dlq_replay(
     """
     filters = {"queue": queue, "type": type_name, "fingerprint": fingerprint}
     body = _selection(job_ids, filters, everything, limit)
-    _print_count(ask(url, token, post("/dlq/replay", body)), "queued again", as_json)
+    _print_count(ask(url, token, post("/dlq/replay", body)), "queued again", as_json, job_ids)
 
 
 @dlq_app.command("discard")
@@ -611,7 +611,7 @@ def dlq_discard(
     body = _selection(job_ids, filters, everything, limit)
     if not job_ids and not yes:
         _confirm_discard(filters, limit, url, token)
-    _print_count(ask(url, token, post("/dlq/discard", body)), "discarded", as_json)
+    _print_count(ask(url, token, post("/dlq/discard", body)), "discarded", as_json, job_ids)
 
 
 def _selection(
@@ -639,11 +639,17 @@ def _confirm_discard(
     typer.confirm(f"Discard {counted(found, 'dead letter', page.get('total_capped', False))}?", abort=True)
 
 
-def _print_count(answer: dict[str, Any], done: str, as_json: bool) -> None:
+def _print_count(answer: dict[str, Any], done: str, as_json: bool, named: list[str] | None) -> None:
     if as_json:
         output.print_json(answer)
-    else:
-        print(f"{answer['count']} {done}")
+        return
+    count = int(answer["count"])
+    print(f"{count} {done}")
+    named_jobs = len(set(named or ()))
+    if count < named_jobs:
+        output.note(
+            "warning: the others are no dead letters" if count else "warning: none of them is a dead letter"
+        )
 
 
 # --- workers, queues, stats ------------------------------------------------------------------------------

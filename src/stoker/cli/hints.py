@@ -15,7 +15,7 @@ NAME = "stoker"
 def program() -> str:
     """How this program is called from here: by its name where the shell finds it, else as it was called."""
     called = Path(sys.argv[0] or NAME)
-    if called.name == "__main__.py":
+    if called.name == "__main__.py" and called.parent.name == NAME:
         python = Path(sys.executable)
         return f"{_callable(python)} -m {NAME}"
     return _callable(called) if called.name.startswith(NAME) else NAME

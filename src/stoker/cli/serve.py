@@ -96,7 +96,7 @@ def _stop(server: Running) -> None:
 async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Running]:
     """A coordinator that listens. On leaving: no new requests, those under way are answered, the store is closed."""
     async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(_stopped)
+        stack.push_async_exit(_stopped)
         stack.callback(job_log.close)
         listener = listen(settings)
         stack.callback(listener.close)
@@ -150,8 +150,9 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
             await serving
 
 
-async def _stopped() -> None:
-    log.info("coordinator_stopped")
+async def _stopped(_: object, error: BaseException | None, __: object) -> None:
+    if not isinstance(error, CannotStart):  # nothing ran, so there is nothing to say of its end
+        log.info("coordinator_stopped")
 
 
 def _source(settings: Settings) -> str:

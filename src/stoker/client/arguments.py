@@ -90,13 +90,30 @@ def encode_arguments(spec: ArgumentSpec, args: tuple[Any, ...], kwargs: Mapping[
     try:
         bound = spec.signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise ArgumentError(f"task {spec.task!r}: {error}") from None
+        raise ArgumentError(f"task {spec.task!r}: {error}{_option_among(spec, kwargs)}") from None
     arguments = dict(bound.arguments)
     if spec.extra is not None:
         arguments |= arguments.pop(_kwargs_name(spec), {})
     payload = _encode(spec, arguments)
     decode_arguments(spec, payload)
     return payload
+
+
+def _option_among(spec: ArgumentSpec, kwargs: Mapping[str, Any]) -> str:
+    """How to give what is no argument of the function, but an option of a job."""
+    from stoker.client.requests import (
+        SubmitFields,
+    )  # children of workers load this module, and never get here
+
+    options = [
+        name
+        for name in kwargs
+        if name in SubmitFields.__annotations__ and name not in spec.signature.parameters
+    ]
+    if not options:
+        return ""
+    given = ", ".join(f"{name}=..." for name in options)
+    return f"; options of a job are given as task.options({given}).submit(...)"
 
 
 def decode_arguments(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:

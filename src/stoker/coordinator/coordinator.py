@@ -49,6 +49,7 @@ from stoker.domain.errors import Conflict, NotFound, Stopping, StoreUnavailable
 from stoker.domain.explain import Explanation, Facts, Hand, explain
 from stoker.domain.job import Job, JobDefaults
 from stoker.domain.lifecycle import FINAL, Status
+from stoker.domain.nearest import nearest
 from stoker.domain.retry import RetryPolicy
 from stoker.domain.scaling import ScalingState, pending_thread_seconds
 from stoker.domain.series import Gauges, Pair, Point, Range, Tally, points, sums
@@ -324,10 +325,12 @@ class Coordinator:
         if missing and self._store.shared:
             served = await self._neighbours.serves(missing)
             missing = [type for type in missing if type not in served]
-        return [
-            f"no live worker serves the type {type!r}; the job waits until one does"
-            for type in missing[:WARNED_TYPES]
-        ]
+        return [self._warning(type) for type in missing[:WARNED_TYPES]]
+
+    def _warning(self, type: str) -> str:
+        meant = nearest(type, self._sessions.types)
+        hint = "" if meant is None else f"; did you mean {meant}?"
+        return f"no live worker serves the type {type!r}; the job waits until one does{hint}"
 
     async def is_announced(self, type: str) -> bool:
         return await self._known_types.has(type)

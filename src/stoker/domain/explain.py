@@ -13,6 +13,7 @@ import msgspec
 
 from stoker.domain.job import Job, decode_map
 from stoker.domain.lifecycle import FINAL
+from stoker.domain.nearest import nearest
 from stoker.domain.placement import DEGRADE_AFTER_US
 
 POSITION_CAP: Final = 10_000
@@ -216,9 +217,10 @@ def _no_type(job: Job, hands: Sequence[Hand], facts: Facts) -> Explanation:
         details.append(
             f"A worker that names it was here lately; if none comes, one that takes any type gets it in {wait}."
         )
+    meant = nearest(job.type, frozenset(known))
     return Explanation(
         "no_worker_for_type",
-        f"No worker can run jobs of the type {job.type}.",
+        f"No worker can run jobs of the type {job.type}" + (f"; did you mean {meant}?" if meant else "."),
         details,
         _blockers(hands, lambda hand: f"{hand.name} does not have the type {job.type}"),
         commands=["stoker worker --app MODULE:APP"],

@@ -232,9 +232,13 @@ class Supervisor:
 
     def _on_ready(self, child: Child, ready: Ready) -> None:
         if ready.error is not None:
-            log.error("app_import_failed", app=self._settings.app, detail=ready.error)
+            why, _, stack = ready.error.partition("\n")
+            log.error(
+                "app_import_failed", app=self._settings.app, detail=why, exception=stack.rstrip() or None
+            )
             if not self._ready.done():
-                self._ready.set_exception(StartFailed(ready.error.splitlines()[0]))
+                app = self._settings.app
+                self._ready.set_exception(StartFailed(f"the app {app} cannot be imported: {why}"))
             return
         if child.knows_types and not self._ready.done():
             self._ready.set_result(ready)
