@@ -42,6 +42,11 @@ test-stores: $(DEV) ## Run the end-to-end tests on SQLite and on PostgreSQL, all
 test-portable: $(DEV) ## Run the end-to-end tests on what other systems than Linux have (STOKER_PORTABLE=1)
 	STOKER_PORTABLE=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/e2e
 
+.PHONY: schedule-years
+schedule-years: $(DEV) ## Live through SEEDS=20 years of 50 schedules in virtual time, then find the bugs planted into them
+	$(BIN)/python -m tests.sim.year --seeds $(or $(SEEDS),20)
+	$(BIN)/python -m tests.sim.year --mutants
+
 .PHONY: wheels
 wheels: $(DEV) ## Look up that PyPI has a wheel of every dependency for macOS, Windows and Linux (network)
 	$(BIN)/python -m tests.wheels
@@ -49,6 +54,10 @@ wheels: $(DEV) ## Look up that PyPI has a wheel of every dependency for macOS, W
 .PHONY: cluster
 cluster: $(DEV) ## Three coordinators, four workers, PostgreSQL and Redis: 20,000 jobs, everybody killed in turn
 	CLUSTER_JOBS=20000 CLUSTER_LOST_COMMITS=1000 $(BIN)/python -m pytest tests/e2e/test_cluster.py
+
+.PHONY: sdk-death
+sdk-death: $(DEV) ## 10,000 submits of the SDK on each store while the coordinator is killed again and again
+	SDK_DEATH_JOBS=10000 $(BIN)/python -m pytest $(SIDE_BY_SIDE) tests/e2e/test_sdk_death.py
 
 .PHONY: chaos
 chaos: $(DEV) ## Break everything that can break, for minutes or HOURS=8, and check what became of the jobs
@@ -126,11 +135,23 @@ large-payloads: $(DEV) ## Memory, rate and waits with 1,000 payloads of 4 MiB, o
 bench-postgres: $(BENCH) ## The same on PostgreSQL, beside pgqueuer and Procrastinate
 	$(BIN)/python -m bench.postgres
 
+.PHONY: bench-peers
+bench-peers: $(DEV) ## Stoker through its SDK beside ten other queues, each in its own environment (20 minutes; QUICK=1, ROUNDS=5, SYSTEMS="…", DOCS=1)
+	$(BIN)/python -m bench.peers $(if $(QUICK),--quick) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SYSTEMS),--systems $(SYSTEMS)) $(if $(JSON),--json $(JSON)) $(if $(DOCS),--write-docs)
+
+.PHONY: growth
+growth: $(DEV) ## Rate and latency as backlog, history, workers, payloads and queues grow (10 minutes; QUICK=1, ROUNDS=3, CURVES="…", DOCS=1)
+	$(BIN)/python -m bench.peers growth $(if $(QUICK),--quick) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(CURVES),--curves $(CURVES)) $(if $(JSON),--json $(JSON)) $(if $(DOCS),--write-docs)
+
 PAIRS ?= 10
 
 .PHONY: cost
 cost: $(DEV) ## CPU, system calls and transactions per job of each process; BASE=REV compares, in PAIRS=10; QUICK=1
 	$(BIN)/python -m bench.cost $(if $(BASE),--base $(BASE) --pairs $(PAIRS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(JSON))
+
+.PHONY: unique
+unique: $(DEV) ## Submit SUBMISSIONS=10000 jobs with 100 unique keys at two owners of one PostgreSQL, with dead workers
+	UNIQUE_SUBMISSIONS=$(or $(SUBMISSIONS),10000) $(BIN)/python -m pytest -q tests/conformance/test_unique_shared.py
 
 .PHONY: urgent
 urgent: $(DEV) ## Start urgent jobs amid a flood of short ones, on both stores, 1 and 4 workers; JOBS=500000 is the flood

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -51,7 +51,10 @@ def free_port() -> int:
 class Process:
     """One running process; its output goes to a file that is shown when it fails."""
 
-    def __init__(self, command: Sequence[str], output: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], output: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """`variables` join the clean environment."""
         self._output = output
         with output.open("ab") as file:
             self._process = subprocess.Popen(
@@ -59,7 +62,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
-                env=environment(),
+                env={**environment(), **(variables or {})},
                 cwd=output.parent,
                 start_new_session=True,
             )
@@ -72,14 +75,18 @@ class Process:
         deadline = time.monotonic() + START_SECONDS
         while not _holds(ready):
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise BenchFailed(f"{what} did not start:\n{self._last_output()}")
+                raise BenchFailed(f"{what} did not start:\n{self.last_output()}")
             time.sleep(0.01)
 
     def said(self, line: str) -> bool:
         """Whether it has written this line."""
         return line in self._output.read_text(errors="replace").splitlines()
 
-    def _last_output(self) -> str:
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def last_output(self) -> str:
         return self._output.read_text(errors="replace")[-2_000:]
 
     def stop(self) -> None:
@@ -90,8 +97,15 @@ class Process:
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it and all that it started, at once: what it was doing does not matter any more."""
+        try:
             os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        except ProcessLookupError:
+            pass
+        self._process.wait()
 
 
 def _holds(ready: Callable[[], bool]) -> bool:

@@ -1,7 +1,7 @@
 """A Stoker to measure: `stoker serve` and, if wanted, `stoker worker`, as real processes on a folder of their own."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -75,13 +75,19 @@ class System:
         return self.client.call("GET", "/ready") == 200
 
     def start_worker(
-        self, threads: int = WORKER_THREADS, *, name: str = "bench", options: Sequence[str] = ()
+        self,
+        threads: int = WORKER_THREADS,
+        *,
+        name: str = "bench",
+        options: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start a worker and return at once."""
+        """Start a worker and return at once. `variables` join its environment."""
         url = f"http://127.0.0.1:{self.port}"
         worker = Process(
             [*self._program, "worker", "--url", url, "--threads", str(threads), "--name", name, *options],
             self._folder / "worker.log",
+            variables,
         )
         self._workers.append(worker)
         return worker

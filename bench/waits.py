@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import stoker
 from bench.results import Line, at_most, table
@@ -89,13 +89,13 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-async def gathered(jobs: Sequence[JobHandle]) -> None:
+async def gathered(jobs: Sequence[JobHandle[Any]]) -> None:
     async with app:
         results = await asyncio.gather(*(job.result_async() for job in jobs))
     assert [result["n"] for result in results] == list(range(len(jobs)))
 
 
-def finished(port: int, jobs: Batch) -> Iterator[Line]:
+def finished(port: int, jobs: Batch[Any]) -> Iterator[Line]:
     connections = Connections(port)
     loops: list[float] = []
     gathers: list[float] = []

@@ -9,7 +9,8 @@ const server = process.env.STOKER_API_URL ?? "http://127.0.0.1:8080";
 const fake = process.env.STOKER_FAKE === "1";
 
 // Everything of the API lives beside /dashboard on the same origin; in development the rest is passed on.
-const api = "^/(jobs|stats|workers|queues|dlq|events|types|bulk|series|health|ready|openapi.json)(/|\\?|$)";
+const api =
+  "^/(jobs|stats|workers|queues|dlq|events|types|schedules|bulk|series|health|ready|openapi.json)(/|\\?|$)";
 
 export default defineConfig({
   base: "/dashboard/",

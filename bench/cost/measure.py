@@ -1,5 +1,6 @@
 """Run workloads on one system and take what they cost: CPU time and system calls of each role, transactions, seconds."""
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ import msgspec
 
 from bench.cost.calls import Counter, Read
 from bench.cost.roles import COORDINATOR, Role, worker_roles
+from bench.cost.sdk import SDK, SdkProducer
 from bench.cost.stores import Place, Store
 from bench.cost.workloads import BATCH, Stage, Workload
 from bench.system import System
@@ -50,7 +52,7 @@ def without_idle(cost: Cost, idle: Cost) -> Cost:
 
 
 def _less(used: Mapping[str, float], idle: Mapping[str, float], seconds: float) -> dict[str, float]:
-    return {role: max(value - idle[role] * seconds, 0.0) for role, value in used.items()}
+    return {role: max(value - idle.get(role, 0.0) * seconds, 0.0) for role, value in used.items()}
 
 
 class Revision(msgspec.Struct, frozen=True):
@@ -60,15 +62,24 @@ class Revision(msgspec.Struct, frozen=True):
     program: tuple[str, ...] = ()
     """What runs its `stoker`; nothing for this tree's."""
 
+    @property
+    def python(self) -> str:
+        """The interpreter that imports its `stoker`."""
+        return self.program[0] if self.program else sys.executable
+
 
 class Bench:
     """One system with a warm worker, on which workloads are run one after the other."""
 
-    def __init__(self, system: System, place: Place, roles: Sequence[Role], counter: Counter | None) -> None:
+    def __init__(
+        self, system: System, place: Place, roles: Sequence[Role], counter: Counter | None, python: str
+    ) -> None:
+        """`python`: the interpreter for programs that use the SDK."""
         self._system = system
         self._place = place
         self._roles = roles
         self._counter = counter
+        self._python = python
         self._completed = 0
 
     def warm_up(self) -> None:
@@ -105,14 +116,28 @@ class Bench:
             )
 
     def _run(self, workload: Workload, jobs: int, counter: Counter | None) -> Cost:
-        stage = self._stage(jobs)
+        if not workload.uses_sdk:
+            return self._measured(workload, self._stage(jobs), self._roles, counter)
+        sdk = SdkProducer(self._python, self._system.port, self._place.folder)
+        try:
+            sdk.submit(self._completed, _WARM_SINGLES)
+            self._completed += _WARM_SINGLES
+            self._system.wait_for_completed(self._completed)
+            stage = msgspec.structs.replace(self._stage(jobs), sdk=sdk)
+            return self._measured(workload, stage, [*self._roles, Role(SDK, sdk.pid)], counter)
+        finally:
+            sdk.stop()
+
+    def _measured(
+        self, workload: Workload, stage: Stage, roles: Sequence[Role], counter: Counter | None
+    ) -> Cost:
         workload.prepare(stage)
         self._place.tidy()
-        with _window(self._place, self._roles, counter) as window:
+        with _window(self._place, roles, counter) as window:
             seconds = workload.work(stage)
-            cost = window.cost(jobs, seconds)
+            cost = window.cost(stage.jobs, seconds)
         workload.finish(stage)
-        self._completed += jobs
+        self._completed += stage.jobs
         return cost
 
     def idle(self, seconds: float) -> Cost:
@@ -164,6 +189,6 @@ def bench_of(revision: Revision, store: Store, counter: Counter | None) -> Itera
     ):
         worker = system.add_worker()
         roles = [Role(COORDINATOR, system.coordinator.pid), *worker_roles(worker.pid), *place.roles]
-        bench = Bench(system, place, roles, counter)
+        bench = Bench(system, place, roles, counter, revision.python)
         bench.warm_up()
         yield bench

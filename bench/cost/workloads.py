@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from bench.cost.sdk import SdkProducer
 from bench.generator import Load
 from bench.processes import BenchFailed, generate
 from bench.system import System
@@ -26,6 +27,8 @@ class Stage(msgspec.Struct, frozen=True):
     system: System
     jobs: int
     before: int
+    sdk: SdkProducer | None = None
+    """For workloads with `uses_sdk`."""
 
     def load(self, connections: int, batch: int = 0) -> int:
         """Submit the jobs; when the first request was sent, by the monotonic clock in ns."""
@@ -55,6 +58,8 @@ class Workload(msgspec.Struct, frozen=True):
     """Whether only its counts are compared with another revision's: it waits more than it works, so time says little."""
     finish: Callable[[Stage], object] = lambda stage: None
     """What comes afterwards and is not measured, so that all jobs are completed."""
+    uses_sdk: bool = False
+    """Whether jobs come from a program that uses the Python SDK, which is measured too."""
 
 
 def _singles(stage: Stage) -> float:
@@ -98,6 +103,14 @@ def _submit_batches(stage: Stage) -> float:
     return (time.monotonic_ns() - started_ns) / 1e9
 
 
+def _by_sdk(stage: Stage) -> float:
+    """One after the other, nothing that runs: what a submit takes in the program and in the coordinator."""
+    assert stage.sdk is not None
+    started_ns = time.monotonic_ns()
+    stage.sdk.submit(stage.before, stage.jobs)
+    return (time.monotonic_ns() - started_ns) / 1e9
+
+
 SINGLES: Final = Workload("singles", "one job per request, 64 connections", 5_000, 300, _singles)
 BATCHES: Final = Workload("batches", "100 jobs per request, 8 connections", 30_000, 1_000, _batches)
 DRAIN: Final = Workload("drain", "jobs queued before, worked off", 30_000, 1_000, _drain, _queue_up)
@@ -114,7 +127,17 @@ SUBMIT: Final = Workload(
     counts_only=True,
     finish=_drain,
 )
+BY_SDK: Final = Workload(
+    "sdk",
+    "jobs submitted one after the other through the Python SDK, to a queue that is paused",
+    1_000,
+    200,
+    _by_sdk,
+    _pause,
+    finish=_drain,
+    uses_sdk=True,
+)
 
-WORKLOADS: Final = (ONE_BY_ONE, SUBMIT, SINGLES, BATCHES, DRAIN)
+WORKLOADS: Final = (ONE_BY_ONE, SUBMIT, BY_SDK, SINGLES, BATCHES, DRAIN)
 """In the order in which they run: those with exact counts first, while the database is small."""
 COUNTS_ONLY: Final = frozenset(workload.name for workload in WORKLOADS if workload.counts_only)

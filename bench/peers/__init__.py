@@ -1,4 +1,6 @@
-"""The PostgreSQL queues that Stoker is compared with, each behind the same three commands (`script.py`).
+"""Other queues that Stoker is compared with.
 
-They run in processes of their own, under any interpreter that has them installed.
+`python -m bench.peers` measures all of them, each in an environment of its own (`systems.py` is the table, `drivers/` has
+what runs there), and draws growth curves of Stoker alone (`growth.py`). `pgqueuer.py`, `procrastinate.py` and `script.py`
+belong to `python -m bench.postgres`, which loads the queues on PostgreSQL with many producers at once.
 """

@@ -30,6 +30,7 @@ HEALTH_MS: Final = 20.0
 HEALTH_EVERY_SECONDS: Final = 0.005
 SETTLE_SECONDS: Final = 30.0
 _BULK: Final = b'{"action": "cancel", "filter": {"type": "no-such-type"}}'
+_SCHEDULE: Final = b'{"cron": "@yearly", "job": {"type": "no-such-type"}}'
 
 
 class Timed(msgspec.Struct, frozen=True):
@@ -130,7 +131,8 @@ def known(client: Client, jobs: int) -> Known:
         time.sleep(0.2)
     queued: Any = client.json("GET", "/jobs?status=queued&limit=1")["jobs"]
     bulk = client.json("POST", "/bulk", _BULK)["id"]
-    return Known(jobs, [queued[0]["id"], finished[0]["id"]], bulk)
+    schedule = client.json("PUT", "/schedules/reads", _SCHEDULE)["name"]
+    return Known(jobs, [queued[0]["id"], finished[0]["id"]], bulk, schedule)
 
 
 def measure(system: System, jobs: int, rounds: int) -> list[Timed]:

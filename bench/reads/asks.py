@@ -31,12 +31,13 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What the database holds: for requests about one job or one bulk operation."""
+    """What the database holds: for requests about one job, one bulk operation or one schedule."""
 
     jobs: int
     ids: Sequence[str]
     """Of a queued and of a finished job."""
     bulk: str
+    schedule: str = "no-such-schedule"
 
 
 class NotCovered(Exception):
@@ -69,6 +70,7 @@ def values_of(known: Known) -> Values:
             finished[:3],
         ],
         "fingerprint": ["error-5", "no-such-error"],
+        "metadata": ["customer=common", "customer=rare", "customer=no-such-customer"],
         "q": ["status:failed type:type-7 age:>10m", "status:queued no-such-text", "type-7", finished],
         "summary": ["true"],
         "limit": ["1", "1000"],
@@ -88,6 +90,15 @@ def values_of(known: Known) -> Values:
         "follow": ["true"],
         "after": ["0"],
         "version": ["3.0"],
+        "orphaned": ["true"],
+        "app": ["no-such-app"],
+        "count": ["1", "100"],
+        "before": ["2026-01-31T12:00:00Z"],
+        "cron": ["0 9 * * 1-5", "@yearly"],
+        "every_sec": ["900"],
+        "timezone": ["Europe/Berlin"],
+        "start_at": ["2026-01-31T12:00:00Z"],
+        "end_at": ["2026-01-31T12:00:00Z"],
     }
 
 
@@ -102,6 +113,7 @@ COMBINED: Final = {
     "created_before": "30h",
     "text": "no-such-text",
     "fingerprint": "error-5",
+    "metadata": "customer=common",
 }
 """Any two of these are asked for together."""
 _NOT_ALIKE: Final = {"/events": {"after"}}
@@ -126,10 +138,17 @@ def _of(endpoint: Endpoint, known: Known) -> Iterator[Ask]:
         for name in names:
             if name not in _NOT_ALIKE.get(endpoint.path, ()):
                 for value in values[name]:
-                    yield Ask(f"{path}?{urlencode({name: value})}", bound, stream)
+                    yield Ask(f"{path}?{_parameter(name, value)}", bound, stream)
         if is_list:
             for pair in itertools.combinations([name for name in names if name in COMBINED], 2):
-                yield Ask(f"{path}?{urlencode({name: COMBINED[name] for name in pair})}", bound)
+                yield Ask(f"{path}?{'&'.join(_parameter(name, COMBINED[name]) for name in pair)}", bound)
+
+
+def _parameter(name: str, value: str) -> str:
+    """A parameter; an entry of metadata is `metadata.KEY=VALUE`."""
+    if name == "metadata":
+        return f"metadata.{value}"
+    return urlencode({name: value})
 
 
 def _paths(path: str, known: Known) -> list[str]:
@@ -137,7 +156,7 @@ def _paths(path: str, known: Known) -> list[str]:
         return [path.replace("{id}", known.bulk)]
     if "{id}" in path:
         return [path.replace("{id}", quote(id)) for id in known.ids]
-    found = path.replace("{path}", "jobs")
+    found = path.replace("{path}", "jobs").replace("{name}", quote(known.schedule))
     if "{" in found:
         raise NotCovered(f"GET {path} has a part without a value")
     return [found]

@@ -29,6 +29,13 @@ _ATTEMPTS: Final = (
 Progress = Callable[[str], None]
 
 
+_METADATA = (
+    "INSERT INTO {prefix}job_metadata (key, value, seq) "
+    "SELECT 'customer', CASE WHEN seq % 9999 = 0 THEN 'rare' ELSE 'common' END, seq FROM {prefix}{table} WHERE seq % 3 = 0"
+)
+"""One job in three has an entry, and few of them a rare one."""
+
+
 def _lanes() -> list[tuple[Any, ...]]:
     """The rows of the lanes."""
     return [(id, *astuple(Lane(queue, type, None, 1, None, None))) for id, queue, type in population.lanes()]
@@ -80,6 +87,7 @@ def write_sqlite(path: Path, jobs: int, progress: Progress) -> None:
     progress("counters and attempts")
     db.execute("INSERT INTO counts SELECT queue, type, status, count(*) FROM jobs GROUP BY 1, 2, 3")
     db.execute(_ATTEMPTS.format(prefix="", failed="jobs", true=1))
+    db.execute(_METADATA.format(prefix="", table="jobs"))
     db.execute("PRAGMA journal_mode = WAL").fetchall()
     db.close()
 
@@ -119,6 +127,8 @@ async def write_postgres(url: str, jobs: int, progress: Progress) -> None:
                 timeout=600,
             )
         await link.execute(_ATTEMPTS.format(prefix="stoker.", failed="history", true="true"), timeout=600)
+        for table in ("jobs", "history"):
+            await link.execute(_METADATA.format(prefix="stoker.", table=table), timeout=600)
         await link.execute("SELECT setval('stoker.seq_blocks', $1)", 2 * jobs // _SEQ_BLOCK + 100)
         progress("vacuum")
         await link.execute("VACUUM (ANALYZE)", timeout=600)

@@ -159,6 +159,12 @@ ROWS: Final = (
                 stacked=True,
             ),
             Panel(
+                "Ticks of schedules per second",
+                (Line(rate("stoker_schedule_ticks_total", "outcome"), "{{outcome}}"),),
+                "ops",
+                text="Skipped: the job before was still there, or a pause. Missed: no coordinator was there in time.",
+            ),
+            Panel(
                 "Lease timeouts per second",
                 (Line(rate("stoker_lease_timeouts_total"), "lease timeouts"),),
                 "ops",

@@ -12,17 +12,35 @@ if TYPE_CHECKING:
     from stoker.client import errors
     from stoker.client.app import Stoker
     from stoker.client.batch import Batch, BatchCounts, as_completed, gather, gather_async
+    from stoker.client.errors import JobCancelled, JobFailed, ResultTimeout, StokerError
+    from stoker.client.following import JobEvent
     from stoker.client.job import JobHandle
-    from stoker.client.task import Task
-    from stoker.context import cancelled, current_job, progress
+    from stoker.client.retry import Retry
+    from stoker.client.task import AsyncTask, Task
+    from stoker.context import JobContext, cancelled, current_job, progress
+    from stoker.ids import new_id
+    from stoker.soft_timeout import SoftTimeout
+    from stoker.task_errors import Fail, RetryAfter, Snooze
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncTask",
     "Batch",
     "BatchCounts",
+    "Fail",
+    "JobCancelled",
+    "JobContext",
+    "JobEvent",
+    "JobFailed",
     "JobHandle",
+    "ResultTimeout",
+    "Retry",
+    "RetryAfter",
+    "Snooze",
+    "SoftTimeout",
     "Stoker",
+    "StokerError",
     "Task",
     "__version__",
     "as_completed",
@@ -31,21 +49,35 @@ __all__ = [
     "errors",
     "gather",
     "gather_async",
+    "new_id",
     "progress",
 ]
 
 _HOMES = {
     "Stoker": "stoker.client.app",
     "Task": "stoker.client.task",
+    "AsyncTask": "stoker.client.task",
+    "JobEvent": "stoker.client.following",
+    "JobContext": "stoker.context",
     "JobHandle": "stoker.client.job",
     "Batch": "stoker.client.batch",
     "BatchCounts": "stoker.client.batch",
     "gather": "stoker.client.batch",
     "gather_async": "stoker.client.batch",
     "as_completed": "stoker.client.batch",
+    "StokerError": "stoker.client.errors",
+    "JobFailed": "stoker.client.errors",
+    "JobCancelled": "stoker.client.errors",
+    "ResultTimeout": "stoker.client.errors",
+    "Retry": "stoker.client.retry",
+    "RetryAfter": "stoker.task_errors",
+    "Snooze": "stoker.task_errors",
+    "Fail": "stoker.task_errors",
+    "SoftTimeout": "stoker.soft_timeout",
     "current_job": "stoker.context",
     "progress": "stoker.context",
     "cancelled": "stoker.context",
+    "new_id": "stoker.ids",
 }
 
 

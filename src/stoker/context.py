@@ -12,9 +12,13 @@ Outside of a job `progress` does nothing and `cancelled` is False, so that a tas
 """
 
 from contextvars import ContextVar
-from typing import Protocol
+from datetime import datetime
+from typing import Any, Final, Protocol
 
 import msgspec
+
+CONTEXT_PREFIX: Final = "stoker.context."
+"""Metadata under such names are context variables that travel with the job (`Stoker(context=...)`)."""
 
 
 class JobContext(msgspec.Struct, frozen=True):
@@ -30,6 +34,27 @@ class JobContext(msgspec.Struct, frozen=True):
     name: str | None
     metadata: dict[str, str]
     index: int = -1
+    schedule: str | None = None
+    """The schedule that made this job."""
+    scheduled_for: datetime | None = None
+    """The tick of that schedule: when the job was meant to run, whenever it does."""
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The context variables that travelled with the job, by name, as JSON has them."""
+        return {
+            name.removeprefix(CONTEXT_PREFIX): _value(text)
+            for name, text in self.metadata.items()
+            if name.startswith(CONTEXT_PREFIX)
+        }
+
+
+def _value(text: str) -> Any:
+    """What a submitter by hand put there need not be JSON; then it is text."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 class Line(Protocol):

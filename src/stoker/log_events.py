@@ -96,6 +96,21 @@ _event(
     "The worker of a job fell silent; `status` is what the job is now.",
     *("job_id", "worker_id", "claim", "status"),
 )
+_event(
+    "job_expired",
+    "info",
+    "coordinator",
+    "A job had not started by its expires_at; it is cancelled.",
+    "job_id",
+)
+_event(
+    "job_overdue",
+    "info",
+    "coordinator",
+    "A job that waited had not ended by its deadline; it has failed.",
+    "job_id",
+)
+_event("job_edited", "info", "coordinator", "A job was changed while it waited.", "job_id")
 _event("job_replayed", "info", "coordinator", "Somebody had a finished job run again.", "job_id")
 _event("dead_letters_replayed", "info", "coordinator", "Somebody had dead letters run again.", "count")
 _event("dead_letters_discarded", "info", "coordinator", "Somebody took dead letters off the list.", "count")
@@ -314,6 +329,87 @@ _event(
 )
 _event("news_not_taken", "error", "coordinator", "A defect while taking news.", "over")
 _event("look_failed", "warning", "coordinator", "Other coordinators' workers could not be seen.", "detail")
+_event("webhooks_waiting", "warning", "coordinator", "Webhooks wait for the store to answer.", "detail")
+_event("schedule_created", "info", "coordinator", "A schedule was made.", "schedule")
+_event("schedule_changed", "info", "coordinator", "A schedule was changed.", "schedule")
+_event("schedule_deleted", "info", "coordinator", "A schedule was deleted; its jobs stay.", "schedule")
+_event(
+    "schedule_paused",
+    "info",
+    "coordinator",
+    "A schedule was paused by a person.",
+    "schedule",
+)
+_event(
+    "schedule_failing",
+    "warning",
+    "coordinator",
+    "A schedule was paused, because its last `pause_after_failures` jobs failed.",
+    *("schedule", "failures"),
+)
+_event(
+    "schedule_unreadable",
+    "warning",
+    "worker",
+    "The app declares a schedule that this worker cannot pass on.",
+    "detail",
+)
+_event("schedule_resumed", "info", "coordinator", "A schedule was resumed.", "schedule")
+_event(
+    "schedule_triggered", "info", "coordinator", "A job of a schedule was made by hand.", "schedule", "job_id"
+)
+_event(
+    "schedule_backfilled", "info", "coordinator", "Jobs were made for ticks of the past.", "schedule", "jobs"
+)
+_event(
+    "schedule_tick_skipped",
+    "info",
+    "coordinator",
+    "A tick, or all from `tick` to `last`, made no job, because of an overlap or a pause.",
+    *("schedule", "tick", "last", "reason"),
+)
+_event(
+    "schedule_tick_missed",
+    "info",
+    "coordinator",
+    "A tick, or all from `tick` to `last`, made no job, because it was found too late.",
+    *("schedule", "tick", "last", "reason"),
+)
+_event(
+    "schedules_declared",
+    "info",
+    "coordinator",
+    "A worker declared the schedules of its app, and they were applied.",
+    *("app", "version", "schedules"),
+)
+_event(
+    "schedule_orphaned",
+    "warning",
+    "coordinator",
+    "An app no longer declares a schedule; it goes on until `stoker schedules prune`.",
+    *("schedule", "app"),
+)
+_event(
+    "schedule_of_another_app",
+    "warning",
+    "coordinator",
+    "An app declares a schedule that belongs to another one, which keeps it.",
+    *("schedule", "app", "owner"),
+)
+_event(
+    "schedule_refused",
+    "warning",
+    "coordinator",
+    "An app declares a schedule that cannot be.",
+    *("schedule", "app", "detail"),
+)
+_event(
+    "schedules_failed",
+    "error",
+    "coordinator",
+    "Schedules could not be looked at; tried again soon.",
+    "detail",
+)
 _event(
     "bulk_accepted",
     "info",
@@ -423,6 +519,15 @@ _event(
     "error",
     "worker",
     "The app of this worker cannot be imported.",
+    "app",
+    "detail",
+    "exception",
+)
+_event(
+    "app_lifespan_failed",
+    "error",
+    "worker",
+    "The lifespan of this worker's app failed to start in a child process; no job is charged, and it is tried again.",
     "app",
     "detail",
     "exception",

@@ -19,6 +19,7 @@ since meeting them one start at a time is a waste of a person's morning.
 
 from __future__ import annotations
 
+import base64
 import difflib
 import ipaddress
 import math
@@ -33,7 +34,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from stoker import service_urls, worker_endpoints
+from stoker import service_urls, webhook_hosts, worker_endpoints
 from stoker.access import Access
 from stoker.system import SYSTEM
 
@@ -84,6 +85,22 @@ class Parser(NamedTuple):
 
 def _printable(text: str) -> str:
     if len(text) > _NAME_MAX_CHARS or not text.isprintable():
+        raise ValueError
+    return text
+
+
+_NEW_WEBHOOK_SECRET = (
+    'STOKER_WEBHOOK_SECRET=whsec_$(python3 -c "import base64, secrets; '  # noqa: S105
+    'print(base64.b64encode(secrets.token_bytes(32)).decode())")'
+)
+_WEBHOOK_SECRET_BYTES = (24, 64)
+"""As Standard Webhooks recommends."""
+
+
+def _webhook_secret(text: str) -> str:
+    fewest, most = _WEBHOOK_SECRET_BYTES
+    secret = base64.b64decode(text.removeprefix("whsec_"), validate=True)
+    if not fewest <= len(secret) <= most:
         raise ValueError
     return text
 
@@ -232,6 +249,13 @@ HTTP_URLS = Parser(_listed(_http_url), "addresses such as http://127.0.0.1:8080,
 ENDPOINTS = Parser(
     _listed(lambda text: str(worker_endpoints.parse(text))),
     "addresses such as http://10.0.0.5:9000/jobs, separated by commas; no credentials, query, `..` or `%`",
+)
+WEBHOOK_HOSTS = Parser(
+    _listed(webhook_hosts.parse_entry),
+    "hosts such as hooks.example.com or *.example.com, addresses or networks, separated by commas",
+)
+WEBHOOK_SECRET = Parser(
+    _webhook_secret, "whsec_ and base64 of 24 to 64 bytes; make one: " + _NEW_WEBHOOK_SECRET
 )
 ORIGINS = Parser(_listed(_origin), "origins such as https://jobs.example.com (no path), separated by commas")
 REDIS_URL = Parser(_redis_url, "redis://HOST:PORT/DB, or HOST:PORT")
@@ -443,7 +467,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "lowest_first"
     idempotency_ttl_sec: Annotated[
-        float, Rule(_SUBMIT, "How long an idempotency key returns the same job.", gt=0, bare=True)
+        float,
+        Rule(
+            _SUBMIT,
+            "How long an idempotency key returns the same job, and the id of a deleted job stays taken.",
+            gt=0,
+            bare=True,
+        ),
     ] = 86_400
     rate_limit_jobs_per_min: Annotated[
         int, Rule(_SUBMIT, "Jobs that one client may submit per minute; 0 is no limit.", ge=0, bare=True)
@@ -537,6 +567,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ENDPOINTS,
         ),
     ] = ()
+    webhook_hosts: Annotated[
+        tuple[str, ...],
+        Rule(
+            _SERVER,
+            "Where webhooks (`notify_url` of a job) may go: hosts, `*.` and a domain, addresses and networks. An address "
+            "that is not public is dialled only if it is listed as an address. Needs `STOKER_WEBHOOK_SECRET`.",
+            WEBHOOK_HOSTS,
+        ),
+    ] = ()
+    webhook_secret: Annotated[
+        str | None,
+        Rule(
+            _SERVER,
+            "The secret with which webhooks are signed, by Standard Webhooks. All coordinators need the same.",
+            WEBHOOK_SECRET,
+            secret=True,
+        ),
+    ] = None
     app: Annotated[str | None, Rule(_WORKERS, "The `Stoker` object whose tasks a worker runs.", APP)] = None
     async_concurrency: Annotated[
         int,
@@ -1024,6 +1072,11 @@ def _cross_checks(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], 
             ("max_body_bytes", "max_bodies_bytes"),
             f"STOKER_MAX_BODY_BYTES={body} and STOKER_MAX_BODIES_BYTES={bodies} disagree: the largest body must fit into "
             "seven eighths of what may be under way; raise the second",
+        )
+    if values["webhook_hosts"] and not values["webhook_secret"]:
+        yield (
+            ("webhook_hosts", "webhook_secret"),
+            f"STOKER_WEBHOOK_HOSTS is set, so webhooks must be signed: set {_NEW_WEBHOOK_SECRET}",
         )
     if not is_loopback(values["host"]) and not values["token"]:
         yield (

@@ -48,7 +48,26 @@ _TRACEPARENT: Final = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2
 caller: ContextVar[bytes | None] = ContextVar("stoker_traceparent", default=None)
 """The `traceparent` of the request that is being answered."""
 
+_callers: ContextVar[dict[str, bytes] | None] = ContextVar("stoker_traceparents", default=None)
+"""The `traceparent` of jobs that brought one of their own, by their ids."""
+
 log = structlog.get_logger()
+
+
+def begin_request(traceparent: bytes | None) -> None:
+    """Note where the request comes from that is to be answered now; a connection brings one after the other."""
+    caller.set(traceparent)
+    if _callers.get() is not None:
+        _callers.set(None)
+
+
+def remember_caller(job_id: str, traceparent: bytes) -> None:
+    """Note where a job of the request that is being answered comes from."""
+    known = _callers.get()
+    if known is None:
+        _callers.set({job_id: traceparent})
+    else:
+        known[job_id] = traceparent
 
 
 # ── ids: no library needed ───────────────────────────────────────────────────────────────────────────────────────────
@@ -119,10 +138,11 @@ class JobTracer:
 
     def submitted(self, jobs: Sequence[Job], now: int) -> None:
         """Jobs are durable. Said where the request is still known."""
-        link = self._caller()
+        request, own = self._link(caller.get()), _callers.get() or {}
         for job in jobs:
             if self._is_traced(job.id):
                 attributes = _attributes(job.id, job.type, job.queue)
+                link = self._link(own[job.id]) if job.id in own else request
                 links = [] if link is None else [link]
                 kind = self._trace.SpanKind.PRODUCER
                 self._tell(
@@ -218,8 +238,8 @@ class JobTracer:
             span.set_status(self._trace.StatusCode.ERROR, failed)
         span.end(times[1] * _NS)
 
-    def _caller(self) -> "Link | None":
-        found = _TRACEPARENT.fullmatch(caller.get() or b"")
+    def _link(self, traceparent: bytes | None) -> "Link | None":
+        found = _TRACEPARENT.fullmatch(traceparent or b"")
         if found is None:
             return None
         trace, span, flags = (int(part, 16) for part in found.groups())

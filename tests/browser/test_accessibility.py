@@ -23,6 +23,8 @@ PLACES = [
     "/jobs/{failed}",
     "/workers",
     "/queues",
+    "/schedules",
+    "/schedules?name=axe",
     "/dead-letters",
     "/analytics",
     "/submit",
@@ -37,6 +39,9 @@ def axe() -> str:
 @pytest.fixture(scope="module")
 def places(server: Server) -> dict[str, str]:
     server.submit("hold", {"path": "/nowhere", "seconds": 120}, name="runs on")
+    body = {"cron": "0 9 * * 1-5", "paused": True, "job": {"type": "echo_back", "payload": {"value": 1}}}
+    server.http.put("/schedules/axe", json=body).raise_for_status()
+    server.http.post("/schedules/axe/trigger").raise_for_status()
     value = {"list": [1, "two", None, {"deep": True}]}
     done = server.submit("echo_back", {"value": value}, labels={}, metadata={"who": "me"})
     failed = server.submit("shout", {"text": "for \033[31mred\033[0m axe"}, max_attempts=1)
@@ -77,7 +82,7 @@ def test_no_serious_violation_on_a_phone_nor_in_dialogs(
 ) -> None:
     visitor = new_visitor(server.url, width=400)
     found = {}
-    for place in ("/", "/jobs", "/jobs/{job}", "/workers", "/queues", "/dead-letters"):
+    for place in ("/", "/jobs", "/jobs/{job}", "/workers", "/queues", "/schedules", "/dead-letters"):
         page = visitor.visit(place.format(**places))
         expect(page.locator("main .pulse.block")).to_have_count(0)
         if violated := violations(page):
@@ -86,6 +91,11 @@ def test_no_serious_violation_on_a_phone_nor_in_dialogs(
     page.get_by_role("button", name="Drain crew").click()
     expect(page.get_by_role("dialog")).to_be_visible()
     found["drain"] = violations(page)
+    page.keyboard.press("Escape")
+    page = visitor.visit("/schedules")
+    page.get_by_role("button", name="Edit axe").click()
+    expect(page.get_by_label("Preview").get_by_role("listitem")).to_have_count(5)
+    found["schedule"] = violations(page)
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()

@@ -20,19 +20,21 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 class Item(Record, frozen=True):
     """One job of a submission. `marker` is part of its payload and names it for ever, also when it is sent again;
-    `body` stands for everything else that was sent under the key."""
+    `body` stands for everything else that was sent under the key, or with the id that the client made."""
 
     marker: str
     key: str | None = None
     body: str = ""
     delay: float = 0.0
+    id: str | None = None
 
 
 class Op(Record, frozen=True):
     """One request of a client and what it was told. `jobs` are the ids in the answer to a submission, in the order of
-    `items`, or the id that the request named; `status`, `claim` and `value` are those of the job in the answer."""
+    `items`, or the id that the request named; `status`, `claim` and `value` are those of the job in the answer. `why` is the
+    name of the error with which it was refused."""
 
-    what: Literal["submit", "cancel", "replay", "get"]
+    what: Literal["submit", "cancel", "replay", "get", "edit"]
     client: str
     called: float
     answered: float | None = None
@@ -42,6 +44,7 @@ class Op(Record, frozen=True):
     status: str | None = None
     claim: int | None = None
     value: str | None = None
+    why: str | None = None
 
 
 class Effect(Record, frozen=True):
@@ -123,6 +126,16 @@ class StoredJob(Record, frozen=True):
     rank: int = 0
     place: str | None = None
     """The one worker that may run it, if there is only one and the job needs but one of its threads."""
+    expired: bool = False
+    """Ended because it had not started in time."""
+    delays: list[tuple[float, float]] | None = None
+    """The shortest and the longest delay before each retry, for a job with a retry policy of its own."""
+    never: bool = False
+    """By that policy an error of the job itself is the last."""
+    snoozes: int = 0
+    """How often it snoozed since it was last replayed, as the store has counted."""
+    notify: bool = False
+    """Its end is told by a webhook."""
 
 
 class StoredAttempt(Record, frozen=True):
@@ -135,6 +148,15 @@ class StoredAttempt(Record, frozen=True):
     charged: bool = True
     worker: str | None = None
     retry_delay: float | None = None
+
+
+class Delivery(Record, frozen=True):
+    """A stored delivery of a webhook: the job whose end it tells of, how that ended, and the status of the delivery
+    itself."""
+
+    job: str
+    ended: str
+    status: str
 
 
 class Fault(Record, frozen=True):
@@ -172,6 +194,27 @@ class Bytes(Record, frozen=True):
     peak: int
     bound: int
     largest: int = 0
+
+
+class KeyClash(Record, frozen=True):
+    """At a commit several unfinished jobs held one unique key."""
+
+    at: float
+    key: str
+    jobs: list[str]
+
+
+class Start(Record, frozen=True):
+    """What a job was when a claim of it was committed. `claimed_at` and `expires_at` are microseconds of the store's clock;
+    `edit` is the last edit that the row had, and `told` the last one that a client was told of."""
+
+    at: float
+    job: str
+    attempt: int
+    claimed_at: int
+    expires_at: int | None = None
+    edit: int = 0
+    told: int = 0
 
 
 class Rules(Record, frozen=True):
@@ -216,6 +259,9 @@ class History(Record, frozen=True):
     """From here on nothing was done to the system, and all of it was up."""
     ended: float = 0.0
     bytes: list[Bytes] = []
+    deliveries: list[Delivery] | None = None
+    key_clashes: list[KeyClash] = []
+    starts: list[Start] = []
 
 
 class Violation(Record, frozen=True):

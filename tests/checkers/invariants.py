@@ -25,6 +25,9 @@ from tests.checkers.history import (
 FINAL: Final = frozenset({"completed", "failed", "cancelled"})
 BACKED_OFF: Final = frozenset({"error", "timeout", "crash"})
 OWN_END: Final = frozenset({"completed", "error", "invalid"})
+FREE: Final = frozenset({"handed_back", "snoozed"})
+"""Ends of an attempt that are not charged."""
+MAX_SNOOZES: Final = 1_000
 RESULT_SECONDS: Final = 0.1
 """Within this time the results of short jobs have left their process."""
 EPSILON: Final = 1e-6
@@ -109,7 +112,7 @@ class Book:
         """The attempts since the job was last replayed that were not handed back, the latest last."""
         replayed = [c.claim for c in self.changes[job] if c.old in FINAL and c.new == "queued"]
         since = max(replayed, default=0)
-        own = [a for a in self.attempts[job] if a.claim > since and a.kind != "handed_back"]
+        own = [a for a in self.attempts[job] if a.claim > since and a.kind not in FREE]
         return sorted(own, key=lambda attempt: attempt.claim)
 
     def generations(self, job: str) -> int:
@@ -180,6 +183,35 @@ def one_job_per_key(book: Book) -> Found:
     for marker, count in copies.items():
         if count > 1:
             yield None, f"{count} jobs are stored for {marker}, which was sent under key {keyed[marker]}"
+
+
+def one_job_per_client_id(book: Book) -> Found:
+    """P2: a job has the id that its client made; the same id and body again is that job, and makes no second one."""
+    known: dict[str, str] = {}
+    for op, item, id in book.submissions():
+        if item.id is None:
+            continue
+        if item.id != id:
+            yield id, f"{op.client} sent {item.marker} with the id {item.id} and was told {id}"
+        elif known.setdefault(id, item.body) != item.body:
+            yield id, f"id {id} of {op.client} was accepted again with another body"
+    named = {item.marker: item.id for op in book.history.ops for item in op.items if item.id is not None}
+    copies = Counter(job.marker for job in book.history.jobs if job.marker in named)
+    for marker, count in copies.items():
+        if count > 1:
+            yield None, f"{count} jobs are stored for {marker}, which was sent with the id {named[marker]}"
+
+
+def ids_are_refused_for_a_reason(book: Book) -> Found:
+    """A submission is refused for its id only if that id was sent with another body too: a refusal of one client's request
+    fails no other."""
+    bodies: dict[str, set[str]] = defaultdict(set)
+    for op in book.history.ops:
+        for item in op.items:
+            bodies[item.id or ""].add(item.body)
+    for op in book.history.ops:
+        if op.why == "IdMismatch" and not any(item.id and len(bodies[item.id]) > 1 for item in op.items):
+            yield None, f"{op.client} was refused at {op.answered} for an id that stands for one request only"
 
 
 def every_stored_job_was_submitted(book: Book) -> Found:
@@ -283,7 +315,8 @@ def acknowledged_reports_are_stored(book: Book) -> Found:
         job = book.stored.get(ack.job)
         if job is not None and job.claim == ack.claim and job.status == ack.kind:
             continue
-        if ends.get(key) != ack.kind:
+        # A worker reports a snooze as an error with a note.
+        if ends.get(key) not in ((ack.kind, "snoozed") if ack.kind == "error" else (ack.kind,)):
             yield (
                 ack.job,
                 f"{ack.worker} was told at {ack.at:.3f} that claim {ack.claim} is stored as {ack.kind}; "
@@ -395,7 +428,7 @@ def starts_stay_within_attempts(book: Book) -> Found:
     for job in book.history.jobs:
         rounds = book.generations(job.id)
         runs = {run.claim: run.last for run in book.runs.get(job.id, [])}
-        returned = {a.claim for a in book.attempts[job.id] if a.kind == "handed_back"}
+        returned = {a.claim for a in book.attempts[job.id] if a.kind in FREE}
         free = {claim for claim in returned & runs.keys() if runs[claim].kind not in OWN_END}
         if len(runs) - len(free) > job.max_attempts * rounds:
             yield (
@@ -414,7 +447,7 @@ def failures_had_their_attempts(book: Book) -> Found:
     by an error that no retry mends; what was handed back is never charged."""
     for job in book.history.jobs:
         for attempt in book.attempts[job.id]:
-            if attempt.charged == (attempt.kind == "handed_back"):
+            if attempt.charged == (attempt.kind in FREE):
                 yield job.id, f"claim {attempt.claim} ended as {attempt.kind}, charged: {attempt.charged}"
         if book.replays[job.id] and not book.changes[job.id]:
             continue  # nobody can tell which attempts came after the replay
@@ -424,7 +457,10 @@ def failures_had_their_attempts(book: Book) -> Found:
             yield job.id, f"it crashed {crashes} times, and the store has counted {job.crashes}"
         if job.status != "failed" or crashes >= book.history.rules.crash_limit:
             continue
-        if not charged or (charged[-1].kind != "invalid" and len(charged) < job.max_attempts):
+        last = charged[-1].kind if charged else None
+        if last == "invalid" or (last == "error" and job.never):
+            continue
+        if len(charged) < job.max_attempts:
             yield job.id, f"it failed after {len(charged)} of {job.max_attempts} attempts"
 
 
@@ -561,7 +597,8 @@ def _left_running(changes: list[Change], claim: int) -> float | None:
 
 
 def retry_delays_are_within_bounds(book: Book) -> Found:
-    """A retry waits base^n seconds, capped, give or take the jitter; and it does wait."""
+    """A retry waits base^n seconds, capped, give or take the jitter, or as long as the job's own policy says; and it does
+    wait."""
     rules = book.history.rules
     for attempt in book.history.attempts:
         delay = attempt.retry_delay
@@ -569,8 +606,15 @@ def retry_delays_are_within_bounds(book: Book) -> Found:
             if attempt.kind in BACKED_OFF and _queued_at_once(book, attempt):
                 yield attempt.job, f"claim {attempt.claim} ended as {attempt.kind} and was queued at once"
             continue
-        plain = min(rules.backoff_base ** min(attempt.attempt, 64), rules.backoff_cap)
-        low, high = plain * (1 - rules.backoff_jitter), plain * (1 + rules.backoff_jitter)
+        stored = book.stored.get(attempt.job)
+        if attempt.kind == "snoozed":
+            yield from _waited(book, attempt, delay)
+            continue
+        if stored is not None and stored.delays is not None:
+            low, high = stored.delays[min(attempt.attempt, len(stored.delays)) - 1]
+        else:
+            plain = min(rules.backoff_base ** min(attempt.attempt, 64), rules.backoff_cap)
+            low, high = plain * (1 - rules.backoff_jitter), plain * (1 + rules.backoff_jitter)
         if not low - 1e-3 <= delay <= high + 1e-3:
             yield (
                 attempt.job,
@@ -770,7 +814,7 @@ def _mended(book: Book, run: Run, cancelled: float) -> list[float]:
 def nobody_is_cancelled_unasked(book: Book) -> Found:
     asked = {op.jobs[0] for op in book.history.ops if op.what == "cancel" and op.answer != "refused"}
     for job in book.history.jobs:
-        if job.status == "cancelled" and job.id not in asked:
+        if job.status == "cancelled" and not job.expired and job.id not in asked:
             yield job.id, "it is cancelled, and nobody asked for that"
 
 
@@ -783,6 +827,45 @@ def everything_is_final_after_quiet(book: Book) -> Found:
             yield job.id, f"{job.marker} is {job.status} (claim {job.claim}) at the end of the quiet phase"
 
 
+def snoozes_are_asked_for_counted_and_bounded(book: Book) -> Found:
+    """An attempt is stored as snoozed only if its task asked for it; the store counts them since the last replay."""
+    ends = {(e.job, e.claim): e.kind for e in book.history.effects if e.what != "start"}
+    for job in book.history.jobs:
+        snoozed = [attempt for attempt in book.attempts[job.id] if attempt.kind == "snoozed"]
+        for attempt in snoozed:
+            own = ends.get((job.id, attempt.claim))
+            if own != "snoozed":
+                yield job.id, f"claim {attempt.claim} is stored as snoozed, and it ended as {own}"
+        replayed = [c.claim for c in book.changes[job.id] if c.old in FINAL and c.new not in FINAL]
+        since = sum(attempt.claim > max(replayed, default=0) for attempt in snoozed)
+        if job.snoozes != since or since > MAX_SNOOZES:
+            yield job.id, f"it snoozed {since} times, and the store has counted {job.snoozes}"
+
+
+def each_end_is_told_by_one_delivery(book: Book) -> Found:
+    """Each end of a job with a webhook has exactly one delivery, stored with it; and it ends too when nothing disturbs
+    it."""
+    if book.history.deliveries is None:
+        return
+    told = Counter(delivery.job for delivery in book.history.deliveries)
+    for job in book.history.jobs:
+        changes = book.changes[job.id]
+        ends = [
+            change
+            for place, change in enumerate(changes)
+            if change.new in FINAL
+            and change.old not in FINAL
+            # An end that was undone in the same transaction is none.
+            and not (place + 1 < len(changes) and changes[place + 1].at == change.at)
+        ]
+        wanted = len(ends) if job.notify else 0
+        if told[job.id] != wanted:
+            yield job.id, f"it ended {wanted} times, and {told[job.id]} deliveries tell of it"
+    for delivery in book.history.deliveries:
+        if book.history.quiet_from is not None and delivery.status not in FINAL:
+            yield delivery.job, f"the delivery of its end is {delivery.status}"
+
+
 def each_cron_tick_fires_once(book: Book) -> Found:
     """P12: one job per schedule and tick."""
     fired = Counter((tick.schedule, tick.tick) for tick in book.history.fired_ticks)
@@ -791,6 +874,30 @@ def each_cron_tick_fires_once(book: Book) -> Found:
         count = fired[schedule, tick]
         if (count != 1) if (schedule, tick) in expected else count:
             yield None, f"{schedule} fired {count} times at {tick}"
+
+
+def one_unfinished_job_holds_a_key(book: Book) -> Found:
+    """A unique key is held by one unfinished job at most, at every commit."""
+    for clash in book.history.key_clashes:
+        yield clash.jobs[0], f"{len(clash.jobs)} unfinished jobs held the key {clash.key} at {clash.at:.3f}"
+
+
+def nothing_starts_after_it_expired(book: Book) -> Found:
+    """A job that has not started by its expiry never starts, by the store's clock."""
+    for start in book.history.starts:
+        if start.attempt == 1 and start.expires_at is not None and start.claimed_at >= start.expires_at:
+            late = (start.claimed_at - start.expires_at) / 1_000_000
+            yield start.job, f"was claimed at {start.at:.3f}, {late:.3f} s after it had expired"
+
+
+def an_acknowledged_edit_is_what_runs(book: Book) -> Found:
+    """What a client was told of an edit is what the next claim takes."""
+    for start in book.history.starts:
+        if start.edit < start.told:
+            yield (
+                start.job,
+                f"was claimed at {start.at:.3f} with edit {start.edit}, and {start.told} was acknowledged",
+            )
 
 
 def ready_only_while_jobs_can_be_stored(book: Book) -> Found:
@@ -832,6 +939,8 @@ INVARIANTS: Final[dict[str, Invariant]] = {
     for invariant in (
         acknowledged_jobs_are_stored,
         one_job_per_key,
+        one_job_per_client_id,
+        ids_are_refused_for_a_reason,
         every_stored_job_was_submitted,
         answers_come_after_the_commit,
         totals_add_up,
@@ -861,7 +970,12 @@ INVARIANTS: Final[dict[str, Invariant]] = {
         a_cancel_ends_what_runs,
         nobody_is_cancelled_unasked,
         everything_is_final_after_quiet,
+        snoozes_are_asked_for_counted_and_bounded,
+        each_end_is_told_by_one_delivery,
         each_cron_tick_fires_once,
+        one_unfinished_job_holds_a_key,
+        nothing_starts_after_it_expired,
+        an_acknowledged_edit_is_what_runs,
         ready_only_while_jobs_can_be_stored,
         ready_again_after_quiet,
     )

@@ -53,6 +53,14 @@ async def fill(store: Store, clock: FakeClock) -> None:
     await submitted(store, type="other", name="grüße", queue="q2", timeout_sec=1.5, memory_mb=64)
     await submitted(store, labels={"b": "2", "a": "1"}, metadata={"why": "test", "a": "ü"}, thread_demand=3)
     await submitted(store, delay_us=HOUR, on_oversize="wait")
+    await submit(store, replace(a_job(store), digest=b"made by a client"))
+    await submit(store, replace(a_job(store), extras='{"soft_timeout_sec":2.5,"keep_sec":60.0}'))
+    for extras in (
+        '{"unique_key":"held"}',
+        '{"unique_key":"other","unique_until":"started"}',
+        f'{{"expires_at":{store.now_us() + CENTURY},"deadline_at":{store.now_us() + 2 * CENTURY}}}',
+    ):
+        await submit(store, replace(a_job(store, delay_us=CENTURY), extras=extras))
     await blocked(store)
     await store.cancel([(await submitted(store, queue="q3")).id])
     await _completed(store, clock)

@@ -11,6 +11,7 @@ import msgspec
 
 from stoker.clock import Clock
 from stoker.domain.job import Job, PriorityOrder
+from stoker.domain.unique import holds_key, key_of
 from stoker.store.base import JobQuery, Store
 from stoker.store.postgres.store import PostgresStore
 from stoker.store.sqlite.store import SqliteStore
@@ -83,6 +84,15 @@ async def books_balance(store: Store) -> None:
         assert (job.completed_at is not None) == (job.status in ("completed", "failed", "cancelled"))
         assert (job.fingerprint is not None) == (job.status == "failed")
         assert job.status != "running" or (job.worker_id and job.threads_granted and job.claimed_at)
+    await keys_are_held(store, jobs)
+
+
+async def keys_are_held(store: Store, jobs: list[Job]) -> None:
+    """Each unique key belongs to the one job that should hold it, and to none that should not."""
+    keys = {key_of(job.extras) for job in jobs} - {None}
+    holders = {key: await store.key_holder(str(key)) for key in keys}
+    expected = {key_of(job.extras): job.id for job in jobs if key_of(job.extras) and holds_key(job)}
+    assert {key: id for key, id in holders.items() if id is not None} == expected
 
 
 async def every_job(store: Store) -> list[Job]:

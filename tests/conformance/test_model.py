@@ -28,9 +28,10 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import structs
 
 from stoker.clock import SECOND
-from stoker.domain.errors import IdempotencyMismatch
+from stoker.domain.errors import IdempotencyMismatch, IdMismatch
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import CRASH_LIMIT, Kind, claim_of
@@ -46,6 +47,9 @@ SHARED_STORIES = int(os.environ.get("MODEL_STORIES", "40"))
 """How many stories a store with two owners tells: each makes two connections anew, which takes most of a second."""
 KEYS = ("k1", "k2", "k3")
 BODIES = (b"body", b"body", b"other body")
+IDS = tuple(f"01900000-0000-7000-8000-{number:012x}" for number in range(1, 4))
+"""Ids that clients make."""
+DIGESTS = (b"1" * 16, b"1" * 16, b"2" * 16)
 KINDS: tuple[Kind, ...] = ("completed", "error", "timeout", "crash", "invalid", "handed_back", "cancelled")
 
 
@@ -122,12 +126,13 @@ class World:
 
     jobs: dict[str, Model] = field(default_factory=dict)
     keys: dict[str, tuple[bytes, str]] = field(default_factory=dict)
+    ids: dict[str, bytes] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     answers: dict[tuple[str, int], Status | None] = field(default_factory=dict)
 
     def copy(self) -> "World":
         jobs = {id: replace(model) for id, model in self.jobs.items()}
-        return World(jobs, dict(self.keys), dict(self.seen), dict(self.answers))
+        return World(jobs, dict(self.keys), dict(self.ids), dict(self.seen), dict(self.answers))
 
     def running(self) -> list[Job]:
         return [model.claims[-1] for model in self.jobs.values() if model.status == "running"]
@@ -179,6 +184,28 @@ def submitting_under(key: str, body: bytes, job: Job) -> Step:
             assert (accepted.job.id, accepted.repeated) == (id, key in world.keys)
             if not accepted.repeated:
                 world.keys[key] = (body, id)
+                world.add(accepted.job)
+
+    return Step(call, told)
+
+
+def submitting_with(id: str, digest: bytes, job: Job) -> Step:
+    """Submit a job whose id a client made."""
+    named = structs.replace(job, id=id, digest=digest)
+
+    async def call(store: Store) -> Accepted | None:
+        try:
+            (accepted,) = await store.insert([a_submission(named)])
+        except IdMismatch:
+            return None
+        return accepted
+
+    def told(world: World, accepted: Accepted | None) -> None:
+        assert (accepted is None) == (world.ids.get(id, digest) != digest)
+        if accepted is not None:
+            assert (accepted.job.id, accepted.repeated) == (id, id in world.ids)
+            if not accepted.repeated:
+                world.ids[id] = digest
                 world.add(accepted.job)
 
     return Step(call, told)
@@ -282,7 +309,9 @@ class Wish(NamedTuple):
 
 WISHES = st.builds(
     Wish,
-    st.sampled_from(["submit", "keyed", "claim", "report", "report late", "cancel", "replay", "promote"]),
+    st.sampled_from(
+        ["submit", "keyed", "named", "claim", "report", "report late", "cancel", "replay", "promote"]
+    ),
     Pick,
     st.sampled_from(KINDS),
 )
@@ -356,6 +385,25 @@ class StoreMachine(RuleBasedStateMachine):
         accepted = self._do(submitting_under(key, body, a_job(self.store)))
         self.met["refused for another body"] += accepted is None
         self.met["repeated"] += known and accepted is not None
+
+    @rule(id=st.sampled_from(IDS), digest=st.sampled_from(DIGESTS))
+    def submits_with_an_id(self, id: str, digest: bytes) -> None:
+        before = self.world.jobs.get(id)
+        accepted = self._do(submitting_with(id, digest, a_job(self.store)))
+        self.met["refused for another request with this id"] += accepted is None
+        self.met["repeated by its id"] += before is not None and accepted is not None
+        self.met["repeated by its id when it was over"] += (
+            before is not None and before.status in FINAL and accepted is not None
+        )
+
+    @rule(id=st.sampled_from(IDS), digest=st.sampled_from(DIGESTS), kind=st.sampled_from(KINDS))
+    def sends_an_id_again_when_its_job_is_over(self, id: str, digest: bytes, kind: Kind) -> None:
+        self.submits_with_an_id(id, digest)
+        model = self.world.jobs[id]
+        if model.status == "running":
+            self._report(model.claims[-1], kind)
+        self._do(cancelling(id))
+        self.submits_with_an_id(id, digest)
 
     @rule(worker=st.sampled_from(WORKERS), threads=st.integers(1, 3))
     def claims(self, worker: str, threads: int) -> None:
@@ -496,6 +544,8 @@ class StoreMachine(RuleBasedStateMachine):
         match verb:
             case "keyed":
                 return submitting_under(chosen(KEYS, pick), chosen(BODIES, pick // 7), a_job(self.store))
+            case "named":
+                return submitting_with(chosen(IDS, pick), chosen(DIGESTS, pick // 7), a_job(self.store))
             case "claim":
                 return claiming(chosen(WORKERS, pick), 1 + pick % 3, alone=self.kind.exclusive)
             case "cancel":
@@ -570,6 +620,9 @@ def test_a_store_and_a_plain_model_of_it_never_disagree(store_kind: StoreKind) -
         "replayed",
         "repeated",
         "refused for another body",
+        "repeated by its id",
+        "repeated by its id when it was over",
+        "refused for another request with this id",
         "at once",
         "the second was first",
     ):

@@ -357,8 +357,8 @@ async def test_only_one_whole_export_is_a_file(into: Move, lines: list[bytes]) -
 
 async def test_a_later_format_is_refused_by_its_number(into: Move) -> None:
     lines = many(1)
-    lines[0] = edited(lines[0], format=2, jobs={"paused": 1}, news=True)
-    with pytest.raises(MoveRefused, match="format 2"):
+    lines[0] = edited(lines[0], format=3, jobs={"paused": 1}, news=True)
+    with pytest.raises(MoveRefused, match="format 3"):
         await into.arrive(lines)
 
 

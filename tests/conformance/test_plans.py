@@ -45,6 +45,7 @@ WALKS: Final = {
         "next_matching": "of a bulk operation, in the background",
         "last_completed": "once, when a coordinator starts, in a thread of its own",
         "dead_letter_groups": "the index of failed jobs alone; kept by stoker.coordinator.dead_groups where they are many",
+        "count_keys_taken": "as many as its limit says, but all dead letters where none matches: of a write, never of a GET",
         "dead_letters": "as many as its limit says, but all dead letters where none matches: of a write, never of a GET",
         "walk": "as many jobs as its limit says",
         "walk_matches": "as many jobs as the limit of its walk says",
@@ -55,6 +56,7 @@ WALKS: Final = {
         "ids_ending": "as many of the newest ids as its limit says, of the index alone",
     },
     "postgres": {
+        "count_keys_taken": "as many as its limit says, but all dead letters where none matches: of a write, never of a GET",
         "dead_letters": "as many as its limit says, but all dead letters where none matches: of a write, never of a GET",
         "dead_letter_groups": "the index of failed jobs alone; kept by stoker.coordinator.dead_groups where they are many",
         "names": "as many names as its limit says",
@@ -69,6 +71,7 @@ FILLED: Final[Mapping[str, str]] = {
     "order": "DESC",
     "where": "priority = 5",
     "table": "history",
+    "more": "",
 }
 
 
@@ -99,16 +102,16 @@ def sqlite_statement(name: str, sql: str) -> str | None:
     walk = _WALK.format(jobs="jobs", a="?", b="?", c="?")
     width = 1 if "IN (VALUES {rows})" in sql else len(re.findall(r"column\d", sql)) + 2
     rows = "(" + ", ".join("?" * width) + ")"
-    if name == "insert_jobs":
+    if name in ("insert_jobs", "insert_alike", "insert_alike_named"):
         return None  # writes without looking
     filled = {
         **FILLED,
         "rows": rows,
         "walk": walk,
         "matching": "SELECT seq FROM jobs WHERE seq > 1",
-        "values": "NULL",
+        "free": statements("stoker.store.sqlite")["key_is_free"],
     }
-    return sql.format(**filled) if name != "insert_alike" else None
+    return sql.format(**filled)
 
 
 def test_no_statement_on_sqlite_walks_the_jobs(full_sqlite: apsw.Connection) -> None:
@@ -304,7 +307,9 @@ def postgres_statement(name: str, sql: str) -> str | None:
         )
         sql = numbered(sql.replace("{where}", FILLED["where"]).replace("{order}", "DESC"))
     where = FILLED["where"] if name != "dead_letters" else f"AND {FILLED['where']}"
-    for key, value in {"hot": "seq", "final": "seq", "where": where, "table": "history"}.items():
+    free = statements("stoker.store.postgres")["key_is_free"]
+    filled = {"hot": "seq", "final": "seq", "where": where, "table": "history", "more": "", "free": free}
+    for key, value in filled.items():
         sql = sql.replace("{" + key + "}", value)
     return sql
 

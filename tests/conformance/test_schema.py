@@ -71,7 +71,9 @@ def schema(request: pytest.FixtureRequest, place: Path) -> Schema:
 async def test_everything_is_pending_until_it_is_applied(schema: Schema) -> None:
     before = await schema.status()
     assert {migration.state for migration in before} == {"pending"}
-    assert [migration.version for migration in before] == list(range(1, len(before) + 1))
+    versions = [migration.version for migration in before]
+    assert versions[0] == 1
+    assert versions == sorted(set(versions))
     assert before[0].name == "initial"
     assert await schema.up() == [migration.version for migration in before]
     assert {migration.state for migration in await schema.status()} == {"applied"}

@@ -3,6 +3,7 @@
 import pytest
 
 from stoker.clock import SECOND
+from stoker.domain.errors import IdempotencyMismatch, JobPruned
 from stoker.store.base import Renewal, Retention, Store
 from tests.conformance.steps import (
     HOUR,
@@ -343,13 +344,18 @@ async def test_expired_keys_are_deleted_and_live_ones_kept(store: Store, clock: 
     assert (await store.known_key("c", "short"), await store.known_key("c", "long")) == (False, True)
 
 
-async def test_a_live_key_whose_job_was_purged_makes_a_new_job(store: Store, clock: FakeClock) -> None:
+async def test_a_live_key_whose_job_was_purged_makes_no_second_job(store: Store, clock: FakeClock) -> None:
     await store.insert([a_submission(a_job(store), a_key(store, lives_us=24 * HOUR))])
     (job,) = await claim(store)
     await end(store, job)
     clock.advance(2 * 3600)
     assert await store.purge(RETENTION, 10) == 1
-    (accepted,) = await store.insert([a_submission(a_job(store), a_key(store, lives_us=24 * HOUR))])
+    with pytest.raises(JobPruned, match=job.id):
+        await store.insert([a_submission(a_job(store), a_key(store, lives_us=24 * HOUR))])
+    with pytest.raises(IdempotencyMismatch):
+        await store.insert([a_submission(a_job(store), a_key(store, digest=b"other"))])
+    clock.advance(23 * 3600)
+    (accepted,) = await store.insert([a_submission(a_job(store), a_key(store))])
     assert not accepted.repeated
     assert await status_of(store, accepted.job) == "queued"
 

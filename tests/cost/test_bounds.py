@@ -12,13 +12,13 @@ import pytest
 from bench.cost.calls import HOW_TO_COUNT, Counter, find_counter
 from bench.cost.measure import Cost, Revision, bench_of, without_idle
 from bench.cost.stores import SETTINGS, OnPostgres, Sqlite, Store
-from bench.cost.workloads import DRAIN, ONE_BY_ONE, SUBMIT, Workload
+from bench.cost.workloads import BY_SDK, DRAIN, ONE_BY_ONE, SUBMIT, Workload
 from tests.support.servers import QUICK, postgres
 
 BOUNDS: Final[Mapping[str, Mapping[str, Mapping[str, float]]]] = tomllib.loads(
     (Path(__file__).parent / "bounds.toml").read_text()
 )
-JOBS: Final = {ONE_BY_ONE: 100, SUBMIT: 2_000, DRAIN: 2_000}
+JOBS: Final = {ONE_BY_ONE: 100, SUBMIT: 2_000, BY_SDK: 200, DRAIN: 2_000}
 IDLE_SECONDS: Final = 2.0
 AS_IT_IS: Final = Revision("as it is")
 

@@ -25,6 +25,7 @@ ABOUT_JOBS = {
     "test_operate_api",
     "test_order",
     "test_queues",
+    "test_sdk_death",
     "test_submit",
     "test_task_options",
 }

@@ -82,6 +82,7 @@ def test_a_wait_for_many_sees_every_kind_of_end(app: Stoker) -> None:
     results = stoker.gather([done, bad, slow, lost], timeout=30, return_exceptions=True)
     assert results[0] == 3
     assert [type(error) for error in results[1:]] == [errors.JobFailed, errors.JobCancelled, errors.NotFound]
+    assert isinstance(results[1], errors.JobFailed)
     assert [attempt.outcome for attempt in results[1].job.attempts] == ["error", "error"]
 
 

@@ -1,6 +1,7 @@
 """Clients that submit, cancel, replay and wait, and write down what they asked and what they were told.
 
-A client that gets no clear answer to a keyed submission, or to a cancel, asks again until it gets one, as the SDK does.
+A client that gets no clear answer to a submission under a key or with an id of its own, or to a cancel, asks again until it
+gets one, as the SDK does.
 """
 
 import asyncio
@@ -14,13 +15,23 @@ import msgspec
 
 from stoker.clock import SECOND
 from stoker.coordinator.coordinator import Coordinator
-from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound, Overloaded, StokerDomainError
-from stoker.domain.job import Job, JobSpec, Oversize, new_job
-from stoker.domain.lot import lots_of
+from stoker.domain.errors import (
+    Conflict,
+    IdempotencyMismatch,
+    IdMismatch,
+    JobPruned,
+    NotFound,
+    Overloaded,
+    StokerDomainError,
+)
+from stoker.domain.extras import extras_of
+from stoker.domain.job import NO_DEFAULTS, Job, JobSpec, Oversize, new_job
+from stoker.domain.lot import joined, lot_of
+from stoker.domain.retry_rules import RetryRules
 from stoker.store.base import IdempotencyKey, Submission
+from stoker.testing.loop import Process
 from tests.checkers.history import Answer, Item, Op
-from tests.sim.loop import Process
-from tests.sim.machine import UNNAMED_TYPE, Deed
+from tests.sim.machine import ERROR, UNNAMED_TYPE, Deed
 from tests.sim.nodes import Refused, Unknown
 from tests.support.jobs import a_submission
 
@@ -31,7 +42,10 @@ T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 4.0
 KEY_SECONDS: Final = 86_400
-DEFINITE: Final = (Refused, Conflict, NotFound, IdempotencyMismatch, Overloaded)
+KEEP_SEC: Final = 2 * 86_400.0
+"""Longer than all that clocks are set forward by in a run: no job may be gone at its end."""
+NOTIFY_URL: Final = "https://hooks.example.com/sim"
+DEFINITE: Final = (Refused, Conflict, NotFound, IdempotencyMismatch, IdMismatch, JobPruned, Overloaded)
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -47,10 +61,15 @@ class Order(msgspec.Struct, frozen=True):
     priority: int = 1
     labels: dict[str, str] = {}
     on_oversize: Oversize = "degrade"
+    retry: RetryRules | None = None
+    notify: bool = False
+    keep_sec: float | None = None
+    id: str | None = None
+    """Made by the client."""
 
     @property
     def item(self) -> Item:
-        return Item(self.deed.marker, self.key, self.body, self.delay_sec or 0.0)
+        return Item(self.deed.marker, self.key, self.body, self.delay_sec or 0.0, self.id)
 
     @property
     def body(self) -> str:
@@ -67,6 +86,9 @@ class Order(msgspec.Struct, frozen=True):
             delay_sec=self.delay_sec,
             labels=self.labels,
             on_oversize=self.on_oversize,
+            retry=self.retry,
+            notify_url=NOTIFY_URL if self.notify else None,
+            keep_sec=self.keep_sec,
         )
 
 
@@ -78,6 +100,8 @@ class Client:
         self.random = world.random(name)
         self._sizes = world.random(f"{name}/sizes")
         self._odd = world.random(f"{name}/odd")
+        self._features = world.random(f"{name}/features")
+        self._naming = world.random(f"{name}/naming")
         self.known: list[str] = []
         self.busy = 0
         self._orders = 0
@@ -122,6 +146,10 @@ class Client:
         first = orders[0]
         if first.key is not None and random.random() < 0.15:
             await self._send_again(first)
+        if first.id is not None and self._naming.random() < 0.3:
+            if self._naming.random() < 0.5:
+                await self.wait(first.id, 8.0)
+            await self._send_again(first)
         if self.known and random.random() < 0.4:
             await self._mind(self.known[-1])
 
@@ -134,28 +162,36 @@ class Client:
                 return
 
     async def _send_again(self, order: Order) -> None:
-        """The same key again: twice at the same time, and once for something else, which must be refused."""
+        """The same key or id again: twice at the same time, and once for something else, which must be refused."""
         other = msgspec.structs.replace(
             order, deed=msgspec.structs.replace(order.deed, marker=f"{order.deed.marker}-other")
         )
         await asyncio.gather(self.submit([order]), self.submit([order]))
-        await self.try_submit([other])
+        if order.id is not None:  # beside jobs of others, which may share a transaction with what is refused
+            await asyncio.gather(self.try_submit([other]), self.submit([self._named(self.order())]))
+        else:
+            await self.try_submit([other])
 
     def order(self) -> Order:
         """A job drawn from the mix."""
         self._orders += 1
-        order = draw_order(self.random, f"{self.name}-{self._orders}")
+        order = with_features(self._features, draw_order(self.random, f"{self.name}-{self._orders}"))
         plain = order.thread_demand == 1 and not order.labels
         if self.world.any_type and plain and self._odd.random() < 0.2:
-            return msgspec.structs.replace(order, type=UNNAMED_TYPE)
-        return order
+            order = msgspec.structs.replace(order, type=UNNAMED_TYPE)
+        return self._named(order) if self._naming.random() < 0.35 else order
+
+    def _named(self, order: Order) -> Order:
+        """The same job with an id in place of a key."""
+        return order if order.id else msgspec.structs.replace(order, key=None, id=self.world.new_job_id())
 
     def _crowd(self) -> list[Order]:
         """Jobs that differ in what they do alone, and have no keys: they are stored and handed out as one lot."""
         size, attempts, priority = (self.random.choice(of) for of in ([3, 9, 14], [1, 2, 4], [0, 1, 2]))
         large = self._sizes.random() < 0.6
         deeds = [self._large_deed() if large else self._short_deed() for _ in range(size)]
-        return [Order(deed, "quick", None, attempts, None, None, 1, priority) for deed in deeds]
+        orders = [Order(deed, "quick", None, attempts, None, None, 1, priority) for deed in deeds]
+        return [self._named(order) for order in orders] if self._naming.random() < 0.5 else orders
 
     def _large_deed(self) -> Deed:
         weight = "x" * self._sizes.choice([20_000, 40_000, 55_000])
@@ -171,9 +207,9 @@ class Client:
     # ── requests ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def submit(self, orders: list[Order]) -> None:
-        """Send until it is clear; without keys, once."""
+        """Send until it is clear; without keys and ids, once."""
         while not await self.try_submit(orders):
-            if any(order.key is None for order in orders):
+            if any(order.key is None and order.id is None for order in orders):
                 return
             await asyncio.sleep(self.random.uniform(0.3, 2.0))
 
@@ -189,19 +225,25 @@ class Client:
 
         jobs, answer, text = await self._ask(submit)
         ids = [job.id for job in jobs] if jobs is not None else []
-        self._wrote("submit", called, answer, f"[{' '.join(i.marker for i in items)}] {text}", items, ids)
+        told = f"[{' '.join(i.marker for i in items)}] {text}"
+        self._wrote("submit", called, answer, told, items, ids, why=text if answer == "refused" else None)
         self.known += [id for id in ids if id not in self.known]
-        return answer == "ok" or text == "IdempotencyMismatch"
+        return answer == "ok" or text in ("IdempotencyMismatch", "IdMismatch", "JobPruned")
 
     def _submission(self, order: Order, now: int) -> Submission:
         delay = int((order.delay_sec or 0.0) * SECOND)
+        spec = order.spec()
         job = new_job(
-            order.spec(),
-            id=self.world.new_job_id(),
+            spec,
+            id=order.id or self.world.new_job_id(),
             now=now,
             run_at=now + delay,
             max_attempts=order.max_attempts,
             order="lowest_first",
+            digest=None
+            if order.id is None
+            else hashlib.blake2b(order.body.encode(), digest_size=16).digest(),
+            extras=extras_of(spec, NO_DEFAULTS, now),
         )
         if order.key is None:
             return a_submission(job)
@@ -250,6 +292,7 @@ class Client:
         items: list[Item] | None = None,
         jobs: list[str] | None = None,
         job: Job | None = None,
+        why: str | None = None,
     ) -> None:
         value = None
         if job is not None and job.result is not None:
@@ -265,6 +308,7 @@ class Client:
             None if job is None else job.status,
             None if job is None else job.claim_id,
             value,
+            why,
         )
         self.world.ops.append(op)
         told = " ".join(op.jobs if what == "submit" else [op.status or "", str(op.claim or "")])
@@ -280,7 +324,7 @@ def in_lots(submissions: list[Submission]) -> list[Submission]:
         else:
             jobs = [job for item in run for job in item.lot]
             numbered = [msgspec.structs.replace(job, seq=number) for number, job in enumerate(jobs)]
-            found += map(Submission, lots_of(numbered))
+            found += map(Submission, joined(map(lot_of, numbered)))
     return found
 
 
@@ -306,6 +350,33 @@ def draw_order(random: Random, marker: str) -> Order:
         random.uniform(0.5, 8.0) if random.random() < 0.12 else None,
         2 if type == "work" and random.random() < 0.1 else 1,
         priority,
+    )
+
+
+POLICIES: Final = (
+    RetryRules(backoff="fixed", base_sec=0.5, jitter=0.2),
+    RetryRules(backoff="linear", base_sec=0.4, cap_sec=1.0),
+    RetryRules(backoff="exponential", base_sec=0.3, cap_sec=2.0, on=(ERROR,)),
+    RetryRules(delays_sec=(0.2, 1.5, 3.0)),
+    RetryRules(base_sec=0.2, never=(ERROR,)),
+)
+
+
+def with_features(random: Random, order: Order) -> Order:
+    """The order, now and then with a retry policy of its own, snoozes, a webhook or a retention."""
+    retry = random.choice(POLICIES) if random.random() < 0.25 else None
+    snoozes = random.choice([1, 2, 3]) if random.random() < 0.08 else 0
+    attempts = order.max_attempts
+    if retry is not None and retry.delays_sec is not None:
+        attempts = len(retry.delays_sec) + 1
+    deed = msgspec.structs.replace(order.deed, snoozes=snoozes) if snoozes else order.deed
+    return msgspec.structs.replace(
+        order,
+        deed=deed,
+        retry=retry,
+        max_attempts=attempts,
+        notify=random.random() < 0.15,
+        keep_sec=KEEP_SEC if random.random() < 0.1 else None,
     )
 
 

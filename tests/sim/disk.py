@@ -19,9 +19,9 @@ from stoker.clock import SECOND
 from stoker.domain.errors import StoreUnavailable
 from stoker.store.base import Store
 from stoker.store.sqlite.store import SqliteStore
+from stoker.testing.loop import Process, SimLoop
+from stoker.testing.net import Weather
 from tests.checkers.history import Change
-from tests.sim.loop import Process, SimLoop
-from tests.sim.net import Weather
 
 T = TypeVar("T")
 

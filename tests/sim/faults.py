@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
+from stoker.testing.loop import Process
+from stoker.testing.net import Connection
 from tests.checkers.history import Fault, Outage
-from tests.sim.loop import Process
-from tests.sim.net import Connection
 from tests.sim.nodes import CoordinatorNode, WorkerNode
 
 if TYPE_CHECKING:

@@ -24,6 +24,7 @@ SIMULATED: Final = (
     "src/stoker/store/sqlite/**/*.py",
     "src/stoker/store/sqlite/**/*.sql",
     "src/stoker/system/*.py",
+    "src/stoker/testing/*.py",
     "src/stoker/wire/*.py",
     "src/stoker/worker/*.py",
     "tests/sim/*.py",

@@ -7,25 +7,28 @@ the side-effect log itself, as a job of a user would write to a file; a kill is 
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from random import Random
 from typing import Any, Final
 
 import msgspec
 
 from stoker.domain.retry import Kind, problem
-from stoker.executors.board import _LAYOUT, NOTHING, SIZE, Board
-from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Ready, Results
+from stoker.domain.retry_rules import ErrorNote
+from stoker.executors.pipe import ChildJob, ChildResult, Ready
 from stoker.executors.process import Callbacks
+from stoker.testing.loop import Process, SimLoop
+from stoker.testing.stand_in import PIPE_SECONDS, NoGuardian, StandInChild
 from stoker.worker.routes import Executor
 from tests.checkers.history import Effect
-from tests.sim.loop import Process, SimLoop
 
 TYPES: Final = ["blink", "nap", "quick", "work"]
 UNNAMED_TYPE: Final = "odd"
 """A type that no worker names: it is for workers that take any."""
 ASYNC_TYPES: Final = ["nap"]
-PIPE_SECONDS: Final = 0.0001
+ERROR: Final = "sim.Error"
+"""The class of the errors that pretended jobs raise."""
+SNOOZE_SECONDS: Final = 0.7
 
 
 class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,31 +48,13 @@ class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
     """Makes the payload large, and does nothing."""
     holds: bool = False
     """It forked a process that left its group and keeps the child's pipe open: no end of the pipe tells of a death."""
+    snoozes: int = 0
+    """It snoozes while its claim is at most this."""
 
-    def ending(self, attempt: int) -> str:
+    def ending(self, attempt: int, claim: int) -> str:
+        if claim <= self.snoozes:
+            return "snooze"
         return "ok" if self.until and attempt > self.until else self.then
-
-
-class SimBoard(Board):
-    """The real board, in ordinary memory."""
-
-    def __init__(self) -> None:
-        self._memory = bytearray(SIZE)  # type: ignore[assignment]
-        _LAYOUT.pack_into(self._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
-
-    def close(self) -> None:
-        pass
-
-
-class Guard:
-    """The guardian needs no process here: the world kills children with their supervisor."""
-
-    pid = 1
-    alive = True
-
-    def watch(self, group: int) -> None: ...
-    def forget(self, group: int) -> None: ...
-    def close(self) -> None: ...
 
 
 class SimMachine:
@@ -92,14 +77,14 @@ class SimMachine:
         self.host = supervisor.name.partition("#")[0]
         self.pid = 1
         self.cpus = [0]
-        self.pids = itertools.count(2)
+        self.pids: Iterator[int] = itertools.count(2)
         self.children: list[SimChild] = []
 
     def adopt_orphans(self) -> None: ...
     def reap_orphans(self, known: Collection[int]) -> None: ...
 
-    def guardian(self, mark: str) -> Guard:
-        return Guard()
+    def guardian(self, mark: str) -> NoGuardian:
+        return NoGuardian()
 
     def memory_kb(self, pid: int) -> int:
         return 1024
@@ -125,87 +110,33 @@ class SimMachine:
         return [child.process for child in self.children if child.process.alive]
 
 
-class SimChild:
+class SimChild(StandInChild):
     """A child process as `stoker.executors.process.Child` shows one."""
 
-    warm = True
-    knows_types = True
-
     def __init__(self, machine: SimMachine, callbacks: Callbacks, concurrency: int) -> None:
-        self._machine = machine
-        self._callbacks = callbacks
+        super().__init__(machine, callbacks, machine.random.uniform(0.05, 0.4))
+        self._machine: SimMachine = machine
         self._concurrency = concurrency
-        self.pid = next(machine.pids)
-        self.process = Process(machine.loop, f"{machine.supervisor.name}.{self.pid}")
-        self.board = SimBoard()
-        self.ready = False
-        self.ended = False
-        self.jobs_taken = 0
-        self.returncode: int | None = None
         self._inbox: deque[ChildJob] = deque()
         self._running: dict[int, ChildJob] = {}
-        self._listening = True
-        self._pipe: deque[list[ChildResult]] = deque()
-        self._held = False
-        self._died_at: float | None = None
-        callbacks.started(self)  # type: ignore[arg-type]
-        self.process.call_later(machine.random.uniform(0.05, 0.4), self._boot)
-
-    # ── what the supervisor does to it ─────────────────────────────────────────────────────────────────────────────
-
-    def send(self, lots: list[ChildLot]) -> None:
-        jobs = [job for lot in lots for job in lot.jobs()]
-        self.jobs_taken += len(jobs)
-        self.process.call_later(PIPE_SECONDS, self._take, jobs)
 
     def cancel(self, index: int) -> None:
-        self.board.cancel(index)
+        super().cancel(index)
         self.process.call_later(PIPE_SECONDS, self._hear_cancel, index)
 
     def terminate(self) -> None:
         self.process.call_later(PIPE_SECONDS, self._hear_term)
 
-    def kill(self) -> None:
-        self.die(-9)
-
-    def end(self) -> None:
-        self.die(-9)
-        self._gone()
-
-    def poll(self) -> None:
-        """Ask the kernel whether it died; what it said before has been read by then."""
-        if self._died_at is not None and self._machine.loop.time() > self._died_at + PIPE_SECONDS:
-            self._gone()
-
-    def die(self, code: int) -> None:
-        if not self.process.alive:
-            return
-        self.process.kill()
-        self.returncode = code
+    def died(self) -> None:
         for job in self._running.values():
             self._note("killed", job)
-        self._died_at = self._machine.loop.time()
-        if not self._held:
-            self._machine.supervisor.call_later(PIPE_SECONDS, self._gone)
-
-    def _gone(self) -> None:
-        """The supervisor finds the pipe closed; what was in it has been read by then."""
-        if self.ended:
-            return
-        self.ended = True
-        self._callbacks.exited(self)  # type: ignore[arg-type]
 
     # ── what it does itself ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _boot(self) -> None:
-        self._machine.supervisor.call_later(PIPE_SECONDS, self._say_ready)
+    def says(self) -> Ready | None:
+        return Ready(TYPES, ASYNC_TYPES)
 
-    def _say_ready(self) -> None:
-        if not self.ended:
-            self.ready = True
-            self._callbacks.ready(self, Ready(TYPES, ASYNC_TYPES))  # type: ignore[arg-type]
-
-    def _take(self, jobs: list[ChildJob]) -> None:
+    def take(self, jobs: list[ChildJob]) -> None:
         self._inbox.extend(jobs)
         self._next()
 
@@ -216,14 +147,14 @@ class SimChild:
             if self._concurrency or self.board.start(job.index, now):
                 self._start(job, now)
             else:
-                self._tell(ChildResult(job.index, "handed_back", None, None, now, now))
+                self.tell(ChildResult(job.index, "handed_back", None, None, now, now))
 
     def _start(self, job: ChildJob, now: float) -> None:
         self._running[job.index] = job
         deed = msgspec.json.decode(job.payload, type=Deed)
         self._note("start", job)
-        self._held = self._held or deed.holds
-        ending = deed.ending(job.attempt)
+        self.held = self.held or deed.holds
+        ending = deed.ending(job.attempt, job.claim_id)
         if ending != "hang":
             self.process.call_later(deed.seconds, self._end, job, deed, ending, now)
 
@@ -235,7 +166,8 @@ class SimChild:
             del self._running[job.index]
             self.die(-11)
             return
-        self._finish(job, {"ok": "completed", "error": "error", "invalid": "invalid"}[ending], started)
+        kinds = {"ok": "completed", "error": "error", "invalid": "invalid", "snooze": "snoozed"}
+        self._finish(job, kinds[ending], started)
 
     def _finish(self, job: ChildJob, kind: Any, started: float) -> None:
         del self._running[job.index]
@@ -248,15 +180,12 @@ class SimChild:
         self._note("end", job, kind, value)
         if not self._concurrency:
             self.board.stop()
-        self._tell(ChildResult(job.index, kind, result, error, started, now, 1000, 1024))
+        note = None
+        if kind in ("error", "snoozed"):
+            note = ErrorNote([ERROR, "Exception"], snooze_sec=SNOOZE_SECONDS if kind == "snoozed" else None)
+            kind = "error"
+        self.tell(ChildResult(job.index, kind, result, error, started, now, 1000, 1024, note))
         self._next()
-
-    def _tell(self, result: ChildResult) -> None:
-        self._machine.supervisor.call_later(PIPE_SECONDS, self._heard, result)
-
-    def _heard(self, result: ChildResult) -> None:
-        if not self.ended:
-            self._callbacks.results(self, Results.of(result))  # type: ignore[arg-type]
 
     def _hear_cancel(self, index: int) -> None:
         job = self._running.get(index)
@@ -296,7 +225,7 @@ class SimOneShot(SimChild):
         super().__init__(machine, callbacks, concurrency)
         self.ready = True
 
-    def _boot(self) -> None:
+    def says(self) -> None:
         """It says nothing of itself."""
 
     def _finish(self, job: ChildJob, kind: Any, started: float) -> None:

@@ -10,6 +10,7 @@ survives means that a promise is not really tested.
 import argparse
 import asyncio
 import gc
+import itertools
 import os
 import sys
 import time
@@ -27,19 +28,29 @@ from stoker.coordinator.coordinator import Coordinator, Submitted
 from stoker.coordinator.neighbours import Neighbours
 from stoker.coordinator.readiness import Readiness
 from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.schedules import Schedules
 from stoker.coordinator.sessions import Sessions, Unsent, compare
 from stoker.domain import byte_bounds
-from stoker.domain.errors import StoreUnavailable
+from stoker.domain import retry as retry_domain
+from stoker.domain import schedule as rules
+from stoker.domain import webhooks as webhooks_domain
+from stoker.domain.errors import IdMismatch, StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Event
 from stoker.domain.lot import lot_of
 from stoker.domain.placement import _Precedence, lane_key
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt, claim_of, decide
+from stoker.domain.schedule import Decision, Firing
+from stoker.domain.unique import key_of
 from stoker.store.base import Accepted, CompletionRow, Completions, Expired, Submission
+from stoker.store.client_ids import ClientIds
+from stoker.store.schedules import ScheduleChange, Seen
 from stoker.store.sqlite import round as sqlite_round
+from stoker.store.sqlite import schedules as sqlite_schedules
 from stoker.store.sqlite.reads import Reader
 from stoker.store.sqlite.round import Q, Round
 from stoker.store.sqlite.store import SqliteStore
+from stoker.store.sqlite.unique import UniqueKeys
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 from stoker.worker.ends import Ended
@@ -92,6 +103,39 @@ def planted(name: str) -> Iterator[None]:
         yield
     finally:
         patch.undo()
+
+
+# ── unique keys, expiry and edits ──────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def unique_keys_are_not_looked_at(patch: Patch) -> None:
+    """A submission is stored whoever holds its key."""
+    patch.set(UniqueKeys, "take", lambda self, job, on_conflict: None)
+
+
+@bug
+def every_claim_frees_the_unique_key(patch: Patch) -> None:
+    """A key is given up at the claim, also by a job that holds it until it has finished."""
+    patch.set(sqlite_round, "freed_by_claim", lambda before: key_of(before.extras))
+
+
+@bug
+def a_replay_does_not_take_its_key(patch: Patch) -> None:
+    """A job is replayed whoever holds its key by now."""
+    patch.set(UniqueKeys, "take_again", lambda self, job: True)
+
+
+@bug
+def expired_jobs_are_claimed(patch: Patch) -> None:
+    """Only upkeep looks at expiries, and it comes too late."""
+    patch.set(sqlite_round, "split_by_time", lambda lots, now: (list(lots), []))
+
+
+@bug
+def edits_are_answered_and_not_stored(patch: Patch) -> None:
+    """A client is told of a change that was never written."""
+    patch.set(Round, "_rewrite", lambda self, before, after: True)
 
 
 # ── the fence ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -344,6 +388,43 @@ def key_accepts_another_body(patch: Patch) -> None:
     patch.set(SqliteStore, "insert", insert)
 
 
+# ── ids made by clients ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@bug
+def client_id_not_looked_up_in_history(patch: Patch) -> None:
+    """Finished jobs are not asked for their ids, and their rows are in nobody's way, as where they have a table of their
+    own: the job is made again."""
+    original = Round._client_ids
+
+    def client_ids(self: Round, named: list[str]) -> ClientIds:
+        out_of_the_way = "UPDATE jobs SET id = id || '-' || seq WHERE id = ? AND completed_at IS NOT NULL"
+        self._db.executemany(out_of_the_way, [(id,) for id in named])
+        return original(self, named)
+
+    patch.set(Round, "_client_ids", client_ids)
+
+
+@bug
+def client_id_accepts_another_body(patch: Patch) -> None:
+    patch.set(ClientIds, "_refusal", lambda self, id, digest: None)
+
+
+@bug
+def client_id_conflict_fails_neighbours(patch: Patch) -> None:
+    """A refusal is the answer to all later calls of its transaction, too."""
+    original = Round._insert_call
+
+    def insert_call(self: Any, call: Sequence[Submission], keys: Any, ids: ClientIds) -> Any:
+        spoilt = getattr(self, "spoilt", None)
+        answer = original(self, call, keys, ids) if spoilt is None else spoilt
+        if isinstance(answer, IdMismatch):
+            self.spoilt = answer
+        return answer
+
+    patch.set(Round, "_insert_call", insert_call)
+
+
 # ── leases ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -475,8 +556,8 @@ def lost_lease_is_free(patch: Patch) -> None:
 
 @bug
 def max_attempts_ignored(patch: Patch) -> None:
-    def endless(kind: Any, claim: Claim, policy: RetryPolicy, spread: float) -> Any:
-        return decide(kind, replace(claim, max_attempts=claim.attempt + 1), policy, spread)
+    def endless(kind: Any, claim: Claim, policy: RetryPolicy, spread: float, *note: Any) -> Any:
+        return decide(kind, replace(claim, max_attempts=claim.attempt + 1), policy, spread, *note)
 
     patch.set(reports, "decide", endless)
 
@@ -496,8 +577,8 @@ def first_crash_is_the_last(patch: Patch) -> None:
 def crashes_not_counted(patch: Patch) -> None:
     """A job that kills its process gets all its attempts."""
 
-    def forgiving(kind: Any, claim: Claim, policy: RetryPolicy, spread: float) -> Any:
-        return decide(kind, replace(claim, crashes=0), policy, spread)
+    def forgiving(kind: Any, claim: Claim, policy: RetryPolicy, spread: float, *note: Any) -> Any:
+        return decide(kind, replace(claim, crashes=0), policy, spread, *note)
 
     patch.set(reports, "decide", forgiving)
 
@@ -506,8 +587,8 @@ def crashes_not_counted(patch: Patch) -> None:
 def errors_are_queued_at_once(patch: Patch) -> None:
     """An attempt that failed goes straight back into the queue."""
 
-    def hasty(kind: Kind, claim: Claim, policy: RetryPolicy, spread: float) -> tuple[Event, int]:
-        event, delay_us = decide(kind, claim, policy, spread)
+    def hasty(kind: Kind, claim: Claim, policy: RetryPolicy, spread: float, *note: Any) -> tuple[Event, int]:
+        event, delay_us = decide(kind, claim, policy, spread, *note)
         return ("lost", 0) if event == "retried" else (event, delay_us)
 
     patch.set(reports, "decide", hasty)
@@ -515,11 +596,78 @@ def errors_are_queued_at_once(patch: Patch) -> None:
 
 @bug
 def retries_without_backoff(patch: Patch) -> None:
-    def hasty(kind: Any, claim: Claim, policy: RetryPolicy, spread: float) -> Any:
-        event, delay = decide(kind, claim, policy, spread)
+    def hasty(kind: Any, claim: Claim, policy: RetryPolicy, spread: float, *note: Any) -> Any:
+        event, delay = decide(kind, claim, policy, spread, *note)
         return event, delay // 4
 
     patch.set(reports, "decide", hasty)
+
+
+@bug
+def own_policies_are_ignored(patch: Patch) -> None:
+    """A job with a retry policy of its own waits as long as the others."""
+
+    def plain(kind: Any, claim: Claim, policy: RetryPolicy, spread: float, *note: Any) -> Any:
+        return decide(kind, replace(claim, extras=None), policy, spread, *note)
+
+    patch.set(reports, "decide", plain)
+
+
+@bug
+def never_is_ignored(patch: Patch) -> None:
+    """An error that the policy says is not worth a retry is tried again, at once."""
+    patch.set(retry_domain, "_worth_a_retry", lambda rules, kind, note: True)
+    patch.set(retry_domain, "delay_sec", lambda rules, retry, spread: 0.0)
+
+
+@bug
+def snoozes_are_charged(patch: Patch) -> None:
+    def after(job: Job, outcome: Outcome, now: int) -> Job:
+        ended = after_attempt(job, outcome, now)
+        return replace(ended, attempt=job.attempt) if outcome.kind == "snoozed" else ended
+
+    patch.set(sqlite_round, "after_attempt", after)
+
+
+@bug
+def snoozes_are_not_counted(patch: Patch) -> None:
+    def after(job: Job, outcome: Outcome, now: int) -> Job:
+        return replace(after_attempt(job, outcome, now), extras=job.extras)
+
+    patch.set(sqlite_round, "after_attempt", after)
+
+
+@bug
+def webhooks_of_the_cancelled_are_forgotten(patch: Patch) -> None:
+    original = webhooks_domain.delivery_of
+
+    def forgetful(job: Job, now: int) -> Job | None:
+        return None if job.status == "cancelled" else original(job, now)
+
+    patch.set(sqlite_round, "delivery_of", forgetful)
+
+
+@bug
+def a_repeated_report_is_told_again(patch: Patch) -> None:
+    """A completion that was stored before makes another delivery."""
+    original = sqlite_round.Round._complete_singly
+
+    def again(self: Any, rows: Any, claims: Any) -> Any:
+        refused = original(self, rows, claims)
+        self._not_completed = set(refused)
+        return refused
+
+    patch.set(sqlite_round.Round, "_complete_singly", again)
+    delivery = webhooks_domain._delivery_id
+    numbers = itertools.count()
+    patch.set(webhooks_domain, "_delivery_id", lambda job, now: f"{delivery(job, now)}-{next(numbers)}")
+
+
+@bug
+def deliveries_are_never_sent(patch: Patch) -> None:
+    from stoker.coordinator.webhooks import Webhooks
+
+    patch.set(Webhooks, "_launch", lambda self, job: None)
 
 
 @bug
@@ -743,6 +891,88 @@ def oversized_jobs_share_a_lane(patch: Patch) -> None:
     """Jobs that wait for a large worker stand before those that would run on one thread."""
     original = lane_key
     patch.set(sqlite_round, "lane_key", lambda job: (*original(job)[:-1], "degrade"))
+
+
+# ── schedules ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _records_may_be_replaced(patch: Patch) -> None:
+    """Without the unique key of records, which would stop what these bugs do."""
+    statements = dict(sqlite_schedules.S)
+    statements["put_tick"] = statements["put_tick_again"]
+    patch.set(sqlite_schedules, "S", statements)
+
+
+@bug
+def a_tick_moves_on_before_its_job_is_stored(patch: Patch) -> None:
+    """The schedule is advanced in one transaction and the jobs are inserted in another."""
+
+    async def fire(self: Schedules) -> int:
+        firings: list[Firing] = []
+
+        def decide(seen: Seen) -> Decision | None:
+            decision = self._decide_due(seen)
+            firings.extend(() if decision is None else decision.firings)
+            return None if decision is None else replace(decision, firings=())
+
+        changed = await self._store.change_schedules(ScheduleChange(decide, limit=50))
+        if firings:
+            await self._store.insert([Submission(lot_of(firing.job)) for firing in firings])
+        return len(changed)
+
+    patch.set(Schedules, "fire", fire)
+
+
+@bug
+def a_coordinator_trusts_its_own_copy_of_a_schedule(patch: Patch) -> None:
+    """What is due is taken from memory: another coordinator may have fired it."""
+    _records_may_be_replaced(patch)
+    decide_due = Schedules._decide_due
+
+    def from_memory(self: Schedules, seen: Seen) -> Decision | None:
+        known: dict[str, Any] = self.__dict__.setdefault("copies", {})
+        decision = decide_due(self, replace(seen, schedule=known.get(seen.name, seen.schedule)))
+        if decision is not None:
+            known[seen.name] = decision.schedule
+        return decision
+
+    patch.set(Schedules, "_decide_due", from_memory)
+
+
+@bug
+def ticks_of_an_outage_are_forgotten(patch: Patch) -> None:
+    """Whatever is found later than two seconds is not made up for."""
+    patch.set(rules, "window_us", lambda schedule: 2 * SECOND)
+
+
+@bug
+def a_clock_that_is_set_back_brings_ticks_again(patch: Patch) -> None:
+    """The next tick follows from the clock, and not from what is recorded."""
+    _records_may_be_replaced(patch)
+    step = rules.step
+
+    def from_the_clock(schedule: Any, now: int, statuses: Any) -> Any:
+        first = schedule.recurrence.after(now)
+        if schedule.next_at is not None and first is not None and first < schedule.next_at:
+            schedule = replace(schedule, next_at=first)
+        return step(schedule, now, statuses)
+
+    patch.set(rules, "step", from_the_clock)
+    patch.set(
+        sqlite_schedules,
+        "S",
+        sqlite_schedules.S | {"due": sqlite_schedules.S["due"].replace("due_at <= ?", "?1 = ?1")},
+    )
+
+
+@bug
+def the_latest_tick_of_a_batch_counts_for_all(patch: Patch) -> None:
+    """Of ticks that are due at once only the latest fires, whatever the schedule says."""
+    patch.set(rules, "MAX_CATCH_UP", 1)
+    judged = rules._judged
+    patch.set(
+        rules, "_judged", lambda schedule, due, now: judged(replace(schedule, catch_up_max=1), due, now)
+    )
 
 
 # ── running them ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,14 +16,14 @@ from stoker.settings import Settings, load
 from stoker.store.base import Store
 from stoker.store.logs import LogPage, Piece, Selection, Written
 from stoker.store.sqlite.store import SqliteStore
+from stoker.testing.loop import Process
+from stoker.testing.net import FIN, RESET, Connection, host
 from stoker.wire import codec, frames
 from stoker.worker.connection import Dialer, NotAllowed
 from stoker.worker.supervisor import StartFailed, Supervisor
 from tests.checkers.history import Ack, Death, Told
 from tests.sim.disk import Disk, SimClock, drop_store, open_store
-from tests.sim.loop import Process
 from tests.sim.machine import SimMachine
-from tests.sim.net import FIN, RESET, Connection, host
 from tests.support.frames import assigned, reported
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from stoker.settings import load
+from stoker.testing.loop import Process, SimLoop
+from stoker.testing.net import Connection, Weather
 from stoker.wire import codec, frames
 from stoker.wire.frames import Assign, Assignment, Heartbeat, Renewed, Reports, Welcome
 from stoker.worker.connection import Dialer
 from stoker.worker.supervisor import Supervisor
 from tests.checkers.history import Effect
-from tests.sim.loop import Process, SimLoop
 from tests.sim.machine import Deed, SimMachine
-from tests.sim.net import Connection, Weather
 from tests.support.frames import reported
 
 LEASE = 4.0

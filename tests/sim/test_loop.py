@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.sim.loop import Process, SimLoop, Spinning, Stalled
+from stoker.testing.loop import Process, SimLoop, Spinning, Stalled
 
 
 def test_time_jumps_to_the_next_timer() -> None:

@@ -21,6 +21,9 @@ QUICK_BUGS = [
     "lost_jobs_not_requeued",
     "cancel_leaves_it_queued",
     "claims_without_a_byte_bound",
+    "unique_keys_are_not_looked_at",
+    "expired_jobs_are_claimed",
+    "edits_are_answered_and_not_stored",
 ]
 
 

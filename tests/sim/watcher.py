@@ -5,8 +5,8 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from stoker.domain.errors import StokerDomainError
+from stoker.testing.loop import Process
 from tests.checkers.history import Ready
-from tests.sim.loop import Process
 from tests.sim.nodes import CoordinatorNode, Refused, Unknown
 
 if TYPE_CHECKING:

@@ -25,23 +25,31 @@ import msgspec
 import structlog
 
 from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.webhooks import Answer as WebhookAnswer
+from stoker.domain import extras
+from stoker.domain.retry_rules import delay_bounds
 from stoker.executors.runner_contract import RunnerContract
 from stoker.log import JobLog
 from stoker.settings import Settings, load
 from stoker.store.base import Store
+from stoker.testing.loop import OWNER, SimLoop, Spinning, Stalled
+from stoker.testing.net import Weather
 from stoker.worker.connection import Dialer
 from stoker.worker.supervisor import Supervisor
 from tests.checkers.history import (
     Ack,
     Change,
     Death,
+    Delivery,
     Effect,
     Fault,
     History,
+    KeyClash,
     Op,
     Outage,
     Ready,
     Rules,
+    Start,
     StoredAttempt,
     StoredJob,
     Told,
@@ -52,11 +60,11 @@ from tests.sim.clients import Client, Order
 from tests.sim.crowds import flood, oversize
 from tests.sim.disk import Database, Disk, SimClock
 from tests.sim.faults import Fate
-from tests.sim.loop import OWNER, SimLoop, Spinning, Stalled
-from tests.sim.machine import Deed
+from tests.sim.limit_client import LimitClient
+from tests.sim.machine import ERROR, Deed
 from tests.sim.meter import BOUNDS, Meter
-from tests.sim.net import Weather
 from tests.sim.nodes import BusLines, CoordinatorNode, NoLogs, WorkerNode
+from tests.sim.ticking import Ticking, expected_ticks, fired_ticks, is_over
 from tests.sim.watcher import Watcher
 
 LEASE_SECONDS: Final = 4.0
@@ -104,6 +112,10 @@ class World:
         self.deaths: list[Death] = []
         self.faults: list[Fault] = []
         self.meter = Meter()
+        self.edited: dict[str, int] = {}
+        """The number of the last edit of each job that a client was told of."""
+        self.key_clashes: list[KeyClash] = []
+        self.starts: list[Start] = []
         self.lost_answers = 0.0
         self.lease = LEASE_SECONDS
         self.quiet_from: float | None = None
@@ -111,6 +123,7 @@ class World:
         self.chance = self.random("world")
         self.any_type = self.random("any type").random() < 0.4
         """Whether the first worker takes any type, and clients ask for one that nobody names."""
+        self.ticking = Ticking(self)
         self.weather = Weather(self.loop)
         self._path = folder / "stoker.db"
         self.clock = SimClock(self.loop)
@@ -152,8 +165,25 @@ class World:
             self.trace("store", f"{change.job}/{change.claim} {change.old} -> {change.new}")
         if changes:
             self._moved_at = self.loop.time()
+            self._look_at_limits(changes)
             for node in self.coordinators:
                 node.burn()
+
+    def _look_at_limits(self, changes: list[Change]) -> None:
+        """See, at a commit, who holds the unique keys, and what was claimed of jobs with an expiry or edits."""
+        now, db = self.loop.time(), self._reader()
+        for key, ids in db.execute(_HOLDERS):
+            jobs = ids.split(",")
+            if len(jobs) > 1:
+                self.key_clashes.append(KeyClash(now, key, jobs))
+        for change in changes:
+            if change.new == "running" and change.old != "running":
+                for attempt, claimed_at, expires_at, edit in db.execute(_CLAIMED, (change.job,)):
+                    if expires_at is not None or edit or change.job in self.edited:
+                        told = self.edited.get(change.job, 0)
+                        self.starts.append(
+                            Start(now, change.job, attempt, claimed_at, expires_at, int(edit or 0), told)
+                        )
 
     def log(self, _: Any, level: str, event: MutableMapping[str, Any]) -> Any:
         """Where the log lines of all processes go."""
@@ -188,7 +218,20 @@ class World:
             spread=spread,
         )
         coordinator._dispatch.bounds = BOUNDS
+        assert coordinator._webhooks is not None
+        coordinator._webhooks._post = self._receive
+        coordinator._webhooks._resolve = _public
+        coordinator.schedules._new_id = (
+            self.new_job_id
+        )  # an id is used once, however often a coordinator starts
         return coordinator
+
+    async def _receive(
+        self, target: Any, address: str, body: bytes, headers: dict[str, str]
+    ) -> WebhookAnswer:
+        """The receiver of webhooks takes a moment."""
+        await asyncio.sleep(0.05)
+        return WebhookAnswer(204)
 
     def new_supervisor(
         self,
@@ -220,6 +263,7 @@ class World:
         for worker in self.workers:
             worker.start()
         self.clients = [Client(self, f"k{number}") for number in (1, 2)]
+        self.clients.append(LimitClient(self, "k3"))
 
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -232,6 +276,7 @@ class World:
         fate = Fate(self, until)
         for client in self.clients:
             client.start(client.work(until, self.chance.uniform(0.4, 1.8)))
+        self.ticking.start(self.clients[0])
         Watcher(self).start()
         await fate.run()
         await fate.end()
@@ -256,7 +301,8 @@ class World:
             await asyncio.sleep(0.5)
             for id in self._endless():
                 last.start(last.cancel(id))
-            if not any(client.busy for client in self.clients) and not self._unfinished:
+            busy = any(client.busy for client in self.clients) or not is_over(self._reader())
+            if not busy and not self._unfinished:
                 return
 
     def _endless(self) -> list[str]:
@@ -277,7 +323,7 @@ class World:
         jobs = [_stored_job(row) for row in db.execute(_JOBS)]
         attempts = [_stored_attempt(row) for row in db.execute(_ATTEMPTS)]
         counts: Counter[str] = Counter()
-        for status, count in db.execute("SELECT status, count FROM counts"):
+        for status, count in db.execute("SELECT status, count FROM counts WHERE queue <> 'stoker-webhooks'"):
             counts[status] += count
         return History(
             Rules(2.0, BACKOFF_CAP, 0.3, lease=self.lease, kill_slack=2.5),
@@ -294,9 +340,14 @@ class World:
             self.unwritable,
             self.readies,
             self.deaths,
+            expected_ticks(db),
+            fired_ticks(db),
             quiet_from=self.quiet_from,
             ended=self.loop.time(),
             bytes=self.meter.seen(),
+            deliveries=[_delivery(row) for row in db.execute(_DELIVERIES)],
+            key_clashes=self.key_clashes,
+            starts=self.starts,
         )
 
     def close(self) -> None:
@@ -312,24 +363,66 @@ class World:
 
 _UNCANCELLED = """
 SELECT id, payload FROM jobs WHERE status = 'running' AND timeout_sec IS NULL AND cancel_requested_at IS NULL
+  AND queue <> 'stoker-webhooks'
 """
 _JOBS = """
-SELECT id, payload, status, claim_id, attempt, max_attempts, crashes, result, timeout_sec, rank, labels, thread_demand
-FROM jobs ORDER BY seq
+SELECT id, payload, status, claim_id, attempt, max_attempts, crashes, result, timeout_sec, rank, labels, thread_demand,
+    status = 'cancelled' AND CAST(error AS TEXT) LIKE '%"expired"%', extras
+FROM jobs WHERE queue <> 'stoker-webhooks' ORDER BY seq
+"""
+_DELIVERIES = "SELECT payload, status FROM jobs WHERE queue = 'stoker-webhooks' ORDER BY seq"
+_HOLDERS = """
+SELECT json_extract(extras, '$.unique_key') AS key, group_concat(id) FROM jobs
+WHERE extras IS NOT NULL AND key IS NOT NULL AND status IN ('blocked', 'scheduled', 'queued', 'running')
+    AND (claim_id = 0 OR json_extract(extras, '$.unique_until') IS NULL)
+GROUP BY key
+"""
+_CLAIMED = """
+SELECT attempt, claimed_at, json_extract(extras, '$.expires_at'), json_extract(metadata, '$.edit') FROM jobs
+WHERE id = ? AND claimed_at IS NOT NULL
 """
 _ATTEMPTS = """
 SELECT jobs.id, a.claim_id, a.attempt, a.kind, a.charged, a.worker_id, a.retry_delay_us
-FROM attempts AS a JOIN jobs ON jobs.seq = a.seq ORDER BY a.seq, a.claim_id
+FROM attempts AS a JOIN jobs ON jobs.seq = a.seq WHERE jobs.queue <> 'stoker-webhooks' ORDER BY a.seq, a.claim_id
 """
 
 
 def _stored_job(row: tuple[Any, ...]) -> StoredJob:
-    *fields, result, timeout, rank, labels, demand = row
+    *fields, result, timeout, rank, labels, demand, expired, text = row
     id, payload, status, claim, attempt, max_attempts, crashes = fields
     marker = msgspec.json.decode(payload, type=Deed).marker
     value = None if result is None else bytes(result).decode()
     place = None if labels is None or demand > 1 else msgspec.json.decode(labels).get("host")
-    return StoredJob(id, marker, status, claim, attempt, max_attempts, crashes, value, timeout, rank, place)
+    used = extras.decode(text)
+    rules = used.retry
+    return StoredJob(
+        id,
+        marker,
+        status,
+        claim,
+        attempt,
+        max_attempts,
+        crashes,
+        value,
+        timeout,
+        rank,
+        place,
+        bool(expired),
+        None if rules is None else [delay_bounds(rules, retry) for retry in range(1, max_attempts + 1)],
+        rules is not None and ERROR in rules.never,
+        used.snoozes,
+        used.notify_url is not None,
+    )
+
+
+def _delivery(row: tuple[Any, ...]) -> Delivery:
+    payload, status = row
+    told = msgspec.json.decode(payload)["body"]["data"]
+    return Delivery(told["id"], told["status"], status)
+
+
+async def _public(host: str, port: int) -> list[str]:
+    return ["93.184.216.34"]
 
 
 def _stored_attempt(row: tuple[Any, ...]) -> StoredAttempt:
@@ -345,6 +438,8 @@ def coordinator_settings() -> Settings:
             "worker_heartbeat_timeout_sec": LEASE_SECONDS,
             "retry_backoff_cap_sec": BACKOFF_CAP,
             "log_level": "info",
+            "webhook_hosts": ("hooks.example.com",),
+            "webhook_secret": "whsec_" + "c2ltdWxhdGVk" * 3,
         },
     )
 

@@ -1,6 +1,6 @@
 """A small stand-in for the coordinator's REST API, over real HTTP, for tests of the SDK and the command line.
 
-It knows just enough to answer as documented: jobs live in a dict, idempotency keys return the same job, and a
+It knows just enough to answer as documented: jobs live in a dict, ids and idempotency keys return the same job, and a
 long poll waits on a condition instead of sleeping. Tests script the rest: `fail_next` breaks connections,
 `answers` overrides a path. Every request is kept in `requests`.
 """
@@ -43,6 +43,8 @@ class FakeApi:
         self.keys: dict[str, str] = {}
         self.requests: list[Seen] = []
         self.answers: dict[tuple[str, str], Answer | Callable[[Seen], Answer]] = {}
+        self.refusals: dict[str, Answer] = {}
+        """By type: jobs that are not accepted."""
         self.fail_next = 0
         self.token: str | None = None
         self.waiting = threading.Event()
@@ -92,10 +94,9 @@ class FakeApi:
     def _jobs(self, seen: Seen, rest: list[str]) -> Answer:
         match (seen.method, rest):
             case ("POST", []):
-                return Answer(202, self._insert(seen.body, seen.headers.get("idempotency-key")))
+                return self._submit(seen)
             case ("POST", ["batch"]):
-                made = [self._insert(job, job.get("idempotency_key")) for job in seen.body["jobs"]]
-                return Answer(202, {"jobs": made})
+                return self._submit_batch(seen)
             case ("POST", ["wait"]):
                 return self._wait_for_any(seen.body)
             case ("GET", []):
@@ -142,14 +143,43 @@ class FakeApi:
     def _ended(self, ids: list[str]) -> list[dict[str, Any]]:
         return [self.jobs[id] for id in ids if id in self.jobs and self.jobs[id]["status"] in FINAL]
 
+    def _submit(self, seen: Seen) -> Answer:
+        refused = self.refusals.get(seen.body["type"])
+        if refused is not None:
+            return refused
+        key = seen.headers.get("idempotency-key") or seen.body.get("idempotency_key")
+        job = self._insert(seen.body, key)
+        minimal = seen.headers.get("prefer") == "return=minimal"
+        return Answer(202, {"id": job["id"]} if minimal else job)
+
+    def _submit_batch(self, seen: Seen) -> Answer:
+        """As `POST /jobs/batch`: all or none, or with `"atomic": false` each for itself."""
+        minimal = seen.headers.get("prefer") == "return=minimal"
+        refusals = [self.refusals.get(job["type"]) for job in seen.body["jobs"]]
+        first = next((refusal for refusal in refusals if refusal is not None), None)
+        if first is not None and seen.body.get("atomic", True):
+            return first
+        answers: list[dict[str, Any]] = []
+        headers = {name: value for refusal in refusals if refusal for name, value in refusal.headers.items()}
+        headers.pop("Content-Type", None)
+        for spec, refusal in zip(seen.body["jobs"], refusals, strict=True):
+            if refusal is not None:
+                answers.append({"problem": refusal.body})
+                continue
+            job = self._insert(spec, spec.get("idempotency_key"))
+            answers.append({"id": job["id"]} if minimal else job)
+        return Answer(202, {"jobs": answers}, headers)
+
     def _insert(self, spec: dict[str, Any], key: str | None) -> dict[str, Any]:
-        if key is not None and key in self.keys:
-            return self.jobs[self.keys[key]]
-        job_id = f"01890000-0000-7000-8000-{len(self.jobs):012d}"
-        if key is not None:
-            self.keys[key] = job_id
-        self.jobs[job_id] = {**job_fields(job_id), **spec, **self._born}
-        return self.jobs[job_id]
+        with self.changed:
+            if key is not None and key in self.keys:
+                return self.jobs[self.keys[key]]
+            job_id = spec.get("id") or f"01890000-0000-7000-8000-{len(self.jobs):012d}"
+            if key is not None:
+                self.keys[key] = job_id
+            if job_id not in self.jobs:
+                self.jobs[job_id] = {**job_fields(job_id), **spec, **self._born}
+            return self.jobs[job_id]
 
     def _wait(self, job: dict[str, Any], seconds: float) -> None:
         deadline = time.monotonic() + seconds

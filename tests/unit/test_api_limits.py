@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -242,7 +242,10 @@ async def test_a_limiter_on_a_shared_window_says_when_to_come_back(windows: list
     async def unknown(client: str, key: str) -> bool:
         return False
 
-    limiters = [SubmissionLimiter(10, one, unknown) for one in windows]
+    async def no_ids(ids: Sequence[str]) -> set[str]:
+        return set()
+
+    limiters = [SubmissionLimiter(10, one, unknown, no_ids) for one in windows]
     async with limiters[0].admit("a", [None] * 10):
         pass
     with pytest.raises(Problem) as caught:

@@ -12,6 +12,7 @@ from stoker.api.endpoints import ENDPOINTS, Endpoint, problems_of
 from stoker.api.openapi import document
 from stoker.api.problems import STATUSES, Kind
 from stoker.api.reference import reference
+from stoker.domain.extras import Extras
 from stoker.domain.job import JobDefaults
 from tests.unit.test_api_service import FakeService, ask
 
@@ -80,7 +81,10 @@ def test_jobs_are_described_as_they_are_sent() -> None:
     view = DOCUMENT["components"]["schemas"]["JobView"]
     sent = set(ask(FakeService(), "POST", "/jobs", json={}).json())
     assert sent == set(view["required"])
-    assert set(view["properties"]) - sent == {"warnings", "attempts"}
+    assert set(view["properties"]) - sent == {
+        *("warnings", "attempts", "next_attempt_at", "unique"),
+        *Extras.__struct_fields__,
+    }
     spec = DOCUMENT["components"]["schemas"]["JobSpec"]
     assert spec["additionalProperties"] is False
     assert spec["properties"]["payload"] == {"default": None}

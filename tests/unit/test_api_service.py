@@ -17,8 +17,10 @@ from stoker.clock import Clock, SystemClock
 from stoker.coordinator.events import Hello, Message
 from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.queues import QueueState, queue_states
+from stoker.coordinator.schedules import Schedules
 from stoker.coordinator.waits import Ended, Waited
-from stoker.domain.errors import Conflict, IdempotencyMismatch, NotFound
+from stoker.domain.edit import Changes, edited
+from stoker.domain.errors import Conflict, IdempotencyMismatch, IdMismatch, JobPruned, NotFound
 from stoker.domain.explain import Explanation, Facts, explain
 from stoker.domain.job import NO_DEFAULTS, Job, JobDefaults
 from stoker.domain.lifecycle import FINAL
@@ -78,6 +80,9 @@ class FakeService:
         self.jobs: dict[str, Job] = {}
         self.keys: dict[tuple[str, str], tuple[bytes, str]] = {}
         self.expiries: dict[str, int] = {}
+        self.pruned: set[str] = set()
+        self.calls: list[list[int]] = []
+        """How many jobs each submission of each call had."""
         self.history: dict[str, list[Attempt]] = {}
         self.progresses: dict[str, Progress] = {}
         self.sessions: list[Session] = []
@@ -95,15 +100,29 @@ class FakeService:
         self.warnings: list[str] = []
         self.next_seq: int | None = None
         self.capped = False
+        self.taken_keys = 0
         self.fails_with: Exception | None = None
         self.asked: list[object] = []
         self.secrets: list[str | None] = []
         self.pause = asyncio.Event()
         self.pause.set()
 
+    @property
+    def schedules(self) -> Schedules:
+        """What is done with schedules is tested with a store: tests/conformance and tests/e2e."""
+        raise NotFound("there are no schedules here")
+
     def job(self, job: Job, key: IdempotencyKey | None) -> Accepted:
         if key is not None and (key.client, key.key) in self.keys:
             return self._repeat(key)
+        if job.digest is not None and job.id in self.pruned:
+            raise JobPruned(job.id)
+        if job.digest is not None and job.id in self.jobs:
+            if self.jobs[job.id].digest != job.digest:
+                raise IdMismatch(job.id)
+            if key is not None:
+                self.keys[key.client, key.key] = (key.digest, job.id)
+            return accepted(self.jobs[job.id], repeated=True)
         job = msgspec.structs.replace(job, seq=len(self.jobs) + 1)
         self.jobs[job.id] = job
         if key is not None:
@@ -124,15 +143,23 @@ class FakeService:
     async def submit(self, jobs: Sequence[Submission]) -> Submitted:
         self._may_fail()
         await self.pause.wait()
-        return Submitted(
-            [self.job(job, submission.key) for submission in jobs for job in submission.lot], self.warnings
-        )
+        self.calls.append([len(submission.lot) for submission in jobs])
+        before, keys = dict(self.jobs), dict(self.keys)
+        try:
+            made = [self.job(job, submission.key) for submission in jobs for job in submission.lot]
+        except Exception:
+            self.jobs, self.keys = before, keys
+            raise
+        return Submitted(made, self.warnings)
 
     async def is_announced(self, type: str) -> bool:
         return type in self.announced
 
     def defaults(self, type: str) -> JobDefaults:
         return self.announced.get(type, NO_DEFAULTS)
+
+    async def known_ids(self, ids: Sequence[str]) -> set[str]:
+        return self.jobs.keys() & set(ids)
 
     async def known_key(self, client: str, key: str) -> bool:
         return (client, key) in self.keys
@@ -219,6 +246,13 @@ class FakeService:
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
         self.asked.append(("groups", limit))
         return DeadLetterGroups(self.groups, len(self.groups), sum(group.count for group in self.groups), 0)
+
+    async def edit(self, id: str, changes: Changes) -> Job:
+        self.jobs[id] = edited(await self.get(id), changes, self.clock.now_us())
+        return self.jobs[id]
+
+    async def keys_taken(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+        return self.taken_keys
 
     async def discard(
         self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None

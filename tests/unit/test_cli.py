@@ -62,7 +62,8 @@ def ok(*args: str, stdin: str | None = None) -> str:
 def test_submit_prints_the_id_alone(api: FakeApi) -> None:
     printed = ok("submit", "echo", '{"a": 1}')
     assert printed == f"{next(iter(api.jobs))}\n"
-    assert api.requests[0].body == {"type": "echo", "payload": {"a": 1}}
+    sent = api.requests[0].body
+    assert sent == {"type": "echo", "payload": {"a": 1}, "id": sent["id"]}
 
 
 @pytest.mark.parametrize(
@@ -124,8 +125,10 @@ def test_every_option_of_submit_is_sent(api: FakeApi) -> None:
         "--metadata", "b=x=y", "--label", "gpu=yes", "--idempotency-key", "mine",
         "--memory-mb", "2000",
     )  # fmt: skip
-    assert api.requests[0].headers["idempotency-key"] == "mine"
-    assert api.requests[0].body == {
+    sent = api.requests[0].body
+    assert sent.pop("id") in api.jobs
+    assert sent == {
+        "idempotency_key": "mine",
         "type": "work",
         "payload": {},
         "priority": 0,

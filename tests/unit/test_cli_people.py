@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from stoker.cli import completion, hints, output, waiting
 from stoker.cli.exits import Exit
 from stoker.cli.main import app
+from stoker.client import submission
 from stoker.client.errors import ResultTimeout
 from stoker.client.requests import JobInfo, ProgressInfo, WhyInfo, wait_for_end
 from stoker.client.transport import Transport
@@ -34,6 +35,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
         monkeypatch.delenv(name, raising=False)
     with fake_api() as running:
         monkeypatch.setenv("STOKER_API_URL", running.url)
+        monkeypatch.setattr(submission, "new_id", lambda: ID)
         yield running
 
 

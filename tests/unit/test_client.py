@@ -9,10 +9,13 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+import stoker
 from stoker import JobHandle, Stoker, Task, errors
 from stoker.api.problems import FieldError, Kind, Problem, from_domain, invalid, invalid_field
 from stoker.client import requests
@@ -160,16 +163,21 @@ def test_a_name_that_no_type_can_have_is_refused(app: Stoker) -> None:
 # --- submitting
 
 
-def test_submit_sends_type_arguments_and_a_fresh_idempotency_key(
-    api: FakeApi, add: Task[[int, int], int]
-) -> None:
+def without_id(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name != "id"}
+
+
+def test_submit_sends_type_arguments_and_a_fresh_id(api: FakeApi, add: Task[[int, int], int]) -> None:
     job = add.submit(2, 3)
-    add.submit(2, 3)
+    other = add.submit(2, 3)
     first, second = api.requests
     assert (first.method, first.path) == ("POST", "/jobs")
-    assert first.body == {"type": "add", "payload": {"x": 2, "y": 3}}
+    assert first.body == {"type": "add", "payload": {"x": 2, "y": 3}, "id": job.id}
+    assert second.body["id"] == other.id > job.id
+    assert UUID(job.id).version == 7
     assert first.headers["content-type"] == "application/json"
-    assert first.headers["idempotency-key"] != second.headers["idempotency-key"]
+    assert first.headers["prefer"] == "return=minimal"
+    assert "idempotency-key" not in first.headers
     assert isinstance(job, JobHandle)
     assert job.id in api.jobs
     assert job.info.status == "queued"
@@ -190,7 +198,7 @@ def test_defaults_of_the_task_and_options_of_the_call_are_sent(api: FakeApi, app
     when = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     work.options(priority=0, name="urgent", run_at=when, idempotency_key="mine").submit()
     work.options(run_at=when).options(delay_sec=5).submit()
-    assert api.requests[0].body == {
+    assert without_id(api.requests[0].body) == {
         "type": "work",
         "payload": {},
         "queue": "math",
@@ -202,8 +210,8 @@ def test_defaults_of_the_task_and_options_of_the_call_are_sent(api: FakeApi, app
         "labels": {"gpu": "yes"},
         "name": "urgent",
         "run_at": "2026-01-01T00:00:00Z",
+        "idempotency_key": "mine",
     }
-    assert api.requests[0].headers["idempotency-key"] == "mine"
     assert api.requests[1].body["delay_sec"] == 5
     assert "run_at" not in api.requests[1].body
     assert work.defaults.priority == 2
@@ -215,7 +223,7 @@ def test_a_limit_that_is_none_is_sent_and_one_that_is_left_out_is_not(api: FakeA
 
     work.options(timeout_sec=None, memory_mb=None).submit()
     app.submit("work")
-    sent = [request.body for request in api.requests]
+    sent = [without_id(request.body) for request in api.requests]
     assert sent[0] == {"type": "work", "payload": {}, "timeout_sec": None, "memory_mb": None}
     assert sent[1] == {"type": "work", "payload": None}
 
@@ -272,8 +280,9 @@ def test_submit_many_takes_dicts_tuples_and_values_and_keeps_the_order(api: Fake
     (request,) = api.requests
     assert request.path == "/jobs/batch"
     assert [job["payload"] for job in request.body["jobs"]] == [{"x": 1, "y": 2}, {"x": 3, "y": 4}, {"x": 5}]
-    assert len({job["idempotency_key"] for job in request.body["jobs"]}) == 3
-    assert [job.id for job in jobs] == list(api.jobs)
+    assert request.headers["prefer"] == "return=minimal"
+    assert request.body.get("atomic", True), "all or none"
+    assert [job.id for job in jobs] == [job["id"] for job in request.body["jobs"]] == list(api.jobs)
 
 
 def test_submit_many_splits_by_count_and_by_size(
@@ -295,7 +304,7 @@ def test_submit_many_splits_by_count_and_by_size(
 
 def test_any_type_can_be_submitted_without_a_task(api: FakeApi, app: Stoker) -> None:
     job = app.submit("resize", {"width": 10}, priority=0)
-    assert api.requests[0].body == {"type": "resize", "payload": {"width": 10}, "priority": 0}
+    assert without_id(api.requests[0].body) == {"type": "resize", "payload": {"width": 10}, "priority": 0}
     assert app.job(job.id).status() == "queued"
     with pytest.raises(errors.ArgumentError, match="cannot be sent as JSON"):
         app.submit("resize", object())
@@ -539,10 +548,59 @@ def test_importing_tasks_stays_light() -> None:
     code = (
         "import sys, stoker, stoker.client.arguments, stoker.client.task; app = stoker.Stoker(); "
         "app.task(name='f')(lambda x: x); "
-        "heavy = {'httpx', 'asyncio', 'rich', 'typer', 'apsw', 'stoker.settings'} & set(sys.modules); "
+        "heavy = {'httpx', 'httptools', 'ssl', 'socket', 'asyncio', 'uuid_utils'} & set(sys.modules); "
+        "heavy |= {'rich', 'typer', 'apsw', 'stoker.settings'} & set(sys.modules); "
         "sys.exit(f'loaded: {heavy}' if heavy else 0)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_importing_the_package_loads_nothing_but_python_itself() -> None:
+    code = (
+        "import sys, typing, importlib.machinery, importlib.util; before = set(sys.modules); import stoker; "
+        "sys.exit(str(new) if (new := {*sys.modules} - before - {'stoker'}) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_child_of_a_worker_imports_no_http_client_for_an_app_with_everything(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(
+        "import contextvars, stoker\n"
+        "var = contextvars.ContextVar('var')\n"
+        "def lifespan(app):\n    yield {'a': 1}\n"
+        "app = stoker.Stoker(lifespan=lifespan, context=[var])\n"
+        "app.middleware(lambda job, call_next: call_next())\n"
+        "app.on_success(lambda job, result: None)\n"
+        "@app.task\ndef f(x: int) -> int:\n    return x\n"
+    )
+    code = (
+        "import sys; from stoker.context import JobContext, enter_job; from stoker.executors import child; "
+        "from stoker.executors.life import ChildLife; "
+        "tasks = child.Tasks('tasks:app'); life = ChildLife(tasks.app, 1000); life.enter(); "
+        "enter_job(JobContext('x', 1, 'f', 1, 1, 1, 'q', None, {})); "
+        "assert tasks.sync_runners(life, bool)['f'](b'2') == b'2'; "
+        "heavy = {'httpx', 'asyncio', 'typer', 'starlette', 'asyncpg', 'apsw', 'rich', 'ssl'} & set(sys.modules); "
+        "sys.exit(f'loaded: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", stoker.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(stoker, name) is not None
+    assert name in dir(stoker)
+
+
+@pytest.mark.parametrize("name", ["StokerError", "JobFailed", "JobCancelled", "ResultTimeout"])
+def test_what_a_result_raises_can_be_caught_by_its_name_in_the_package(name: str) -> None:
+    assert getattr(stoker, name) is getattr(errors, name)
+    assert issubclass(getattr(stoker, name), stoker.StokerError)

@@ -39,7 +39,7 @@ def eventually(check: Callable[[], bool], within: float = 20.0) -> None:
         time.sleep(0.005)
 
 
-def submitted(api: FakeApi, app: Stoker, number: int) -> Batch:
+def submitted(api: FakeApi, app: Stoker, number: int) -> Batch[Any]:
     made = [api._insert({"type": "echo", "result": n}, None) for n in range(number)]
     return Batch(app.job(job["id"]) for job in made)
 
@@ -408,7 +408,7 @@ def test_gather_gives_up_in_time(api: FakeApi, app: Stoker) -> None:
 
 def test_jobs_come_as_they_end_and_their_results_with_them(api: FakeApi, app: Stoker) -> None:
     jobs = submitted(api, app, 3)
-    seen: list[JobHandle] = []
+    seen: list[JobHandle[Any]] = []
     api.finish(jobs[1].id)
     for job in stoker.as_completed(jobs, timeout=20):
         seen.append(job)

@@ -62,6 +62,9 @@ class Books:
     async def keep(self, types: Any, schemas: Any) -> None:
         pass
 
+    async def declare(self, app: Any, version: Any, schedules: Any) -> None:
+        pass
+
     async def held(self, session_id: str) -> list[Any]:
         return []
 
@@ -96,6 +99,7 @@ class Served:
             sink=stand_in,
             output=stand_in,
             announced=stand_in,
+            schedules=stand_in,
             heartbeat_timeout_sec=10,
             max_result_bytes=1024 * 1024,
         )

@@ -144,11 +144,11 @@ def test_a_pending_cancel_wins_over_every_other_end(kind: Kind) -> None:
     assert (job.status, job.completed_at, job.run_at) == ("cancelled", NOW, RUNNING.run_at)
 
 
-def test_only_a_hand_back_returns_the_attempt() -> None:
+def test_only_a_hand_back_and_a_snooze_return_the_attempt() -> None:
     attempts = {
         kind: after_attempt(RUNNING, outcome(kind), NOW).attempt for kind in KINDS if kind != "completed"
     }
-    assert {kind for kind, attempt in attempts.items() if attempt == 1} == {"handed_back"}
+    assert {kind for kind, attempt in attempts.items() if attempt == 1} == {"handed_back", "snoozed"}
     assert set(attempts.values()) == {1, 2}
 
 

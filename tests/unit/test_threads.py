@@ -38,6 +38,8 @@ TICK = 0.05
 class FakeChild:
     """A child that does one thing at a time, when told to; it reads and writes the board as a real one does."""
 
+    has_lifespan = False
+
     def __init__(self, floor: "Floor") -> None:
         self._floor = floor
         self.board, fd = Board.create()

@@ -164,6 +164,18 @@ async def test_the_callers_trace_is_linked_and_bad_ones_are_left_out(site: Site)
         assert site.spans(await site.submit())["submit"].links == ()
 
 
+async def test_a_job_that_says_where_it_comes_from_is_linked_to_that(site: Site) -> None:
+    tracing.begin_request(CALLER)
+    job, other = a_job(site.store, type="echo"), a_job(site.store, type="echo")
+    tracing.remember_caller(job.id, b"00-%032x-%016x-01" % (7, 8))
+    await site.coordinator.submit([a_submission(job), a_submission(other)])
+    (link,), (of_request,) = (site.spans(one)["submit"].links for one in (job, other))
+    assert (link.context.trace_id, link.context.span_id) == (7, 8)
+    assert f"{of_request.context.trace_id:032x}".encode() in CALLER
+    tracing.begin_request(None)
+    assert site.spans(await site.submit())["submit"].links == ()
+
+
 async def test_a_job_that_is_cancelled_while_it_waits_has_only_waited(site: Site) -> None:
     job = await site.submit()
     site.clock.advance(4)

@@ -16,9 +16,11 @@ from stoker.coordinator.upkeep import (
     Upkeep,
 )
 from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
 from stoker.store.base import Expired, Renewal, Retention
 from tests.support.clock import FakeClock
+from tests.support.jobs import a_job
 from tests.support.turns import until
 
 TIMEOUT = 10.0
@@ -33,6 +35,7 @@ class FakeStore:
         self.ahead_us = 0
         """How far a server's own clock is ahead of this machine's."""
         self.due: list[int] = []
+        self.limits: list[int] = []
         self.old = 0
         self.silent: list[str] = []
         self.far_retries = 0
@@ -51,6 +54,15 @@ class FakeStore:
 
     def now_us(self) -> int:
         return self._clock.now_us() + self.ahead_us
+
+    async def next_limit_at(self) -> int | None:
+        self._check()
+        return self.limits[0] if self.limits else None
+
+    async def end_overdue(self, limit: int) -> list[Job]:
+        over = [at for at in self.limits if at <= self.now_us()][:limit]
+        self.limits = self.limits[len(over) :]
+        return [a_job(id=f"late-{at}") for at in over]
 
     async def next_due_at(self) -> int | None:
         self.asked += 1
@@ -107,6 +119,7 @@ class House:
         self.wakes = 0
         self.expired: list[Expired] = []
         self.in_doubt = False
+        self.overdue: list[Job] = []
         self.upkeep = Upkeep(
             self.store,  # type: ignore[arg-type]  # the part of a store that upkeep uses
             clock,
@@ -115,6 +128,7 @@ class House:
             retention=Retention(1, 1),
             wake=self._wake,
             expired=self.expired.append,
+            overdue=self.overdue.extend,
             in_doubt=lambda: self.in_doubt,
         )
 
@@ -314,6 +328,14 @@ async def test_with_nothing_due_nobody_is_woken(clock: FakeClock) -> None:
     house.store.due = [clock.now_us() + 60 * SECOND]
     await house.live(5)
     assert house.wakes == 0
+
+
+async def test_jobs_whose_time_is_up_are_ended_and_told(clock: FakeClock) -> None:
+    house = House(clock)
+    house.store.limits = [clock.now_us(), clock.now_us() + 60 * SECOND]
+    await house.live(TICK_SECONDS)
+    assert len(house.store.limits) == 1
+    assert len(house.overdue) == 1
 
 
 # ── times that a wrong clock wrote ─────────────────────────────────────────────────────────────────────────────────

@@ -55,7 +55,9 @@ def create_app(service: Service, *, new_id: NewId = ids.new_id) -> "App":
     """The API of one coordinator; to be closed after its last request."""
     settings = service.settings
     limit = settings.rate_limit_jobs_per_min
-    limiter = SubmissionLimiter(limit, window(settings), service.known_key) if limit else None
+    limiter = (
+        SubmissionLimiter(limit, window(settings), service.known_key, service.known_ids) if limit else None
+    )
     context = Context(service, guard=Guard(settings), limiter=limiter, new_id=new_id)
     context.openapi = _openapi()
     return App(context, Router(ENDPOINTS))
@@ -93,7 +95,7 @@ class App:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         request_id = self._request_id(headers)
-        tracing.caller.set(headers.get(b"traceparent"))
+        tracing.begin_request(headers.get(b"traceparent"))
         try:
             response = await self._answer(scope, headers, receive, request_id)
         except ClientGone:

@@ -11,7 +11,7 @@ from stoker.api.search import wanted_jobs
 from stoker.api.short_ids import is_job_id, whole_id
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.api.views import Time, encode
-from stoker.domain.job import Ident, Label, Priority
+from stoker.domain.job import Ident, Label, Priority, StringMap
 from stoker.domain.lifecycle import Status
 from stoker.store.base import Bulk, BulkAction, BulkStatus, JobFilter
 
@@ -30,6 +30,7 @@ class JobsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     text: Text | None = None
     fingerprint: Fingerprint | None = None
     q: Search | None = None
+    metadata: StringMap = {}
 
 
 class BulkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +109,7 @@ def filter_view(filter: JobFilter) -> JobsFilter:
         created_before=rfc3339_or_none(filter.created_before),
         text=filter.text,
         fingerprint=filter.fingerprint,
+        metadata=dict(filter.metadata),
     )
 
 

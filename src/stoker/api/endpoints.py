@@ -11,13 +11,16 @@ import msgspec
 
 from stoker.api import (
     aliases,
+    batches,
     bulk,
     dashboard_page,
+    edit,
     events,
     jobs,
     logs,
     operate,
     queues,
+    schedules,
     series,
     types,
     waits,
@@ -25,6 +28,8 @@ from stoker.api import (
     workers,
 )
 from stoker.api.exchange import Request, Response
+from stoker.api.prefer import MinimalBatchView, MinimalView
+from stoker.api.problems import Problem
 from stoker.api.query import (
     DeadLettersQuery,
     GroupsQuery,
@@ -51,17 +56,19 @@ from stoker.api.views import (
     SessionView,
     StatsView,
 )
+from stoker.domain.edit import JobEdit
 from stoker.domain.job import JobSpec
 from stoker.domain.scaling import ScalingState
 from stoker.wire.http import HttpHeartbeat, HttpHello, HttpOrders, HttpReceipt, HttpReports, HttpWelcome
 from stoker.wire.run import RunHeartbeat, RunHello, RunOutcome, RunReceipt, is_run_hello
 
 Handler = Callable[[Request], Awaitable[Response]]
-Method = Literal["GET", "POST", "DELETE", "WEBSOCKET"]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "WEBSOCKET"]
 Tag = Literal[
     "jobs",
     "dead letters",
     "bulk operations",
+    "schedules",
     "workers",
     "plain-HTTP workers",
     "operation",
@@ -83,10 +90,14 @@ class Endpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     or_body: tuple[type[msgspec.Struct], Callable[[bytes], bool]] | None = None
     """Another body that it takes, and what tells the one from the other."""
+    read_again: Callable[[bytes, Problem], Any] | None = None
+    """What makes something of a body that does not fit, or raises the problem."""
     query: type[msgspec.Struct] = NoQuery
     status: int = 200
     response: Any = None
     """A struct for JSON; `str` for text; None for what is not described."""
+    or_response: type[msgspec.Struct] | None = None
+    """What answers with `Prefer: return=minimal`."""
     or_text: bool = False
     """Answers with plain text unless asked for the response as JSON."""
     events: tuple[type[msgspec.Struct], ...] = ()
@@ -124,6 +135,11 @@ _KEYS: Final = (
     "Under an `Idempotency-Key` (or `X-Idempotency-Key`) the same request returns the same job for "
     "`IDEMPOTENCY_TTL_SEC`, marked `Idempotency-Replayed: true`; another request under that key is refused with 422."
 )
+_IDS: Final = (
+    "With an `id` of the client's own (UUIDv7) the same request returns the same job for as long as that exists, marked in "
+    "the same way, and 410 for the rest of `IDEMPOTENCY_TTL_SEC` once it was deleted; another request with that id is "
+    "refused with 422. `Prefer: return=minimal` asks for a short answer."
+)
 _RETURNS_JOB: Final = "The job as it is now."
 
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
@@ -134,24 +150,30 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "submit",
         "jobs",
         "Submit a job",
-        f"Answers 202 once the job is stored for good; it runs asynchronously. {_KEYS}",
+        f"Answers 202 once the job is stored for good; it runs asynchronously. {_KEYS} {_IDS}",
         body=JobSpec,
         status=202,
         response=JobView,
+        or_response=MinimalView,
+        errors=(410,),
         idempotent_submit=True,
     ),
     Endpoint(
         "POST",
         "/jobs/batch",
-        jobs.submit_batch,
+        batches.submit_batch,
         "submit",
         "jobs",
         "Submit up to 10,000 jobs",
-        "One transaction: all are stored or none. Jobs may carry an `idempotency_key` each; a key in the header names "
-        "the whole batch.",
-        body=jobs.Batch,
+        "One transaction: all are stored or none. Jobs may carry an `id` and an `idempotency_key` each; a key in the header "
+        'names the whole batch. With `"atomic": false` each job stands for itself: one that is refused is '
+        '`{"problem": {…}}` at its place, the others are stored, and the answer is 202.',
+        body=batches.Batch,
+        read_again=batches.read_separately,
         status=202,
         response=BatchView,
+        or_response=MinimalBatchView,
+        errors=(410,),
         idempotent_submit=True,
     ),
     Endpoint(
@@ -192,7 +214,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "List jobs, newest first",
         "`total` is exact unless `total_capped` is true; then there are at least that many. One request looks at a bounded "
         "number of jobs: where few match, a page can have fewer than `limit`, even none, and a `next_cursor` all the same. "
-        "The list ends where `next_cursor` is null.",
+        "The list ends where `next_cursor` is null. `metadata.KEY=VALUE` finds jobs by an entry of their metadata, as in "
+        "`metadata.customer=42`; several must all match.",
         query=JobsQuery,
         response=JobsView,
     ),
@@ -204,6 +227,18 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "jobs",
         "Cancel a job",
         "The same as `POST /jobs/{id}/cancel`.",
+        response=JobView,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "PATCH",
+        "/jobs/{id}",
+        edit.edit,
+        "submit",
+        "jobs",
+        "Change a job while it waits",
+        "409 once it runs or is over. " + _RETURNS_JOB,
+        body=JobEdit,
         response=JobView,
         errors=(404, 409),
     ),
@@ -371,6 +406,134 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "What it has done stays done. One that is over is returned as it is.",
         response=bulk.BulkView,
         errors=(404, 409),
+    ),
+    Endpoint(
+        "PUT",
+        "/schedules/{name}",
+        schedules.put,
+        "submit",
+        "schedules",
+        "Make or change a schedule",
+        "Exactly one of `cron` (five fields, names, or `@daily` and the like) and `every_sec`, which counts from "
+        "`start_at`, else from when the schedule was made. Answers 201 for a new one. A change of its times touches only "
+        "ticks to come; a pause survives unless `paused` says otherwise. See the page on schedules for the rules.",
+        body=schedules.ScheduleBody,
+        response=schedules.ScheduleView,
+        also=201,
+    ),
+    Endpoint(
+        "GET",
+        "/schedules/{name}",
+        schedules.get,
+        "read",
+        "schedules",
+        "Get a schedule",
+        response=schedules.ScheduleView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "DELETE",
+        "/schedules/{name}",
+        schedules.delete,
+        "submit",
+        "schedules",
+        "Delete a schedule",
+        "Its jobs stay. Returns the schedule as it was.",
+        query=schedules.DeleteQuery,
+        response=schedules.ScheduleView,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "GET",
+        "/schedules",
+        schedules.list_schedules,
+        "read",
+        "schedules",
+        "List schedules, by name",
+        query=schedules.ListQuery,
+        response=schedules.SchedulesView,
+    ),
+    Endpoint(
+        "GET",
+        "/schedules/preview",
+        schedules.preview,
+        "read",
+        "schedules",
+        "Show when an expression would tick",
+        "The fields are those of `PUT /schedules/{name}`; nothing is stored. 422 says what is wrong with which field.",
+        query=schedules.PreviewQuery,
+        response=schedules.TimesView,
+    ),
+    Endpoint(
+        "POST",
+        "/schedules/{name}/pause",
+        schedules.pause,
+        "submit",
+        "schedules",
+        "Pause a schedule",
+        "No tick fires until it is resumed; jobs that it made go on.",
+        response=schedules.ScheduleView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "POST",
+        "/schedules/{name}/resume",
+        schedules.resume,
+        "submit",
+        "schedules",
+        "Resume a schedule",
+        "Ticks that passed meanwhile are recorded as skipped.",
+        response=schedules.ScheduleView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "POST",
+        "/schedules/{name}/trigger",
+        schedules.trigger,
+        "submit",
+        "schedules",
+        "Run a schedule's job now",
+        "Also while it is paused, and whatever `overlap` says. Returns the job, whose `scheduled_for` is now.",
+        status=202,
+        response=JobView,
+        errors=(404, 409),
+    ),
+    Endpoint(
+        "POST",
+        "/schedules/{name}/backfill",
+        schedules.backfill,
+        "submit",
+        "schedules",
+        "Run the ticks of a span of the past",
+        "Makes a job for each tick that has none, at most 1,000 of them, whatever `overlap` says.",
+        body=schedules.BackfillBody,
+        status=202,
+        response=schedules.BackfillView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "GET",
+        "/schedules/{name}/next",
+        schedules.next_times,
+        "read",
+        "schedules",
+        "Show the next ticks of a schedule",
+        query=schedules.NextQuery,
+        response=schedules.TimesView,
+        errors=(404,),
+    ),
+    Endpoint(
+        "GET",
+        "/schedules/{name}/ticks",
+        schedules.ticks,
+        "read",
+        "schedules",
+        "Show what became of the latest ticks",
+        "Each tick is recorded once, as fired, skipped or missed; neighbours that were missed together share a row. What "
+        "was triggered and backfilled is listed too, under its `kind`.",
+        query=schedules.TicksQuery,
+        response=schedules.TicksView,
+        errors=(404,),
     ),
     Endpoint(
         "GET",

@@ -21,7 +21,12 @@ _FIELD: Final = "idempotency_key"
 _PLACE: Final = "\x1f"
 """Between the key of a batch and the place of a job in it. No key of a client can hold it: it is not printable."""
 
-_DIGESTED: Final = tuple(name for name in JobSpec.__struct_fields__ if name not in ("payload", _FIELD))
+NAMES: Final = ("id", "traceparent")
+"""What a client calls a job, and where it comes from: no part of what is asked."""
+
+_DIGESTED: Final = tuple(
+    name for name in JobSpec.__struct_fields__ if name not in ("payload", _FIELD, *NAMES)
+)
 
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -100,9 +105,13 @@ def digest_of(spec: JobSpec) -> bytes:
     """A hash of what is asked for, whatever it is called. What workers announced for the type has no part in it, or a
     submission that is sent again after a deploy would be another one. A field that is left out counts as what it is where
     nobody announced anything: releases that did not know announcements made the same hash."""
+    return hashlib.sha256(asked_for(spec) + b"\n" + canonical(bytes(spec.payload))).digest()
+
+
+def asked_for(spec: JobSpec) -> bytes:
+    """Return what is asked for, but for the payload, in a form that is the same for the same request."""
     parts = {name: _asked(spec, name) for name in _DIGESTED}
-    parts = {name: value for name, value in parts.items() if value is not None}
-    return hashlib.sha256(_sorted(parts) + b"\n" + _canonical(bytes(spec.payload))).digest()
+    return _sorted({name: value for name, value in parts.items() if value is not None})
 
 
 def _asked(spec: JobSpec, name: str) -> object:
@@ -114,7 +123,7 @@ def _asked(spec: JobSpec, name: str) -> object:
     return getattr(NO_DEFAULTS, name) if value is msgspec.UNSET else value
 
 
-def _canonical(payload: bytes) -> bytes:
+def canonical(payload: bytes) -> bytes:
     """The payload with sorted names; as it was sent where it holds what cannot be written again."""
     try:
         return _sorted(msgspec.json.decode(payload))

@@ -6,13 +6,18 @@ from operator import attrgetter
 from typing import Annotated, Final
 
 import msgspec
+from msgspec import UNSET
 
+from stoker import tracing
+from stoker.api.client_ids import check_id, digests_of, in_its_words
 from stoker.api.context import Context
 from stoker.api.exchange import Header, Request, Response
-from stoker.api.idempotency import expiry, header_key, key_for_one, keys_for_batch
+from stoker.api.extras import checked_extras
+from stoker.api.idempotency import NAMES, expiry, header_key, key_for_one, keys_for_batch
 from stoker.api.limits import SubmissionLimiter
 from stoker.api.locate import join
 from stoker.api.payload import check_payload
+from stoker.api.prefer import APPLIED, render_minimal, wants_minimal
 from stoker.api.problems import invalid_field
 from stoker.api.query import (
     DeadLettersQuery,
@@ -32,37 +37,42 @@ from stoker.api.views import (
     CountView,
     attempt_view,
     encode,
-    render_batch,
+    render_accepted,
     render_groups,
     render_job,
     render_job_with_attempts,
     render_page,
 )
+from stoker.api.webhooks import check_webhook
 from stoker.clock import SECOND
 from stoker.domain import short_ids
-from stoker.domain.errors import StaleClaim
-from stoker.domain.job import MAX_BATCH, MAX_DELAY_SEC, Ident, Job, JobSpec, Label, Priority, new_job
-from stoker.domain.json_text import are_plain
+from stoker.domain.errors import IdMismatch, StaleClaim
+from stoker.domain.job import (
+    MAX_BATCH,
+    MAX_DELAY_SEC,
+    Ident,
+    Job,
+    JobSpec,
+    Label,
+    OnConflict,
+    Priority,
+    new_job,
+)
 from stoker.domain.lot import Lot, lot_of
+from stoker.domain.webhooks import WEBHOOK_QUEUE
 from stoker.store.base import JobFilter, JobQuery, Submission
 from stoker.wire.run import read_job_ref
 
 BATCH_SIZE: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
 
-_REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
+REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
 MAX_SHORTENED: Final = 100
 """Each shortened id is a search of its own."""
 
-_ASKED: Final = attrgetter(*(name for name in JobSpec.__struct_fields__ if name != "payload"))
-"""All that a spec asks for, but for its payload."""
+_ASKED: Final = attrgetter(*(name for name in JobSpec.__struct_fields__ if name not in ("payload", *NAMES)))
+"""All that a spec asks for, but for its payload and its names."""
 
 JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-
-
-class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /jobs/batch`: stored in one transaction, all or none."""
-
-    jobs: Annotated[list[JobSpec], BATCH_SIZE]
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,70 +116,72 @@ async def submit_spec(
     key = None
     if header is not None or spec.idempotency_key is not None:
         key = key_for_one(
-            spec, header, client=context.guard.client_of_keys, expires_at=_expires_at(context, now)
+            spec, header, client=context.guard.client_of_keys, expires_at=expires_at(context, now)
         )
+    asked = spec
     if stand_in is not None:
         spec = stand_in(spec)
         check_payload(bytes(spec.payload), "payload", context.settings.max_payload_bytes)
-    lot = lot_of(_job(context, spec, context.new_id(), now, _run_at(spec, now, "")))
-    submitted = await _submit(request, (Submission(lot, key),))
+    check_id(spec, now)
+    digests = digests_of([asked]) or (None,)
+    id = context.new_id() if spec.id is None else spec.id
+    _remember_callers((id,), (spec,))
+    lot = lot_of(_job(context, spec, id, now, _run_at(spec, now, ""), digests[0], ""))
+    try:
+        submitted = await store_submissions(request, (Submission(lot, key, on_conflict(context, spec)),))
+    except IdMismatch:
+        same = await in_its_words(context.service, (asked,))
+        if same is None:
+            raise
+        return await submit_spec(request, same[0], stand_in, warnings)
     accepted = submitted.accepted[0]
     job = accepted.lot.like
-    location = (b"location", f"/jobs/{job.id}".encode())
-    headers = (location, _REPLAYED) if accepted.repeated else (location,)
-    return Response(202, render_job(job, [*warnings, *submitted.warnings]), headers)
+    headers = [(b"location", f"/jobs/{job.id}".encode())]
+    if accepted.repeated and accepted.unique is None:
+        headers.append(REPLAYED)
+    told = [*warnings, *submitted.warnings]
+    if wants_minimal(request.headers):
+        return Response(202, render_minimal(accepted, told), [*headers, APPLIED])
+    return Response(202, render_accepted(accepted, told), headers)
 
 
-async def submit_batch(request: Request) -> Response:
-    context = request.context
-    specs: list[JobSpec] = request.body.jobs
-    _check_payloads(specs, context.settings.max_payload_bytes)
-    now = context.service.clock.now_us()
-    header = header_key(request.headers)
-    named = header is not None or any(spec.idempotency_key is not None for spec in specs)
-    submissions = (
-        _named_submissions(context, specs, header, now) if named else _submissions(context, specs, now)
-    )
-    submitted = await _submit(request, submissions)
-    headers = (_REPLAYED,) if all(accepted.repeated for accepted in submitted.accepted) else ()
-    body = render_batch((accepted.lot for accepted in submitted.accepted), submitted.warnings)
-    return Response(202, body, headers)
-
-
-def _check_payloads(specs: Sequence[JobSpec], limit: int) -> None:
-    payloads = [bytes(spec.payload) for spec in specs]
-    if not are_plain(payloads, limit):
-        for index, payload in enumerate(payloads):
-            check_payload(payload, f"jobs[{index}].payload", limit)
-
-
-def _submissions(context: Context, specs: Sequence[JobSpec], now: int) -> list[Submission]:
+def plain_submissions(context: Context, specs: Sequence[JobSpec], now: int) -> list[Submission]:
     """Neighbours that ask for the same, payloads aside, go as one lot."""
     submissions: list[Submission] = []
     first = 0
     for _, run in groupby(specs, _ASKED):
         alike = list(run)
-        run_at = _run_at(alike[0], now, f"jobs[{first}]")
-        submissions.append(Submission(_lot(context, alike, now, run_at)))
+        path = f"jobs[{first}]"
+        run_at = _run_at(alike[0], now, path)
+        submissions += [Submission(_lot(context, part, now, run_at, path)) for part in _by_maker(alike)]
         first += len(alike)
     return submissions
 
 
-def _named_submissions(
+def _by_maker(alike: list[JobSpec]) -> list[list[JobSpec]]:
+    """Return jobs that are alike in runs whose ids are all made by the client, or all by the server."""
+    ours = [spec.id for spec in alike].count(None)
+    if ours in (0, len(alike)):
+        return [alike]
+    return [list(run) for _, run in groupby(alike, lambda spec: spec.id is None)]
+
+
+def named_submissions(
     context: Context, specs: Sequence[JobSpec], header: str | None, now: int
 ) -> list[Submission]:
     """Jobs with keys, or among such: each may turn out to be there already, so each goes alone."""
     keys = keys_for_batch(
-        specs, header, client=context.guard.client_of_keys, expires_at=_expires_at(context, now)
+        specs, header, client=context.guard.client_of_keys, expires_at=expires_at(context, now)
     )
     submissions: list[Submission] = []
     for index, (spec, key) in enumerate(zip(specs, keys, strict=True)):
-        run_at = _run_at(spec, now, f"jobs[{index}]")
-        submissions.append(Submission(lot_of(_job(context, spec, context.new_id(), now, run_at)), key))
+        path = f"jobs[{index}]"
+        lot = _lot(context, [spec], now, _run_at(spec, now, path), path)
+        submissions.append(Submission(lot, key, on_conflict(context, spec)))
     return submissions
 
 
-def _submit(request: Request, submissions: Sequence[Submission]) -> Awaitable[Submitted]:
+def store_submissions(request: Request, submissions: Sequence[Submission]) -> Awaitable[Submitted]:
     context = request.context
     limiter = context.limiter
     if limiter is None:
@@ -181,19 +193,37 @@ async def _submit_within(
     limiter: SubmissionLimiter, client: str, service: Service, submissions: Sequence[Submission]
 ) -> Submitted:
     keys = [item.key for item in submissions for _ in item.lot.ids]
-    async with limiter.admit(client, keys):
+    named = [item.lot for item in submissions if item.lot.digests is not None and item.key is None]
+    async with limiter.admit(client, keys, [id for lot in named for id in lot.ids]):
         return await service.submit(submissions)
 
 
-def _lot(context: Context, alike: Sequence[JobSpec], now: int, run_at: int) -> Lot:
-    """The jobs that these specs ask for, which differ in their payloads alone."""
-    ids = [context.new_id() for _ in alike]
-    job = _job(context, alike[0], ids[0], now, run_at)
-    return Lot(job, range(len(ids)), ids, [bytes(spec.payload) for spec in alike], [now] * len(ids))
+def _lot(context: Context, alike: Sequence[JobSpec], now: int, run_at: int, path: str) -> Lot:
+    """The jobs that these specs ask for, which differ in their names and payloads alone."""
+    digests = digests_of(alike)
+    ids = [context.new_id() if spec.id is None else spec.id for spec in alike]
+    _remember_callers(ids, alike)
+    job = _job(context, alike[0], ids[0], now, run_at, None if digests is None else digests[0], path)
+    payloads = [bytes(spec.payload) for spec in alike]
+    return Lot(job, range(len(ids)), ids, payloads, [now] * len(ids), digests)
 
 
-def _job(context: Context, spec: JobSpec, id: str, now: int, run_at: int) -> Job:
+def _remember_callers(ids: Sequence[str], specs: Sequence[JobSpec]) -> None:
+    """Jobs that say by themselves where they come from are linked to that, and not to the request that brought them."""
+    for id, spec in zip(ids, specs, strict=True):
+        if spec.traceparent is not None:
+            tracing.remember_caller(id, spec.traceparent.encode())
+
+
+def _job(
+    context: Context, spec: JobSpec, id: str, now: int, run_at: int, digest: bytes | None, path: str
+) -> Job:
     settings = context.settings
+    defaults = context.service.defaults(spec.type)
+    extras = checked_extras(spec, defaults, now, path)
+    queue = defaults.queue if spec.queue is UNSET else spec.queue
+    if extras is not None or queue == WEBHOOK_QUEUE:
+        check_webhook(queue, extras, settings.webhook_hosts, path)
     return new_job(
         spec,
         id=id,
@@ -201,8 +231,18 @@ def _job(context: Context, spec: JobSpec, id: str, now: int, run_at: int) -> Job
         run_at=run_at,
         max_attempts=settings.max_attempts,
         order=settings.priority_order,
-        defaults=context.service.defaults(spec.type),
+        defaults=defaults,
+        digest=digest,
+        extras=extras,
     )
+
+
+def on_conflict(context: Context, spec: JobSpec) -> OnConflict:
+    """Return what becomes of a job whose unique key is taken, from the job or as workers announced it."""
+    if spec.unique_key is None:
+        return "return"
+    announced = context.service.defaults(spec.type).on_conflict
+    return (announced if spec.on_conflict is msgspec.UNSET else spec.on_conflict) or "return"
 
 
 def _run_at(spec: JobSpec, now: int, path: str) -> int:
@@ -225,7 +265,7 @@ def due_at(spec: JobSpec, now: int, path: str) -> int:
     return run_at
 
 
-def _expires_at(context: Context, now: int) -> int:
+def expires_at(context: Context, now: int) -> int:
     return expiry(now, context.settings.idempotency_ttl_sec)
 
 
@@ -289,7 +329,10 @@ async def retry(request: Request) -> Response:
 async def replay(request: Request) -> Response:
     body: DeadLetters = request.body
     ids, wanted = await _which(request.context.service, body)
-    return Response(200, encode(CountView(await request.context.service.replay(ids, wanted, body.limit))))
+    service = request.context.service
+    count = await service.replay(ids, wanted, body.limit)
+    skipped = await service.keys_taken(ids, wanted)
+    return Response(200, encode(CountView(count, skipped or msgspec.UNSET)))
 
 
 async def discard(request: Request) -> Response:

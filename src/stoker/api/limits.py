@@ -1,7 +1,8 @@
 """The rate limit on submissions: a moving window of one minute per client.
 
-Each job of a batch counts. A repeat under a live idempotency key creates nothing and so costs nothing; to be sure which
-request is the repeat, requests with the same key wait for each other here. Without a limit there is no limiter at all.
+Each job of a batch counts. A repeat under a live idempotency key, or of an id that the client made, creates nothing and so
+costs nothing; to be sure which request is the repeat, requests with the same key or id wait for each other here. Without a
+limit there is no limiter at all.
 
 With Redis the window is shared by all coordinators. While Redis does not answer, each coordinator counts for itself, from
 nothing: the limit is then less exact, but nobody waits and nobody is refused who would have passed.
@@ -26,6 +27,10 @@ from stoker.store.base import IdempotencyKey
 WINDOW_SECONDS: Final = 60
 
 KnownKey = Callable[[str, str], Awaitable[bool]]
+KnownIds = Callable[[Sequence[str]], Awaitable[set[str]]]
+
+_IDS: Final = "\x1fid"
+"""Stands for the client in the locks of ids; no client is called so."""
 
 
 class Window(Protocol):
@@ -121,18 +126,26 @@ def window(settings: Settings) -> Window:
 class SubmissionLimiter:
     """Lets a submission through, or raises 429."""
 
-    def __init__(self, jobs_per_minute: int, window: Window, known_key: KnownKey) -> None:
+    def __init__(
+        self, jobs_per_minute: int, window: Window, known_key: KnownKey, known_ids: KnownIds
+    ) -> None:
         self._limit = jobs_per_minute
         self._window = window
         self._known_key = known_key
+        self._known_ids = known_ids
         self._locks = KeyLocks()
 
     @asynccontextmanager
-    async def admit(self, client: str, keys: Sequence[IdempotencyKey | None]) -> AsyncIterator[None]:
-        """Charge the client for the jobs that are new, and hold their keys until the submission is through."""
+    async def admit(
+        self, client: str, keys: Sequence[IdempotencyKey | None], ids: Sequence[str] = ()
+    ) -> AsyncIterator[None]:
+        """Charge the client for the jobs that are new, and hold their keys until the submission is through. `keys` has a
+        place for each job; `ids` are those that the client made for jobs without a key."""
         named = {(key.client, key.key) for key in keys if key is not None}
-        async with self._locks.hold(named):
+        async with self._locks.hold(named | {(_IDS, id) for id in ids}):
             cost = keys.count(None) + await self._count_new(named)
+            if ids:
+                cost -= len(ids) - len(set(ids) - await self._known_ids(ids))
             if cost > self._limit:
                 raise _never_passes(cost, self._limit)
             wait = await self._window.charge(client, cost) if cost else 0

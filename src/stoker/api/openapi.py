@@ -13,11 +13,14 @@ import msgspec
 from msgspec.structs import fields as struct_fields
 
 from stoker import __version__
+from stoker.api.batches import Batch
 from stoker.api.decode import bare_type
 from stoker.api.endpoints import ENDPOINTS, Endpoint, problems_of
-from stoker.api.jobs import BATCH_SIZE, Batch
+from stoker.api.jobs import BATCH_SIZE
+from stoker.api.prefer import PlaceView
 from stoker.api.problems import ProblemDocument
 from stoker.api.query import present_type
+from stoker.api.schedules import ScheduleBody
 from stoker.api.views import JobView
 from stoker.domain.job import NO_DEFAULTS, Ident, JobDefaults, JobSpec
 
@@ -33,6 +36,17 @@ _RETRY_AFTER: Final[Schema] = {
 _REPLAYED: Final[Schema] = {
     "description": "`true` when an earlier request under the same key had made this.",
     "schema": {"type": "string", "enum": ["true"]},
+}
+_PREFER: Final[Schema] = {
+    "name": "Prefer",
+    "in": "header",
+    "required": False,
+    "description": "`return=minimal` (RFC 7240) asks for a short answer; other preferences are ignored.",
+    "schema": {"type": "string"},
+}
+_APPLIED: Final[Schema] = {
+    "description": "`return=minimal` when the answer is the short one.",
+    "schema": {"type": "string", "enum": ["return=minimal"]},
 }
 _LOCATION: Final[Schema] = {"description": "Where the job is.", "schema": {"type": "string"}}
 _ANSWER_HEADERS: Final[dict[int, Schema]] = {
@@ -122,7 +136,8 @@ def _in_path(name: str) -> Schema:
 
 
 def _query_parameters(endpoint: Endpoint) -> list[Schema]:
-    return [_query_parameter(field) for field in struct_fields(endpoint.query)]
+    # `metadata.KEY=VALUE` has no form in OpenAPI; the description of the endpoint tells of it.
+    return [_query_parameter(field) for field in struct_fields(endpoint.query) if field.name != "metadata"]
 
 
 def _query_parameter(field: msgspec.structs.FieldInfo) -> Schema:
@@ -142,10 +157,11 @@ def _header_parameters(endpoint: Endpoint) -> list[Schema]:
     if not endpoint.idempotent_submit:
         return []
     schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[\\x21-\\x7e]+$"}
-    return [
+    keys = [
         {"name": name, "in": "header", "required": False, "schema": schema}
         for name in ("Idempotency-Key", "X-Idempotency-Key")
     ]
+    return keys if endpoint.or_response is None else [*keys, _PREFER]
 
 
 def _responses(endpoint: Endpoint) -> Schema:
@@ -164,6 +180,9 @@ def _success(endpoint: Endpoint) -> Schema:
         success["content"] = {"text/plain": {"schema": {"type": "string"}}}
     elif endpoint.response is dict:
         success["content"] = {"application/json": {"schema": {"type": "object"}}}
+    elif endpoint.or_response is not None:
+        either = {"anyOf": [_ref(endpoint.response), _ref(endpoint.or_response)]}
+        success["content"] = {"application/json": {"schema": either}}
     elif endpoint.response is not None:
         success["content"] = {"application/json": {"schema": _ref(endpoint.response)}}
     if endpoint.events:
@@ -174,6 +193,8 @@ def _success(endpoint: Endpoint) -> Schema:
         success["content"] = {"text/plain": {"schema": {"type": "string"}}, **success["content"], **lines}
     if endpoint.idempotent_submit:
         success["headers"] = {"Idempotency-Replayed": _REPLAYED}
+    if endpoint.or_response is not None:
+        success["headers"]["Preference-Applied"] = _APPLIED
     if endpoint.idempotent_submit and endpoint.response is JobView:
         success["headers"]["Location"] = _LOCATION
     return success
@@ -208,7 +229,7 @@ def components(endpoints: Iterable[Endpoint]) -> Schema:
     named: dict[str, Any] = {ProblemDocument.__name__: ProblemDocument}
     for endpoint in endpoints:
         other = endpoint.or_body[0] if endpoint.or_body else None
-        for kind in (endpoint.body, other, endpoint.response, *endpoint.events):
+        for kind in (endpoint.body, other, endpoint.response, endpoint.or_response, *endpoint.events):
             if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
                 named[kind.__name__] = _describable(kind)
     _, schemas = msgspec.json.schema_components(list(named.values()), ref_template=_REF)
@@ -228,6 +249,16 @@ def _add_rules(schemas: Schema) -> None:
             "default": None,
             "description": "When to run, as in RFC 3339, with an offset; not together with `delay_sec`.",
         }
+        schemas["JobSpec"]["properties"]["id"] |= {
+            "description": "An id of the client's own, a UUIDv7 whose time is at most a day ahead of the server's clock: "
+            "sending the same request again with the same id is safe."
+        }
+        schemas["JobSpec"]["properties"]["traceparent"] |= {
+            "description": "The W3C trace context that the job comes from, in place of that of the request."
+        }
+    if "BatchView" in schemas:
+        jobs = schemas["BatchView"]["properties"]["jobs"]
+        jobs["items"] = {"anyOf": [jobs["items"], _ref(PlaceView)]}
     for name in {"JobSpec", "SubmitJob"} & schemas.keys():
         for field in schemas[name]["properties"].keys() & set(JobDefaults.__struct_fields__):
             _left_out(schemas[name]["properties"], field)
@@ -274,14 +305,24 @@ def _without_raw_default(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
 _SPEC: Final = _without_raw_default(JobSpec)
 _BATCH: Final = msgspec.defstruct(
     Batch.__name__,
-    [("jobs", Annotated[list[_SPEC], BATCH_SIZE])],  # type: ignore[valid-type]
+    [("jobs", Annotated[list[_SPEC], BATCH_SIZE]), ("atomic", bool, True)],  # type: ignore[valid-type]
     forbid_unknown_fields=True,
     namespace={"__doc__": Batch.__doc__},
+)
+_SCHEDULE: Final = msgspec.defstruct(
+    ScheduleBody.__name__,
+    [
+        (field.encode_name, _SPEC if field.type is JobSpec else field.type, field.default)
+        for field in struct_fields(ScheduleBody)
+    ],
+    forbid_unknown_fields=True,
+    kw_only=True,
+    namespace={"__doc__": ScheduleBody.__doc__},
 )
 
 
 def _describable(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    return {JobSpec: _SPEC, Batch: _BATCH}.get(kind, kind)
+    return {JobSpec: _SPEC, Batch: _BATCH, ScheduleBody: _SCHEDULE}.get(kind, kind)
 
 
 def portable(schema: Any) -> Any:

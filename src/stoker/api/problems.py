@@ -18,11 +18,14 @@ from stoker.domain.errors import (
     Conflict,
     EndpointNotListed,
     IdempotencyMismatch,
+    IdMismatch,
+    JobPruned,
     NotFound,
     Overloaded,
     StokerDomainError,
     StoreUnavailable,
     TooDeep,
+    UniqueConflict,
     WrongSecret,
 )
 
@@ -86,11 +89,24 @@ class Kind(Enum):
         "The job's status does not fit the request",
         "As in cancelling a job that has ended. Look at the job again.",
     )
+    UNIQUE_KEY_TAKEN = _Row(
+        "unique-key-taken",
+        409,
+        "Another job holds the unique key",
+        "`detail` names the job. Wait until it has ended, cancel it, or submit with another `unique_key` or `on_conflict`.",
+    )
     AMBIGUOUS_ID = _Row(
         "ambiguous-id",
         409,
         "The shortened id fits several",
         "`errors` lists them, the newest first: `field` is the id. Give more of it.",
+    )
+    PRUNED = _Row(
+        "pruned",
+        410,
+        "The job has ended and was deleted",
+        "A submission was repeated with the `id` or the idempotency key of a job that was accepted before, has ended, and "
+        "was deleted after its retention. Nothing was stored now. A new job needs a new one; `errors` says which.",
     )
     TOO_LARGE = _Row(
         "too-large", 413, "The request is too large", "The bounds are in the [settings](settings.md)."
@@ -107,8 +123,8 @@ class Kind(Enum):
     IDEMPOTENCY_MISMATCH = _Row(
         "idempotency-mismatch",
         422,
-        "The idempotency key belongs to another request",
-        "The same key came with another body: a new job needs a new key.",
+        "The idempotency key or id belongs to another request",
+        "The same key, or the same `id`, came with another body: a new job needs a new one. `errors` says which of the two.",
     )
     UPGRADE_REQUIRED = _Row(
         "upgrade-required", 426, "This path speaks WebSocket", "Workers connect here, nobody else."
@@ -213,24 +229,32 @@ def retry_after(seconds: int) -> tuple[bytes, bytes]:
     return b"retry-after", str(max(1, seconds)).encode()
 
 
-def from_domain(error: StokerDomainError) -> Problem:
-    """The coordinator's own errors, as answers."""
+def _taken(error: IdempotencyMismatch | IdMismatch | JobPruned, field: str) -> Problem:
+    kind = Kind.PRUNED if isinstance(error, JobPruned) else Kind.IDEMPOTENCY_MISMATCH
+    keyed = isinstance(error, IdempotencyMismatch) or (isinstance(error, JobPruned) and error.key is not None)
+    name = "idempotency_key" if keyed else field
+    return Problem(kind, str(error), errors=[FieldError(name, str(error))])
+
+
+def from_domain(error: StokerDomainError, field: str = "id") -> Problem:
+    """The coordinator's own errors, as answers. `field` is the one with the id of a job that was submitted."""
     detail = str(error)
     match error:
         case NotFound():
             return Problem(Kind.NOT_FOUND, detail)
+        case UniqueConflict():
+            return Problem(Kind.UNIQUE_KEY_TAKEN, detail, errors=[FieldError("unique_key", detail)])
         case Conflict():
             return Problem(Kind.CONFLICT, detail)
-        case IdempotencyMismatch():
-            field = FieldError("idempotency_key", detail)
-            return Problem(Kind.IDEMPOTENCY_MISMATCH, detail, errors=[field])
+        case IdempotencyMismatch() | IdMismatch() | JobPruned():
+            return _taken(error, field)
         case TooDeep():
             return invalid_field("offset", detail)
         case WrongSecret():
             return Problem(Kind.WRONG_SECRET, detail)
         case EndpointNotListed():
-            field = FieldError("endpoint", detail)
-            return Problem(Kind.ENDPOINT_NOT_LISTED, detail, errors=[field])
+            endpoint = FieldError("endpoint", detail)
+            return Problem(Kind.ENDPOINT_NOT_LISTED, detail, errors=[endpoint])
         case Overloaded():
             return Problem(Kind.UNAVAILABLE, detail, headers=[retry_after(error.retry_after_seconds)])
         case StoreUnavailable():

@@ -4,7 +4,7 @@ filter that is silently ignored answers another question than the one asked."""
 import base64
 import binascii
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Protocol, TypeVar, Union, get_args, get_origin
 from urllib.parse import parse_qsl
 
@@ -15,7 +15,7 @@ from stoker.api.decode import friendly, shortened, unknown
 from stoker.api.locate import join
 from stoker.api.problems import FieldError, invalid, invalid_field
 from stoker.api.times import parse_moment
-from stoker.domain.job import Ident, Label, Priority
+from stoker.domain.job import Ident, Label, Priority, StringMap
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.store.base import JobFilter, JobQuery
 from stoker.wire.http import MAX_LEASE_JOBS, MAX_LEASE_WAIT_SEC
@@ -25,6 +25,8 @@ DEFAULT_LIMIT: Final = 50
 MAX_OFFSET: Final = 10_000_000
 MAX_WAIT_SEC: Final = 60.0
 _MAX_PARAMETERS: Final = 50
+METADATA: Final = "metadata."
+"""Begins the name of a parameter that asks for an entry of metadata."""
 _MAX_SEQ: Final = 2**63 - 1
 
 Q = TypeVar("Q", bound=msgspec.Struct)
@@ -129,6 +131,8 @@ class DeadLettersQuery(msgspec.Struct, frozen=True, kw_only=True):
     created_before: Moment | None = None
     text: Text | None = None
     fingerprint: Fingerprint | None = None
+    metadata: StringMap = {}
+    """Given as `metadata.KEY=VALUE`; several must all match."""
     summary: Annotated[
         bool,
         msgspec.Meta(
@@ -190,7 +194,9 @@ def parse_query(kind: type[Q], query: bytes) -> Q:
     values: dict[str, Any] = {}
     errors: list[FieldError] = []
     for name, text in _pairs(query):
-        if name not in known:
+        if "metadata" in known and name.startswith(METADATA):
+            _add_metadata(values.setdefault("metadata", {}), name, text, errors)
+        elif name not in known or name == "metadata":
             errors.append(FieldError(shortened(name), unknown(name, known, "parameter")))
         elif known[name].name in values:
             errors.append(FieldError(name, "is given more than once"))
@@ -199,6 +205,22 @@ def parse_query(kind: type[Q], query: bytes) -> Q:
     if errors:
         raise invalid(errors)
     return kind(**values)
+
+
+def _add_metadata(found: dict[str, str], name: str, text: str, errors: list[FieldError]) -> None:
+    key = name.removeprefix(METADATA)
+    if key in found:
+        errors.append(FieldError(name, "is given more than once"))
+        return
+    try:
+        found |= msgspec.convert({key: text}, StringMap)
+    except msgspec.ValidationError as error:
+        errors.append(FieldError(shortened(name), friendly(error, StringMap)))
+
+
+def metadata_entries(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Entries of metadata as a filter has them, in one order."""
+    return tuple(sorted(given.items()))
 
 
 def _pairs(query: bytes) -> list[tuple[str, str]]:
@@ -250,6 +272,8 @@ class Filtering(Protocol):
     def text(self) -> str | None: ...
     @property
     def fingerprint(self) -> str | None: ...
+    @property
+    def metadata(self) -> dict[str, str]: ...
 
 
 def job_query(query: DeadLettersQuery, wanted: JobFilter) -> JobQuery:
@@ -297,6 +321,7 @@ def filter_of(
         created_before=moment_of(given.created_before, join(path, "created_before"), now),
         fingerprint=given.fingerprint,
         text=_plain(given.text, join(path, "text")),
+        metadata=metadata_entries(given.metadata),
     )
 
 

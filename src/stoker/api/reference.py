@@ -63,6 +63,8 @@ def _section(endpoint: Endpoint) -> str:
     if parameters:
         lines += ["", *map(_parameter, parameters)]
     answer = ("text, or " if endpoint.or_text else "") + _link(endpoint.response)
+    if endpoint.or_response is not None:
+        answer += f", or {_link(endpoint.or_response)} with `Prefer: return=minimal`"
     if endpoint.events:
         answer = f"events with {' or '.join([answer, *map(_link, endpoint.events)])}"
     statuses = f"{endpoint.status}" + (f" or {endpoint.also}" if endpoint.also else "")

@@ -14,6 +14,7 @@ from starlette.routing import compile_path
 
 from stoker.api.decode import decode_body
 from stoker.api.endpoints import Endpoint
+from stoker.api.problems import Problem
 
 Params = dict[str, str]
 
@@ -40,7 +41,12 @@ class Action:
         other = self.endpoint.or_body
         if other is not None and self._other is not None and other[1](body):
             decoder = self._other
-        return decode_body(decoder, body)
+        try:
+            return decode_body(decoder, body)
+        except Problem as problem:
+            if self.endpoint.read_again is None:
+                raise
+            return self.endpoint.read_again(body, problem)
 
 
 class Route:

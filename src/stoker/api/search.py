@@ -16,6 +16,7 @@ from stoker.api.decode import friendly, shortened
 from stoker.api.locate import join
 from stoker.api.problems import FieldError, Problem, invalid, invalid_field
 from stoker.api.query import (
+    METADATA,
     Filtering,
     Fingerprint,
     Text,
@@ -24,7 +25,7 @@ from stoker.api.query import (
     parse_statuses,
 )
 from stoker.clock import SECOND
-from stoker.domain.job import Ident, Label, Priority
+from stoker.domain.job import Ident, Label, Priority, StringMap
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.store.base import JobFilter
 
@@ -34,7 +35,7 @@ PRIORITIES: Final = {"high": 0, "normal": 1, "low": 2}
 _WORD: Final = re.compile(r'(?:[^\s"]|"(?:[^"\\]|\\.)*(?:"|\\?\Z))+', re.DOTALL)
 _ESCAPED: Final = re.compile(r'\\(.)|"', re.DOTALL)
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
-_KEYED: Final = re.compile(r"([A-Za-z_]+):(.*)", re.DOTALL)
+_KEYED: Final = re.compile(r"([A-Za-z_]+|metadata\.[^:\s\"]+):(.*)", re.DOTALL)
 _AGE: Final = re.compile(r"([<>]=?)?(\d{1,6}(?:\.\d{1,6})?)([smhd])")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _PLAIN: Final[dict[str, Any]] = {
@@ -84,6 +85,7 @@ def wanted_jobs(
         return filter_of(given, status, now, path=path)
     field = join(path, "q")
     others = [name for name in _OTHERS if getattr(given, name) is not None]
+    others += ["metadata"] if given.metadata else []
     if status is not None or others:
         names = ", ".join(["status"] * (status is not None) + others)
         raise invalid_field(field, f"cannot be combined with {names}; say it in the search")
@@ -101,6 +103,9 @@ def parse_search(text: str, now: int, field: str = "q") -> JobFilter:
             word = _read(raw)
             if word.key is None:
                 free.append(_free(word.value))
+            elif word.key.startswith(METADATA):
+                entry = {word.key.removeprefix(METADATA): word.value}
+                found["metadata"] = (*found.get("metadata", ()), *_converted(entry, StringMap).items())
             else:
                 _set(found, word.key, _value(word.key, word.value, now))
         except _Wrong as wrong:
@@ -121,6 +126,8 @@ def _read(raw: str) -> _Word:
     keyed = _KEYED.fullmatch(raw)
     if keyed is None:
         return _Word(raw, None, _unquoted(raw))
+    if keyed[1].startswith(METADATA):
+        return _Word(raw, keyed[1], _unquoted(keyed[2]))
     key = keyed[1].lower()
     if key not in KEYS:
         close = difflib.get_close_matches(key, KEYS, n=1)
@@ -160,8 +167,8 @@ def _value(key: str, value: str, now: int) -> dict[str, Any]:
     return {key: reader(value) if reader else _converted(value, _PLAIN[key])}
 
 
-def _converted(value: str, kind: Any) -> Any:
-    if "\x00" in value:
+def _converted(value: str | dict[str, str], kind: Any) -> Any:
+    if isinstance(value, str) and "\x00" in value:
         raise _Wrong("cannot contain a NUL character")
     try:
         return msgspec.convert(value, kind)

@@ -30,11 +30,11 @@ _LAST_PORT: Final = 65_535
 _BEARER: Final = b"bearer "
 _LOCAL: Final = "local"
 
-_EXPOSED: Final = b"location, retry-after, x-request-id, idempotency-replayed"
-_ALLOWED_METHODS: Final = b"DELETE, GET, HEAD, POST"
+_EXPOSED: Final = b"location, retry-after, x-request-id, idempotency-replayed, preference-applied"
+_ALLOWED_METHODS: Final = b"DELETE, GET, HEAD, PATCH, POST, PUT"
 """All that the API has, at every path: a browser need not know which path has which."""
 _ALLOWED_HEADERS: Final = (
-    b"authorization, content-type, idempotency-key, x-idempotency-key, x-request-id, last-event-id"
+    b"authorization, content-type, idempotency-key, x-idempotency-key, prefer, x-request-id, last-event-id"
 )
 
 

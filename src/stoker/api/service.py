@@ -9,7 +9,9 @@ from stoker.clock import Clock
 from stoker.coordinator.events import Message
 from stoker.coordinator.job_types import TypeState
 from stoker.coordinator.queues import QueueState
+from stoker.coordinator.schedules import Schedules
 from stoker.coordinator.waits import Waited
+from stoker.domain.edit import Changes
 from stoker.domain.explain import Explanation
 from stoker.domain.job import Job, JobDefaults
 from stoker.domain.scaling import ScalingState
@@ -92,6 +94,11 @@ class Service(Protocol):
     @property
     def clock(self) -> Clock: ...
 
+    @property
+    def schedules(self) -> Schedules:
+        """What is done with schedules. Raises NotFound, Conflict, BadSchedule."""
+        ...
+
     async def submit(self, jobs: Sequence[Submission]) -> Submitted:
         """Store all or none. Raises IdempotencyMismatch, StoreUnavailable, Overloaded."""
         ...
@@ -102,6 +109,10 @@ class Service(Protocol):
 
     def defaults(self, type: str) -> JobDefaults:
         """What workers announced for the jobs of this type: for the fields that a submission leaves out."""
+        ...
+
+    async def known_ids(self, ids: Sequence[str]) -> set[str]:
+        """Those of these ids that name a job."""
         ...
 
     async def known_key(self, client: str, key: str) -> bool:
@@ -153,6 +164,10 @@ class Service(Protocol):
         """Raises NotFound, Conflict."""
         ...
 
+    async def edit(self, id: str, changes: Changes) -> Job:
+        """Change a job that waits. Raises NotFound, Conflict, InvalidOption."""
+        ...
+
     async def retry(self, id: str) -> Job:
         """Raises NotFound, Conflict."""
         ...
@@ -161,6 +176,10 @@ class Service(Protocol):
         self, ids: Sequence[str] | None, filter: JobFilter | None, limit: int | None = None
     ) -> int:
         """Run dead letters again; exactly one of the first two is given."""
+        ...
+
+    async def keys_taken(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+        """Return how many of these dead letters cannot be replayed, because other jobs hold their unique keys."""
         ...
 
     async def discard(

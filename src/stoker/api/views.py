@@ -7,7 +7,7 @@ The structs are both what is encoded and what the OpenAPI document describes, so
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -17,13 +17,17 @@ from stoker.api.service import Progress
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.clock import SECOND
 from stoker.coordinator.queues import QueueState
+from stoker.domain import extras
+from stoker.domain.extras import MOMENTS, NO_EXTRAS
 from stoker.domain.fingerprint import brief, describe
-from stoker.domain.job import Job, Oversize, decode_map
+from stoker.domain.job import Job, Oversize, UniqueUntil, decode_map
 from stoker.domain.lifecycle import Status
 from stoker.domain.lot import Lot
 from stoker.domain.retry import Kind
+from stoker.domain.retry_rules import RetryRules
 from stoker.domain.scaling import ScalingState
-from stoker.store.base import Attempt, DeadLetterGroup, DeadLetterGroups, JobQuery, Page, Session
+from stoker.domain.unique import Mark
+from stoker.store.base import Accepted, Attempt, DeadLetterGroup, DeadLetterGroups, JobQuery, Page, Session
 
 Time = Annotated[
     str, msgspec.Meta(extra_json_schema={"format": "date-time", "examples": ["2026-01-31T12:00:00.000000Z"]})
@@ -101,6 +105,21 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     fingerprint: str | None
     warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET
     attempts: list[AttemptView] | msgspec.UnsetType = msgspec.UNSET
+    unique: Mark | msgspec.UnsetType = msgspec.UNSET
+    """In the answer to a submission whose unique key was taken: this is the job that holds it."""
+    unique_key: str | msgspec.UnsetType = msgspec.UNSET
+    unique_until: UniqueUntil | msgspec.UnsetType = msgspec.UNSET
+    expires_at: Time | msgspec.UnsetType = msgspec.UNSET
+    deadline_at: Time | msgspec.UnsetType = msgspec.UNSET
+    soft_timeout_sec: float | msgspec.UnsetType = msgspec.UNSET
+    retry: RetryRules | msgspec.UnsetType = msgspec.UNSET
+    next_attempt_at: Time | msgspec.UnsetType = msgspec.UNSET
+    """When a job that was tried before is tried again."""
+    snoozes: int | msgspec.UnsetType = msgspec.UNSET
+    keep_sec: float | msgspec.UnsetType = msgspec.UNSET
+    notify_url: str | msgspec.UnsetType = msgspec.UNSET
+    schedule: str | msgspec.UnsetType = msgspec.UNSET
+    scheduled_for: Time | msgspec.UnsetType = msgspec.UNSET
 
 
 class JobsView(msgspec.Struct, frozen=True):
@@ -126,9 +145,11 @@ class AttemptsView(msgspec.Struct, frozen=True):
 
 
 class CountView(msgspec.Struct, frozen=True):
-    """How many jobs were changed."""
+    """How many jobs were changed. `skipped` counts dead letters that cannot be replayed now, because other jobs hold their
+    unique keys; it is left out where there are none."""
 
     count: int
+    skipped: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class GroupView(msgspec.Struct, frozen=True):
@@ -261,6 +282,7 @@ def job_view(
     warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET,
     attempts: list[AttemptView] | msgspec.UnsetType = msgspec.UNSET,
     progress: Progress | None = None,
+    unique: Mark | msgspec.UnsetType = msgspec.UNSET,
 ) -> JobView:
     """A job as it is shown. Positional, because this runs once per job and names would double its cost."""
     created_at = rfc3339(job.created_at)
@@ -303,7 +325,30 @@ def job_view(
         job.fingerprint,
         warnings,
         attempts,
+        unique,
+        next_attempt_at=rfc3339(job.run_at)
+        if job.status == "scheduled" and job.claim_id > 0
+        else msgspec.UNSET,
+        **({} if job.extras is None else _shown_extras(job.extras)),
     )
+
+
+def _shown_extras(text: str) -> dict[str, Any]:
+    """The optional features that a job uses, as fields of its view."""
+    used = extras.decode(text)
+    shown: dict[str, Any] = {
+        name: rfc3339(value) if name in MOMENTS else value
+        for name, value in msgspec.structs.asdict(used).items()
+        if value != getattr(NO_EXTRAS, name)
+    }
+    return shown | {"unique_until": used.unique_until} if used.unique_key is not None else shown
+
+
+def render_accepted(accepted: Accepted, warnings: Sequence[str] = ()) -> bytes:
+    """The answer to a submission."""
+    if accepted.unique is None:
+        return render_job(accepted.job, warnings)
+    return encode(job_view(accepted.job, warnings or msgspec.UNSET, unique=accepted.unique))
 
 
 def render_job(job: Job, warnings: Sequence[str] = ()) -> bytes:
@@ -316,13 +361,8 @@ def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Pr
     return encode(job_view(job, attempts=views, progress=progress))
 
 
-def render_batch(lots: Iterable[Lot], warnings: Sequence[str]) -> bytes:
-    rows = b",".join(map(_render_lot, lots))
-    tail = b',"warnings":' + encode(warnings) if warnings else b""
-    return b"".join((b'{"jobs":[', rows, b"]", tail, b"}"))
-
-
-def _render_lot(lot: Lot) -> bytes:
+def render_lot(lot: Lot) -> bytes:
+    """Return the jobs of a lot as items of a list, without brackets around them."""
     template = _template(lot.like)
     if template is None:
         return b",".join([encode(job_view(job)) for job in lot])
@@ -372,7 +412,7 @@ class FreshJobs:
 
 _ALIKE: Final = attrgetter(
     "status", "claim_id", "name", "metadata", "labels", "cancel_requested_at",
-    "type", "queue", "priority", "max_attempts", "thread_demand", "timeout_sec", "memory_mb", "on_oversize",
+    "extras", "type", "queue", "priority", "max_attempts", "thread_demand", "timeout_sec", "memory_mb", "on_oversize",
 )  # fmt: skip
 """All that an answer shows of a job that nobody has claimed yet, but for its id, payload and times."""
 _templates: dict[tuple[object, ...], FreshJobs] = {}
@@ -386,7 +426,7 @@ def _template(job: Job) -> FreshJobs | None:
     template = _templates.get(alike)
     if template is None:
         # One that has a name, or labels, is probably alone with them: a template would be made for nobody else.
-        if alike[:6] != ("queued", 0, None, None, None, None):
+        if alike[:7] != ("queued", 0, None, None, None, None, None):
             return None
         if len(_templates) >= _TEMPLATES_MAX:
             _templates.clear()

@@ -27,6 +27,8 @@ _CHANGED = {
 }
 """The statuses of jobs that an action changes."""
 
+_METADATA = "metadata."
+
 Where = Annotated[
     str | None,
     typer.Option(
@@ -55,7 +57,15 @@ def parse_where(text: str) -> dict[str, Any]:
     given = {key: value for key, _, value in words}
     if len(given) < len(words):
         raise typer.BadParameter("names something twice", param_hint="--where")
-    return {key: priority_of(value) if key == "priority" else value for key, value in given.items()}
+    described = {
+        key.removeprefix(_METADATA): value for key, value in given.items() if key.startswith(_METADATA)
+    }
+    plain: dict[str, Any] = {
+        key: priority_of(value) if key == "priority" else value
+        for key, value in given.items()
+        if not key.startswith(_METADATA)
+    }
+    return plain | {"metadata": described} if described else plain
 
 
 def run_bulk(action: str, where: str, yes: bool, as_json: bool, url: str | None, token: str | None) -> None:
@@ -89,8 +99,14 @@ def _matching(transport: Transport, action: str, wanted: dict[str, Any]) -> str:
         if not status:
             return counted(0, "job")
         asked["status"] = ",".join(status)
-    page = transport.send(get("/jobs", limit=1, summary="1", **asked))
+    page = transport.send(get("/jobs", limit=1, summary="1", **as_parameters(asked)))
     return counted(page["total"], "job", page.get("total_capped", False))
+
+
+def as_parameters(wanted: dict[str, Any]) -> dict[str, Any]:
+    """A filter as the parameters of `GET /jobs`."""
+    described = {f"{_METADATA}{key}": value for key, value in wanted.get("metadata", {}).items()}
+    return {key: value for key, value in wanted.items() if key != "metadata"} | described
 
 
 def counted(number: int, what: str, at_least: bool = False) -> str:

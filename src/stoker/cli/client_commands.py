@@ -13,8 +13,28 @@ import msgspec
 import typer
 
 from stoker.cli import completion, hints, output
-from stoker.cli.bulk_commands import Where, Yes, counted, run_bulk
+from stoker.cli.bulk_commands import Where, Yes, as_parameters, counted, parse_where, run_bulk
 from stoker.cli.exits import Exit, exit_for, exit_for_status
+from stoker.cli.job_features import (
+    Backoff,
+    Keep,
+    NotifyUrl,
+    RetryBase,
+    RetryCap,
+    RetryDelays,
+    RetryNever,
+    RetryOn,
+    retry_option,
+)
+from stoker.cli.limit_options import (
+    Deadline,
+    ExpiresAt,
+    ExpiresIn,
+    OnConflictOption,
+    SoftTimeout,
+    UniqueKey,
+    UniqueUntilOption,
+)
 from stoker.cli.options import (
     Json,
     Priority,
@@ -43,7 +63,7 @@ from stoker.client.requests import (
     result_of,
     worker_path,
 )
-from stoker.client.requests import submit as submit_request
+from stoker.client.submission import JobTemplate, submit_in_full
 from stoker.client.transport import Transport
 
 dlq_app = typer.Typer(rich_markup_mode=None)
@@ -129,6 +149,21 @@ def submit(
     idempotency_key: Annotated[
         str | None, typer.Option("--idempotency-key", help="The same key returns the same job.")
     ] = None,
+    backoff: Backoff = None,
+    retry_base: RetryBase = None,
+    retry_cap: RetryCap = None,
+    retry_delays: RetryDelays = None,
+    retry_on: RetryOn = None,
+    retry_never: RetryNever = None,
+    keep: Keep = None,
+    notify_url: NotifyUrl = None,
+    unique_key: UniqueKey = None,
+    on_conflict: OnConflictOption = None,
+    unique_until: UniqueUntilOption = None,
+    expires_in: ExpiresIn = None,
+    expires_at: ExpiresAt = None,
+    deadline: Deadline = None,
+    soft_timeout: SoftTimeout = None,
     wait: Wait = False,
     wait_timeout: WaitTimeout = None,
     as_json: Json = False,
@@ -144,6 +179,7 @@ def submit(
       stoker submit sleep '{"seconds": 5}' --timeout 2 --max-attempts 1
       stoker submit report @report.json --run-at 2030-01-31T12:00:00Z
       generate | stoker submit import - --idempotency-key "import-$(date +%F)"
+      stoker submit fetch '{"url": "…"}' --retry-delays 1,5,30 --retry-never ValueError --keep 3600
     """
     if delay is not None and run_at is not None:
         raise typer.BadParameter("--delay and --run-at exclude each other; give one", param_hint="--delay")
@@ -160,13 +196,25 @@ def submit(
         run_at=moment(run_at, "--run-at"),
         delay_sec=delay,
         idempotency_key=idempotency_key,
+        retry=retry_option(backoff, retry_base, retry_cap, retry_delays, retry_on, retry_never),
+        keep_sec=msgspec.UNSET if keep is None else keep,
+        notify_url=msgspec.UNSET if notify_url is None else notify_url,
+        unique_key=unique_key,
+        on_conflict=on_conflict,
+        unique_until=unique_until,
+        expires_in_sec=msgspec.UNSET if expires_in is None else expires_in,
+        expires_at=moment(expires_at, "--expires-at"),
+        deadline_sec=msgspec.UNSET if deadline is None else deadline,
+        soft_timeout_sec=msgspec.UNSET if soft_timeout is None else soft_timeout,
     )
     waiting = wait or wait_timeout is not None
-    request = submit_request(type_name, payload(payload_text), options, answer=dict[str, Any])
+    request = submit_in_full(JobTemplate(type_name, options).new(payload(payload_text)))
     with connect(url, token, patient=waiting) as transport:
         document = transport.send(request)
         for warning in document.get("warnings") or []:
             output.note(f"warning: {warning}")
+        if "unique" in document:
+            output.note(f"{document['unique']} job: it holds the unique key {unique_key}")
         if waiting:
             _print_result(transport, document["id"], wait_timeout, as_json, url)
         elif as_json:
@@ -316,6 +364,13 @@ def jobs(
         str | None,
         typer.Option("--text", help="The beginning of an id, or a part of a name, a type or an error."),
     ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metadata", metavar="KEY=VALUE", help="Only jobs with this in their metadata; repeatable."
+        ),
+    ] = None,
+    where: Where = None,
     limit: Limit = 50,
     offset: Offset = 0,
     cursor: Annotated[
@@ -332,10 +387,13 @@ def jobs(
       stoker jobs
       stoker jobs --status failed --type resize_image --limit 10
       stoker jobs --status queued,running --since 10m --text import
+      stoker jobs --metadata customer=42
+      stoker jobs --where 'status=failed metadata.customer=42'
       stoker jobs --json | jq -r '.jobs[].id'
     """
-    request = get(
-        "/jobs",
+    described = {f"metadata.{key}": value for key, value in pairs(metadata, "--metadata").items()}
+    asked = {} if where is None else as_parameters(parse_where(where))
+    given: dict[str, Any] = dict(
         status=None if status is None else status.replace("retrying", "scheduled"),
         type=type_name,
         queue=queue,
@@ -349,7 +407,13 @@ def jobs(
         limit=limit,
         offset=offset if cursor is None else None,
         cursor=cursor,
+        **described,
     )
+    given = {name: value for name, value in given.items() if value is not None}
+    twice = sorted(asked.keys() & given.keys() - {"limit", "offset"})
+    if twice:
+        raise typer.BadParameter(f"{twice[0]} is given twice", param_hint="--where")
+    request = get("/jobs", **{**given, **asked})
     _print_page(ask(url, token, request), as_json)
 
 

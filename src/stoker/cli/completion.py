@@ -35,6 +35,10 @@ def workers(context: typer.Context, incomplete: str) -> list[str]:
     return _beginning(incomplete, (row.get("name") for row in rows if row.get("status") == "live"))
 
 
+def schedules(context: typer.Context, incomplete: str) -> list[str]:
+    return _beginning(incomplete, (row.get("name") for row in _asked(context, "/schedules", "schedules")))
+
+
 def _beginning(incomplete: str, names: Iterable[Any]) -> list[str]:
     return sorted(name for name in names if isinstance(name, str) and name.startswith(incomplete))
 

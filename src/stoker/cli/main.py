@@ -15,6 +15,7 @@ import stoker
 from stoker.cli import (
     autoscale,
     client_commands,
+    edit_command,
     hints,
     log_commands,
     move_commands,
@@ -26,6 +27,7 @@ from stoker.cli.bulk_commands import bulk_app
 from stoker.cli.exits import MEANINGS, Exit, exit_for
 from stoker.cli.migrate_commands import migrate_app
 from stoker.cli.options import Json, Token, Url
+from stoker.cli.schedule_commands import schedules_app
 from stoker.client.errors import StokerError
 from stoker.settings import SettingsError
 
@@ -73,12 +75,14 @@ for _command in (
     client_commands.why,
     log_commands.logs,
     log_commands.attempts,
+    edit_command.edit,
     client_commands.cancel,
     client_commands.retry,
 ):
     app.command()(_command)
 app.add_typer(client_commands.dlq_app, name="dlq")
 app.add_typer(bulk_app, name="bulk")
+app.add_typer(schedules_app, name="schedules")
 app.add_typer(client_commands.workers_app, name="workers")
 app.add_typer(client_commands.queues_app, name="queues")
 app.command()(client_commands.types)

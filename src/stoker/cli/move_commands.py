@@ -70,7 +70,7 @@ def export(
     seconds = time.monotonic() - started
     output.note(
         f"exported {end.jobs:,} jobs, {end.attempts:,} attempts, {end.keys:,} idempotency keys and the output of "
-        f"{end.outputs:,} attempts from {shown(settings)} in {seconds:.1f} s"
+        f"{end.outputs:,} attempts{_schedules(end.schedules)} from {shown(settings)} in {seconds:.1f} s"
     )
 
 
@@ -142,8 +142,13 @@ def _so_far(done: Imported) -> str:
     )
 
 
+def _schedules(count: int) -> str:
+    return f", and {count:,} schedules" if count else ""
+
+
 def _in_words(done: Imported, settings: Settings, seconds: float) -> str:
     words = f"imported {done.jobs:,} jobs and {done.keys:,} idempotency keys into {shown(settings)} in {seconds:.1f} s"
+    words += _schedules(done.schedules)
     if done.jobs_there:
         words += f"; {done.jobs_there:,} jobs were there already"
     if done.handed_back:

@@ -182,7 +182,12 @@ def priority_name(priority: int | None) -> str | None:
 
 def outcome_words(outcome: str | None) -> str | None:
     """How an attempt ended, for people."""
-    return {"invalid": "failed, not retried", "handed_back": "handed back"}.get(outcome or "", outcome)
+    words = {
+        "invalid": "failed, not retried",
+        "handed_back": "handed back",
+        "snoozed": "snoozed, not charged",
+    }
+    return words.get(outcome or "", outcome)
 
 
 def plain(value: object) -> str:

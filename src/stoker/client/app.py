@@ -15,51 +15,110 @@ Making a `Stoker` reads no settings and opens nothing, so a module that defines 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, overload
+from types import SimpleNamespace, TracebackType
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from stoker.client.errors import ArgumentError, TaskError
 from stoker.client.job import JobHandle
-from stoker.client.options import changed_options, task_options
-from stoker.client.requests import JobInfo, Request, SubmitFields, SubmitOptions, TaskDefaults, submit
-from stoker.client.task import Task
+from stoker.client.life import Hook, Life, Lifespan, check_callable, check_names, with_context
+from stoker.client.options import changed_options, no_option, task_options
+from stoker.client.requests import JobInfo, SubmitFields, SubmitOptions, TaskDefaults
+from stoker.client.schedules import (
+    ScheduleClient,
+    ScheduleOptions,
+    checked_app_name,
+    declare_pending,
+    decorator,
+)
+from stoker.client.task import AsyncTask, Task
 from stoker.domain import json_text
 from stoker.domain.json_values import to_json
 
 if TYPE_CHECKING:
+    from stoker.client.operate import DeadLetters, Queues, Workers
+    from stoker.client.pipeline import Pipeline
+    from stoker.client.submission import Accepted, NewJob
     from stoker.client.transport import Transport
+    from stoker.client.walks import Jobs, Moment, StatusFilter
+    from stoker.testing.kit import Kit
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = ("url", "token", "name", "version", "lifespan", "context")
+
+
+class TaskDecorator(Protocol):
+    """`@app.task(...)`: makes a function a task."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class Stoker:
     """Tasks by name, and a client for submitting them.
 
     `url` and `token` default to STOKER_API_URL (or API_URL) and STOKER_TOKEN, read when first needed.
+
+    `lifespan` is a context manager, sync or async, that takes the app: each child process of a worker enters it before its
+    first job and leaves it when it retires. What it yields, a dict, is in `app.state`. `context` are `ContextVar`s whose
+    values travel with each job: captured where it is submitted, set where it runs.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        name: str | None = None,
+        version: int | None = None,
+        lifespan: Lifespan | None = None,
+        context: Sequence[ContextVar[Any]] = (),
+        **unknown: Never,
+    ) -> None:
+        """`name` and `version` say whose schedules those of `cron` and `every` are: see `docs/howto/schedules.md`.
+        Without a name it is the `module:app` that a worker is started with."""
+        for option in unknown:
+            raise TaskError(no_option("Stoker", option, _OPTIONS))
         self._url = url
         self._token = token
+        self.name = checked_app_name(name)
+        self.version = version
+        self._parent: Stoker | None = None
+        self.life = Life(lifespan, context)
+        self.state = SimpleNamespace()
+        """What the lifespan keeps for tasks: `app.state.pool`."""
+        self.included: list[Stoker] = []
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.declared: dict[str, dict[str, Any]] = {}
+        """What workers of this app tell of its schedules, by name."""
 
     @cached_property
     def transport(self) -> Transport:
-        """The connection to the server, made on first use."""
+        """The connection to the server, made on first use. An app that another one includes uses that one's."""
+        if self._parent is not None:
+            return self._parent.transport
         from stoker.client.transport import Transport
 
         return Transport(self._url, self._token)
 
     @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+
+    @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(
-        self, *, name: str | None = None, **defaults: Unpack[TaskDefaults]
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, *, name: str | None = None, **defaults: Unpack[TaskDefaults]) -> TaskDecorator: ...
 
     def task(  # type: ignore[misc]  # mypy does not match an unpacked TypedDict with the same one here
         self,
@@ -73,35 +132,214 @@ class Stoker:
 
         The task's name, which is the `type` of its jobs, is the function's name unless given. The other options
         are defaults for its jobs, also for those that are submitted elsewhere and leave them out: queue, priority,
-        timeout_sec, max_attempts, thread_demand, memory_mb, on_oversize, labels, metadata.
+        timeout_sec, max_attempts, thread_demand, memory_mb, on_oversize, labels, metadata,
+        on_conflict, unique_until, expires_in_sec, deadline_sec, soft_timeout_sec, retry, keep_sec, notify_url.
         """
         options = task_options(defaults)
-        if function is not None and not callable(function):
+        if not _may_be_a_task(function):
             raise TaskError(f"@app.task({function!r}) is no function; to give a name: @app.task(name='...')")
 
-        def decorate(function: Callable[P, R]) -> Task[P, R]:
-            chosen = name or str(getattr(function, "__name__", ""))
-            return self._add(Task(self, function, chosen, options))
+        def decorate(function: Callable[..., Any]) -> Task[..., Any]:
+            chosen = name or str(getattr(function, "__name__", "")) or type(function).__name__
+            kind = AsyncTask if inspect.iscoroutinefunction(function) else Task
+            return self._add(kind(self, function, chosen, options))
 
         return decorate if function is None else decorate(function)
 
-    def submit(self, type_name: str, payload: Any = None, **options: Unpack[SubmitFields]) -> JobHandle:
+    def cron(
+        self, expression: str, *, name: str | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[F], F]:
+        """Run a task by a cron expression: `@app.cron("0 9 * * 1-5", timezone="Europe/Berlin")`, above or below `@app.task`.
+
+        The schedule is called like the task unless `name` is given, which several on one task need. `args` and `kwargs` are
+        the arguments of the call. A worker of this app applies it when it connects.
+        """
+        return decorator(self, {"cron": expression}, name, options)
+
+    def every(
+        self, seconds: float, *, name: str | None = None, **options: Unpack[ScheduleOptions]
+    ) -> Callable[[F], F]:
+        """Run a task every so many seconds, like `cron`: `@app.every(900)`."""
+        return decorator(self, {"every_sec": seconds}, name, options)
+
+    @cached_property
+    def schedules(self) -> ScheduleClient:
+        """Schedules that are made and changed at run time: `app.schedules.set("digest-42", digest, cron="@daily")`."""
+        return ScheduleClient(self)
+
+    def include(self, *others: Stoker) -> None:
+        """Take over the tasks of other apps, such as one for each module. Workers of this app run them, and their jobs are
+        submitted through it. Lifespan, middleware, hooks and context variables of this app are around theirs."""
+        for other in others:
+            if other is self or self in _descendants(other):
+                raise TaskError("an app cannot include itself")
+            if other._parent is not None:
+                raise TaskError("this app is included already; include it once")
+            check_names([*self.variables, *other.variables])
+            for task in other.tasks.values():
+                self._check_free(task)
+            for schedule in other.declared:
+                self._check_undeclared(schedule)
+            other._parent = self
+            self.included.append(other)
+            self.tasks.update(other.tasks)
+            self.declared.update(other.declared)
+
+    def middleware(self, function: F) -> F:
+        """Put a function around every task: `def around(job, call_next)`, or async. The first that is registered is the
+        outermost. It may look at the job, change what `call_next()` returns, handle what it raises, or not call it."""
+        check_callable("middleware", function, 2)
+        self.life.middleware.append(function)
+        return function
+
+    def on_success(self, function: F) -> F:
+        """Call a function, sync or async, after each attempt that succeeded: `def hook(job, result)`."""
+        return self._hook("on_success", self.life.on_success, function)
+
+    def on_failure(self, function: F) -> F:
+        """Call a function, sync or async, after each attempt that raised: `def hook(job, error)`."""
+        return self._hook("on_failure", self.life.on_failure, function)
+
+    def _hook(self, what: str, hooks: list[Hook], function: F) -> F:
+        check_callable(what, function, 2)
+        hooks.append(function)
+        return function
+
+    def context_var(self, name: str) -> ContextVar[Any]:
+        """A new context variable whose values travel with each job; for one of your own: `Stoker(context=[...])`."""
+        variable: ContextVar[Any] = ContextVar(name)
+        self.life.declare(variable)
+        return variable
+
+    @property
+    def lives(self) -> list[Life]:
+        """What was registered with the apps that include this one, the outermost first, and with this one."""
+        return [*(self._parent.lives if self._parent is not None else ()), self.life]
+
+    @property
+    def variables(self) -> list[ContextVar[Any]]:
+        """The context variables that travel with jobs of this app's tasks."""
+        if self._parent is None:
+            return self.life.variables
+        return list(dict.fromkeys(variable for life in self.lives for variable in life.variables))
+
+    def submit(self, type_name: str, payload: Any = None, **options: Unpack[SubmitFields]) -> JobHandle[Any]:
         """Submit a job of any type, such as one that another program's workers serve."""
-        info: JobInfo = self.transport.send(_submission(type_name, payload, options))
-        return self._handle(info)
+        job = self._new_job(type_name, payload, options)
+        return self._handle(self.transport.submits.submit(job), type_name)
 
     async def submit_async(
         self, type_name: str, payload: Any = None, **options: Unpack[SubmitFields]
-    ) -> JobHandle:
+    ) -> JobHandle[Any]:
         """The same, without blocking the loop."""
-        return self._handle(await self.transport.send_async(_submission(type_name, payload, options)))
+        job = self._new_job(type_name, payload, options)
+        return self._handle(await self.transport.submits.submit_async(job), type_name)
 
-    def job(self, job_id: str) -> JobHandle:
-        """A handle for a job that was submitted earlier. Asks nothing yet."""
+    def pipeline(self, *, max_pending: int = 10_000) -> Pipeline:
+        """Submit without waiting for each job: `with app.pipeline() as p: p.submit(task, ...)`, or `async with`.
+
+        The jobs are stored after `p.flush()` or the end of the block, which raise `PipelineError` for those that were
+        refused. A process that dies before loses up to `max_pending` of them.
+        """
+        from stoker.client.pipeline import Pipeline
+
+        return Pipeline(self, max_pending)
+
+    def testing(self, **options: Any) -> Kit:
+        """A whole Stoker for one test, in this process and in virtual time: `with app.testing() as t:`.
+
+        Inside the block submits and handles of this app go there, and `t.run_until_idle()` and `t.advance(hours=2)` run the
+        jobs. See `docs/howto/testing.md`.
+        """
+        from importlib import import_module  # the kit has a coordinator in it, which the SDK does not know
+
+        kit: Kit = import_module("stoker.testing.kit").Kit(self, **options)
+        return kit
+
+    def _new_job(self, type_name: str, payload: Any, options: SubmitFields) -> NewJob:
+        from stoker.client.submission import JobTemplate
+
+        try:
+            encoded = json_text.encode(payload, to_json)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ArgumentError(f"the payload cannot be sent as JSON: {error}", "payload") from None
+        given = changed_options(SubmitOptions(), options, "app.submit")
+        return JobTemplate(type_name, with_context(given, self.variables)).new(encoded)
+
+    def job(self, job_id: str) -> JobHandle[Any]:
+        """A handle for a job that was submitted earlier. Asks nothing yet. `task.job(id)` knows what it returns."""
         return JobHandle(self.transport, job_id, typed=self._typed)
 
-    def _handle(self, info: JobInfo) -> JobHandle:
+    def jobs(
+        self,
+        status: StatusFilter | Iterable[StatusFilter] | None = None,
+        *,
+        type: str | Task[..., Any] | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        name: str | None = None,
+        worker: str | None = None,
+        created_after: Moment | None = None,
+        created_before: Moment | None = None,
+        text: str | None = None,
+        fingerprint: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        q: str | None = None,
+    ) -> Jobs:
+        """All jobs that match, newest first, any number of them: `for job in app.jobs("failed", type=resize)`.
+
+        They are fetched in pages while you iterate, also with `async for`. `job.info` is each as it was in its page. A time
+        is a `datetime`, a `timedelta` for how long ago, or text such as `2h`. All entries of `metadata` must match.
+        """
+        from stoker.client.walks import Jobs, job_filters
+
+        filters = job_filters(
+            status=status,
+            type=type.name if isinstance(type, Task) else type,
+            queue=queue,
+            priority=priority,
+            name=name,
+            worker=worker,
+            created_after=created_after,
+            created_before=created_before,
+            text=text,
+            fingerprint=fingerprint,
+            metadata=metadata,
+            q=q,
+        )
+        return Jobs(lambda: self.transport, "/jobs", filters, self._seen)
+
+    @property
+    def queues(self) -> Queues:
+        """Queues: list, pause and resume them."""
+        from stoker.client.operate import Queues
+
+        return Queues(lambda: self.transport)
+
+    @property
+    def workers(self) -> Workers:
+        """Workers: list them, and let them leave."""
+        from stoker.client.operate import Workers
+
+        return Workers(lambda: self.transport)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Jobs that failed for good: iterate over them, group, replay and discard them."""
+        from stoker.client.operate import DeadLetters
+
+        return DeadLetters(lambda: self.transport, self._seen)
+
+    def _seen(self, info: JobInfo) -> JobHandle[Any]:
         return JobHandle(self.transport, info.id, info, typed=self._typed)
+
+    def _handle(self, job: Accepted, type_name: str) -> JobHandle[Any]:
+        return JobHandle(
+            self.transport, job.id, typed=self._typed, type_name=type_name, warnings=job.warnings
+        )
+
+    def _handle_of(self, job: NewJob) -> JobHandle[Any]:
+        return JobHandle(self.transport, job.id, typed=self._typed, type_name=job.type)
 
     def _typed(self, job: JobInfo) -> Any:
         """The result of a completed job, as the type that its task says it returns; as JSON has it for others' types."""
@@ -133,17 +371,49 @@ class Stoker:
         await self.aclose()
 
     def _add(self, task: Task[P, R]) -> Task[P, R]:
-        if task.name in self.tasks:
-            raise TaskError(
-                f"there are two tasks named {task.name!r}; give one of them another: @app.task(name='...')"
-            )
-        self.tasks[task.name] = task
+        self._check_free(task)
+        app: Stoker | None = self
+        while app is not None:
+            app.tasks[task.name] = task
+            app = app._parent
+        declare_pending(self, task)
         return task
 
+    def declare(self, schedule: str, fields: dict[str, Any]) -> None:
+        """Keep what workers of this app, and of those that include it, tell of a schedule. Raises `TaskError` where there is
+        one of this name."""
+        self._check_undeclared(schedule)
+        app: Stoker | None = self
+        while app is not None:
+            app.declared[schedule] = fields
+            app = app._parent
 
-def _submission(type_name: str, payload: Any, options: SubmitFields) -> Request:
-    try:
-        encoded = json_text.encode(payload, to_json)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ArgumentError(f"the payload cannot be sent as JSON: {error}", "payload") from None
-    return submit(type_name, encoded, changed_options(SubmitOptions(), options, "app.submit"))
+    def _check_undeclared(self, schedule: str) -> None:
+        if schedule in self.declared:
+            raise TaskError(
+                f"there are two schedules named {schedule!r}; give one of them another: @app.cron(..., name='...')"
+            )
+        if self._parent is not None:
+            self._parent._check_undeclared(schedule)
+
+    def _check_free(self, task: Task[..., Any]) -> None:
+        """Raise `TaskError` when this app, or one that includes it, has another task of this name."""
+        other = self.tasks.get(task.name)
+        if other is not None:
+            raise TaskError(
+                f"there are two tasks named {task.name!r}, at {other.place} and at {task.place}; give one of them "
+                "another name: @app.task(name='...')"
+            )
+        if self._parent is not None:
+            self._parent._check_free(task)
+
+
+def _may_be_a_task(function: Any) -> bool:
+    """Whether `Task` has something to say of it, if only why it is none."""
+    return function is None or callable(function) or isinstance(function, (classmethod, property))
+
+
+def _descendants(app: Stoker) -> Iterable[Stoker]:
+    for included in app.included:
+        yield included
+        yield from _descendants(included)

@@ -8,6 +8,9 @@ payloads by hand there are three shorter forms:
   parameter's name;
 - a function whose parameters all have defaults, or that has none, takes `null` as no arguments.
 
+`*numbers` is a list under its name, and what goes to `**options` stands beside the other arguments:
+`f(1, 2, 3, deep=True)` of `def f(x, *numbers, **options)` is `{"x": 1, "numbers": [2, 3], "deep": true}`.
+
 The submitter checks the encoded arguments with the very decoder that the worker will use, so what is accepted
 at submit is what the function gets: a tuple arrives as the list that JSON made of it, unless the annotation says
 `tuple`.
@@ -57,6 +60,16 @@ class ArgumentSpec(typing.NamedTuple):
     sole: Sole | None
     extra: Any
     """The type of what goes to `**kwargs`, or None where there is no such parameter."""
+    in_order: tuple[str, ...] = ()
+    """All parameters, if each can be given by its place; such calls are bound without `inspect`, which is slow."""
+    positional: tuple[str, ...] = ()
+    """Parameters that cannot be passed by name."""
+    variadic: str | None = None
+    """The name of `*args`."""
+
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and named arguments."""
 
 
 def argument_spec(function: Callable[..., Any], task: str | None = None) -> ArgumentSpec:
@@ -66,11 +79,15 @@ def argument_spec(function: Callable[..., Any], task: str | None = None) -> Argu
     hints = _annotations(function, signature)
     fields: list[Any] = []
     extra = None
+    _check_place(function, task, signature)
     for parameter in signature.parameters.values():
         annotation = hints.get(parameter.name, Any)
         _check(task, parameter, annotation)
         if parameter.kind is parameter.VAR_KEYWORD:
             extra = annotation
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            hints[parameter.name] = list[annotation]  # type: ignore[valid-type]  # a type that is known at run time
+            fields.append((parameter.name, hints[parameter.name], msgspec.field(default_factory=list)))
         else:
             fields.append(_field(parameter, annotation))
     struct = msgspec.defstruct(f"{task} arguments", fields, kw_only=True, forbid_unknown_fields=True)
@@ -82,21 +99,72 @@ def argument_spec(function: Callable[..., Any], task: str | None = None) -> Argu
         has_defaults=any(len(field) == 3 for field in fields),
         sole=_sole(signature, fields[0], hints) if len(fields) == 1 and extra is None else None,
         extra=extra,
+        in_order=_in_order(signature),
+        positional=_named_by_kind(signature, inspect.Parameter.POSITIONAL_ONLY),
+        variadic=next(iter(_named_by_kind(signature, inspect.Parameter.VAR_POSITIONAL)), None),
     )
+
+
+def _in_order(signature: inspect.Signature) -> tuple[str, ...]:
+    parameters = signature.parameters.values()
+    plain = all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
+    return tuple(signature.parameters) if plain else ()
+
+
+def _named_by_kind(signature: inspect.Signature, kind: Any) -> tuple[str, ...]:
+    return tuple(name for name, parameter in signature.parameters.items() if parameter.kind is kind)
 
 
 def encode_arguments(spec: ArgumentSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
     """The payload for a call with these arguments, checked. Raises `ArgumentError` naming the parameter."""
+    if not kwargs and args and len(args) == len(spec.in_order):
+        arguments: dict[str, Any] = dict(zip(spec.in_order, args, strict=True))
+    else:
+        arguments = _bound(spec, args, kwargs)
+    payload = _encode(spec, arguments)
+    decode_arguments(spec, payload)
+    return payload
+
+
+def _bound(spec: ArgumentSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name."""
+    if not args and len(kwargs) == len(spec.in_order) and spec.names == kwargs.keys():
+        return {name: kwargs[name] for name in spec.in_order}
     try:
         bound = spec.signature.bind(*args, **kwargs)
     except TypeError as error:
         raise ArgumentError(f"task {spec.task!r}: {error}{_option_among(spec, kwargs)}") from None
     arguments = dict(bound.arguments)
     if spec.extra is not None:
-        arguments |= arguments.pop(_kwargs_name(spec), {})
-    payload = _encode(spec, arguments)
-    decode_arguments(spec, payload)
-    return payload
+        return _with_extra(spec, arguments)
+    return arguments
+
+
+def _with_extra(spec: ArgumentSpec, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with what goes to `**kwargs` beside them."""
+    extra: dict[str, Any] = arguments.pop(_kwargs_name(spec), {})
+    for name in extra:
+        if name in spec.names:
+            raise ArgumentError(
+                f"task {spec.task!r}: {name!r} cannot go to **{_kwargs_name(spec)}, because another parameter has this "
+                "name, and a payload names its arguments",
+                name,
+            )
+    return arguments | extra
+
+
+def call_of(spec: ArgumentSpec, payload: bytes) -> Call:
+    """What to call the function with. Raises `ArgumentError` naming the parameter."""
+    arguments = decode_arguments(spec, payload)
+    if not spec.positional and spec.variadic is None:
+        return (), arguments
+    rest = arguments.pop(spec.variadic, []) if spec.variadic is not None else []
+    first = _named_by_kind(spec.signature, inspect.Parameter.POSITIONAL_OR_KEYWORD) if rest else ()
+    given: list[Any] = []
+    for name in (*spec.positional, *first):
+        default = spec.signature.parameters[name].default
+        given.append(arguments.pop(name) if name in arguments else default)
+    return (*given, *rest), arguments
 
 
 def _option_among(spec: ArgumentSpec, kwargs: Mapping[str, Any]) -> str:
@@ -204,17 +272,18 @@ def _resolved(function: Callable[..., Any], annotation: Any) -> Any:
         return Any
 
 
+def _check_place(function: Callable[..., Any], task: str, signature: inspect.Signature) -> None:
+    """Refuse a method: a worker has no object to call it on."""
+    where, _, _ = getattr(function, "__qualname__", "").rpartition(".")
+    first = next(iter(signature.parameters), None)
+    if where and not where.endswith("<locals>") and first in ("self", "cls"):
+        raise TaskError(
+            f"task {task!r} is a method of {where}, and a worker has no object to call it on; make it a function, or "
+            f"a static method (@staticmethod above @app.task), and pass what it needs of {first!r} as arguments"
+        )
+
+
 def _check(task: str, parameter: inspect.Parameter, annotation: Any) -> None:
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        raise TaskError(
-            f"task {task!r}: *{parameter.name} cannot be filled, because a payload names its arguments; "
-            f"take a list instead: {parameter.name}: list"
-        )
-    if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise TaskError(
-            f"task {task!r}: {parameter.name!r} is positional-only, but a payload names its arguments; "
-            "remove the '/' from the signature"
-        )
     required = parameter.default is parameter.empty
     reason = _why_not(annotation, required=required)
     if reason is not None:
@@ -267,7 +336,7 @@ def _sole(signature: inspect.Signature, field: tuple[Any, ...], hints: Mapping[s
         name=name,
         decoder=msgspec.json.Decoder(annotation, dec_hook=from_json),
         takes_objects=annotation is Any or bare in (dict, Mapping, typing.Mapping),
-        required=signature.parameters[name].default is inspect.Parameter.empty,
+        required=len(field) == 2,
     )
 
 

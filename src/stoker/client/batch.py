@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import msgspec
 
@@ -32,7 +32,9 @@ from stoker.client.waits import (
 if TYPE_CHECKING:
     from stoker.client.transport import Transport
 
-Handles = dict[str, list[JobHandle]]
+R = TypeVar("R")
+
+Handles = dict[str, list[JobHandle[R]]]
 
 
 class BatchCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,12 +61,30 @@ class BatchCounts(msgspec.Struct, frozen=True, kw_only=True):
         return self.total - self.ended - self.missing
 
 
-class Batch(list[JobHandle]):
+class Batch(list[JobHandle[R]], Generic[R]):
     """Jobs that belong together: a list of handles that can be asked for all of them at once."""
+
+    @overload
+    def results(
+        self, timeout: float | None = None, *, return_exceptions: Literal[False] = False
+    ) -> list[R]: ...
+
+    @overload
+    def results(self, timeout: float | None = None, *, return_exceptions: bool) -> list[R | StokerError]: ...
 
     def results(self, timeout: float | None = None, *, return_exceptions: bool = False) -> list[Any]:
         """Wait for all and return their results in order; see `gather`."""
         return gather(self, timeout=timeout, return_exceptions=return_exceptions)
+
+    @overload
+    async def results_async(
+        self, timeout: float | None = None, *, return_exceptions: Literal[False] = False
+    ) -> list[R]: ...
+
+    @overload
+    async def results_async(
+        self, timeout: float | None = None, *, return_exceptions: bool
+    ) -> list[R | StokerError]: ...
 
     async def results_async(
         self, timeout: float | None = None, *, return_exceptions: bool = False
@@ -72,7 +92,7 @@ class Batch(list[JobHandle]):
         """Wait for all and return their results in order; see `gather_async`."""
         return await gather_async(self, timeout=timeout, return_exceptions=return_exceptions)
 
-    def as_completed(self, timeout: float | None = None) -> Completed:
+    def as_completed(self, timeout: float | None = None) -> Completed[R]:
         """The jobs as they end; see `as_completed`."""
         return as_completed(self, timeout=timeout)
 
@@ -91,8 +111,20 @@ class Batch(list[JobHandle]):
             raise _explained(error) from None
 
 
+@overload
 def gather(
-    jobs: Iterable[JobHandle], *, timeout: float | None = None, return_exceptions: bool = False
+    jobs: Iterable[JobHandle[R]], *, timeout: float | None = None, return_exceptions: Literal[False] = False
+) -> list[R]: ...
+
+
+@overload
+def gather(
+    jobs: Iterable[JobHandle[R]], *, timeout: float | None = None, return_exceptions: bool
+) -> list[R | StokerError]: ...
+
+
+def gather(
+    jobs: Iterable[JobHandle[Any]], *, timeout: float | None = None, return_exceptions: bool = False
 ) -> list[Any]:
     """Wait for jobs and return their results, in the order of the jobs.
 
@@ -106,8 +138,20 @@ def gather(
     return [found[job.id] for job in wanted]
 
 
+@overload
 async def gather_async(
-    jobs: Iterable[JobHandle], *, timeout: float | None = None, return_exceptions: bool = False
+    jobs: Iterable[JobHandle[R]], *, timeout: float | None = None, return_exceptions: Literal[False] = False
+) -> list[R]: ...
+
+
+@overload
+async def gather_async(
+    jobs: Iterable[JobHandle[R]], *, timeout: float | None = None, return_exceptions: bool
+) -> list[R | StokerError]: ...
+
+
+async def gather_async(
+    jobs: Iterable[JobHandle[Any]], *, timeout: float | None = None, return_exceptions: bool = False
 ) -> list[Any]:
     """Wait for jobs and return their results, like `gather`, without blocking the loop."""
     wanted = list(jobs)
@@ -117,7 +161,7 @@ async def gather_async(
     return [found[job.id] for job in wanted]
 
 
-def as_completed(jobs: Iterable[JobHandle], *, timeout: float | None = None) -> Completed:
+def as_completed(jobs: Iterable[JobHandle[R]], *, timeout: float | None = None) -> Completed[R]:
     """The jobs as they end, whatever their end is: `for job in as_completed(jobs): job.result()`, or `async for`.
 
     A `result()` right after it asks nobody. Raises `ResultTimeout` when `timeout` seconds have passed before all have ended.
@@ -126,16 +170,16 @@ def as_completed(jobs: Iterable[JobHandle], *, timeout: float | None = None) -> 
     return Completed(jobs, timeout)
 
 
-class Completed:
+class Completed(Generic[R]):
     """Jobs as they end, for `for` and for `async for`. Waiting begins with the first step."""
 
-    def __init__(self, jobs: Iterable[JobHandle], timeout: float | None) -> None:
-        self._handles: Handles = {}
+    def __init__(self, jobs: Iterable[JobHandle[R]], timeout: float | None) -> None:
+        self._handles: Handles[R] = {}
         for job in jobs:
             self._handles.setdefault(job.id.lower(), []).append(job)
         self._timeout = timeout
 
-    def __iter__(self) -> Iterator[JobHandle]:
+    def __iter__(self) -> Iterator[JobHandle[R]]:
         deadline = deadline_of(self._timeout)
         left = {**self._handles}
         for job_id in [job_id for job_id in left if not can_share(job_id)]:
@@ -153,7 +197,7 @@ class Completed:
         finally:
             _remove(left, receiver)
 
-    async def __aiter__(self) -> AsyncIterator[JobHandle]:
+    async def __aiter__(self) -> AsyncIterator[JobHandle[R]]:
         deadline = deadline_of(self._timeout)
         left = {**self._handles}
         for job_id in [job_id for job_id in left if not can_share(job_id)]:
@@ -174,14 +218,14 @@ class Completed:
             _remove(left, receiver)
 
 
-def _ended(left: Handles, outcomes: Mapping[str, Outcome]) -> Iterator[JobHandle]:
+def _ended(left: Handles[R], outcomes: Mapping[str, Outcome]) -> Iterator[JobHandle[R]]:
     for job_id, outcome in outcomes.items():
         for job in left.pop(job_id, ()):
             job._note(outcome)
             yield job
 
 
-def _alone(job: JobHandle, timeout: float | None) -> Outcome:
+def _alone(job: JobHandle[Any], timeout: float | None) -> Outcome:
     """An id that is not like one of ours is asked for by itself."""
     try:
         return job._transport.run(wait_for_end(job.id, timeout))
@@ -189,31 +233,31 @@ def _alone(job: JobHandle, timeout: float | None) -> Outcome:
         return failure(error)
 
 
-async def _alone_async(job: JobHandle, timeout: float | None) -> Outcome:
+async def _alone_async(job: JobHandle[Any], timeout: float | None) -> Outcome:
     try:
         return await job._transport.run_async(wait_for_end(job.id, timeout))
     except ProblemError as error:
         return failure(error)
 
 
-def _by_server(jobs: Iterable[JobHandle]) -> dict[Transport, list[str]]:
+def _by_server(jobs: Iterable[JobHandle[Any]]) -> dict[Transport, list[str]]:
     servers: defaultdict[Transport, dict[str, None]] = defaultdict(dict)
     for job in jobs:
         servers[job._transport][job.id.lower()] = None
     return {transport: list(ids) for transport, ids in servers.items()}
 
 
-def _add(left: Handles, receiver: Receiver) -> None:
+def _add(left: Handles[Any], receiver: Receiver) -> None:
     for transport, ids in _by_server(jobs[0] for jobs in left.values()).items():
         transport.waits.add(ids, receiver)
 
 
-def _remove(left: Handles, receiver: Receiver) -> None:
+def _remove(left: Handles[Any], receiver: Receiver) -> None:
     for transport, ids in _by_server(jobs[0] for jobs in left.values()).items():
         transport.waits.remove(ids, receiver)
 
 
-def _result(job: JobHandle, *, return_exceptions: bool) -> Any:
+def _result(job: JobHandle[Any], *, return_exceptions: bool) -> Any:
     try:
         return job._result(job._take())
     except StokerError as error:

@@ -13,6 +13,7 @@
     │   └── Unavailable       5xx: try again
     ├── JobFailed             the job ran and failed for good; `job` has its error and attempts
     ├── JobCancelled          the job was cancelled
+    ├── PipelineError         jobs of a pipeline were not stored; `failures` names them
     ├── ResultTypeError       the result is not what the task's annotation says      (also a TypeError)
     └── ResultTimeout         the job had not finished in time; it goes on    (also a TimeoutError)
 
@@ -21,12 +22,13 @@ Import nothing heavy here: every child of a worker loads this module.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 if TYPE_CHECKING:
-    from stoker.client.job import JobInfo
+    from stoker.client.job import JobHandle, JobInfo
 
 
 class StokerError(Exception):
@@ -50,14 +52,17 @@ class ArgumentError(StokerError, TypeError):
 
 
 class ConnectionFailed(StokerError, ConnectionError):
-    """No coordinator answered at `url`."""
+    """No coordinator answered at `url`, after some tries. Of a submit, `job_id` is the id of the job, which may be stored or
+    not: submitting it again under that id is safe."""
 
-    def __init__(self, url: str, reason: str) -> None:
+    def __init__(self, url: str, reason: str, job_id: str | None = None) -> None:
+        again = f"; to submit the job again is safe with id={job_id!r}" if job_id is not None else ""
         super().__init__(
-            f"cannot reach Stoker at {url}: {reason}; is it running (`stoker up`), and is STOKER_API_URL right?"
+            f"cannot reach Stoker at {url}: {reason}; is it running (`stoker up`), and is STOKER_API_URL right?{again}"
         )
         self.url = url
         self.reason = reason
+        self.job_id = job_id
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -147,6 +152,24 @@ def problem_error(status: int, problem: Problem, retry_after: float | None = Non
     """The error that fits the status."""
     fallback = Unavailable if status >= 500 else ProblemError
     return _BY_STATUS.get(status, fallback)(status, problem, retry_after)
+
+
+class SubmitFailure(msgspec.Struct, frozen=True):
+    """A job of a pipeline that was not stored: its place among the submissions of the pipeline, its handle, and why."""
+
+    index: int
+    job: JobHandle[Any]
+    error: StokerError
+
+
+class PipelineError(StokerError):
+    """Jobs of a pipeline were not stored, each for a reason of its own: `failures`. All others are."""
+
+    def __init__(self, failures: Sequence[SubmitFailure]) -> None:
+        self.failures = list(failures)
+        first = self.failures[0]
+        more = f" (and {len(self.failures) - 1} more)" if len(self.failures) > 1 else ""
+        super().__init__(f"submission {first.index} was not stored: {first.error}{more}")
 
 
 class JobFailed(StokerError):

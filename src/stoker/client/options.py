@@ -13,7 +13,10 @@ import msgspec
 
 from stoker.client.errors import ArgumentError, StokerError, TaskError
 from stoker.client.requests import SubmitFields, SubmitOptions, TaskDefaults
+from stoker.client.retry import rules_of
+from stoker.context import CONTEXT_PREFIX
 from stoker.domain.job import JobDefaults
+from stoker.domain.retry_rules import attempts_of
 
 TASK_OPTIONS: Final = ("name", *TaskDefaults.__annotations__)
 JOB_OPTIONS: Final = tuple(SubmitOptions.__struct_fields__)
@@ -27,9 +30,23 @@ _OTHER_NAMES: Final = {
     "cpus": "thread_demand",
     "memory_limit": "memory_mb",
     "tags": "labels",
+    "retry_delays": "retry",
+    "backoff": "retry",
+    "retention": "keep_sec",
+    "result_ttl": "keep_sec",
+    "callback_url": "notify_url",
+    "webhook": "notify_url",
     "eta": "run_at",
     "countdown": "delay_sec",
-    "task_id": "idempotency_key",
+    "task_id": "id",
+    "job_id": "id",
+    "key": "idempotency_key",
+    "expires": "expires_in_sec",
+    "expires_in": "expires_in_sec",
+    "deadline": "deadline_sec",
+    "soft_time_limit": "soft_timeout_sec",
+    "unique": "unique_key",
+    "dedup_key": "unique_key",
 }
 """What the same is called elsewhere."""
 
@@ -39,7 +56,12 @@ def task_options(given: Mapping[str, Any]) -> SubmitOptions:
     for name in given:
         if name not in TASK_OPTIONS:
             raise TaskError(_no_task_option(name))
-    options = SubmitOptions(**given)
+    try:
+        options = SubmitOptions(**_plain(given))
+    except ArgumentError as error:
+        if error.parameter not in ("retry", "max_attempts"):
+            raise
+        raise TaskError(f"@app.task: {error}") from None
     _check_values(given, "@app.task", TaskError)
     return options
 
@@ -50,26 +72,44 @@ def changed_options(options: SubmitOptions, changes: Mapping[str, Any], where: s
     for name in changes:
         if name not in JOB_OPTIONS:
             raise ArgumentError(f"{where} has no option {name!r}{_meant(name, JOB_OPTIONS)}", name)
+    reserved = [name for name in changes.get("metadata") or () if name.startswith(CONTEXT_PREFIX)]
+    if reserved:
+        raise ArgumentError(
+            f"{where}: metadata named {reserved[0]!r} is for context variables: Stoker(context=[...])",
+            "metadata",
+        )
     given = dict(changes)
     if "delay_sec" in given:
         given.setdefault("run_at", None)
     elif "run_at" in given:
         given["delay_sec"] = None
-    changed = msgspec.structs.replace(options, **given)
+    if "expires_in_sec" in given:
+        given.setdefault("expires_at", None)
+    elif "expires_at" in given:
+        given["expires_in_sec"] = msgspec.UNSET
+    if "retry" in given and "max_attempts" not in given:
+        given["max_attempts"] = None if attempts_of(_plain(given)["retry"]) else options.max_attempts
+    changed = msgspec.structs.replace(options, **_plain(given))
     _check_values(changes, where, ArgumentError)
     return changed
 
 
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with a `Retry` as the values that are sent."""
+    retry = given.get("retry")
+    return {**given, "retry": rules_of(retry)} if retry is not None else dict(given)
+
+
 def announced(options: SubmitOptions) -> dict[str, Any]:
     """Those of a task's options that its worker announces, for jobs that are submitted without this SDK."""
-    given = {name: getattr(options, name) for name in JobDefaults.__struct_fields__}
+    given = {name: getattr(options, name, None) for name in JobDefaults.__struct_fields__}
     set_here = {name: value for name, value in given.items() if value not in (None, msgspec.UNSET)}
     plain: dict[str, Any] = msgspec.to_builtins(_converted(set_here))
     return plain
 
 
 def _converted(given: Mapping[str, Any]) -> JobDefaults:
-    return msgspec.convert(msgspec.to_builtins(given), JobDefaults)
+    return msgspec.convert(msgspec.to_builtins(_plain(given)), JobDefaults)
 
 
 def _check_values(given: Mapping[str, Any], where: str, kind: type[StokerError]) -> None:
@@ -81,6 +121,11 @@ def _check_values(given: Mapping[str, Any], where: str, kind: type[StokerError])
         except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
             reason = str(error).partition(" - at ")[0]
             raise kind(f"{where}: {name}={value!r} will not do: {reason[:1].lower()}{reason[1:]}") from None
+
+
+def no_option(where: str, name: str, known: tuple[str, ...]) -> str:
+    """What to say of an option that does not exist, with the one that was probably meant."""
+    return f"{where} has no option {name!r}{_meant(name, known)}"
 
 
 def _no_task_option(name: str) -> str:

@@ -4,23 +4,25 @@ A `Request` is one exchange. A conversation is a generator that yields requests 
 answers; `Transport.run` and `Transport.run_async` drive the same generator, so the logic of waiting, batching and
 paging exists once, not once for each colour of function.
 
-A submit always carries an idempotency key, made here unless the caller has one. It makes a repeat harmless, so a
-connection that broke after the request was sent can be repaired by sending it again.
+New jobs have a module of their own: `stoker.client.submission`.
 """
 
 from __future__ import annotations
 
 import math
-import secrets
+import re
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator
 from datetime import datetime
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from stoker.client.errors import ArgumentError, JobCancelled, JobFailed, ResultTimeout
+from stoker.client.retry import Retry, check_attempts, rules_of
+from stoker.domain.job import OnConflict, UniqueUntil
+from stoker.domain.retry_rules import RetryRules
 
 T = TypeVar("T")
 
@@ -29,13 +31,15 @@ BATCH_MAX_JOBS = 10_000
 BATCH_MAX_BYTES = 8 * 1024 * 1024
 WAIT_MAX_SECONDS = 30.0
 
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
 FINAL = frozenset({"completed", "failed", "cancelled"})
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One exchange with the API."""
 
-    method: Literal["GET", "POST", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     params: dict[str, str] = {}
     body: bytes | None = None
@@ -139,6 +143,22 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     progress: ProgressInfo | None = None
     fingerprint: str | None = None
     warnings: list[str] = []
+    retry: RetryRules | None = None
+    next_attempt_at: datetime | None = None
+    snoozes: int = 0
+    keep_sec: float | None = None
+    notify_url: str | None = None
+    unique: str | None = None
+    """`existing` or `replaced` in the answer to a submission whose unique key another job held: this is that job."""
+    unique_key: str | None = None
+    unique_until: str | None = None
+    expires_at: datetime | None = None
+    deadline_at: datetime | None = None
+    soft_timeout_sec: float | None = None
+    schedule: str | None = None
+    scheduled_for: datetime | None = None
+    labels: dict[str, str] = {}
+    metadata: dict[str, str] = {}
 
     @property
     def is_final(self) -> bool:
@@ -151,14 +171,20 @@ class WhyInfo(msgspec.Struct, frozen=True):
 
     code: str = ""
     summary: str = ""
+    status: str = ""
+    details: list[str] = []
+    position: int | None = None
+    position_capped: bool = False
+    estimate_sec: float | None = None
+    commands: list[str] = msgspec.field(default_factory=list, name="try")
+    """What to type, to find out more or to help."""
+
+    def __str__(self) -> str:
+        return self.summary
 
 
 class AttemptsInfo(msgspec.Struct, frozen=True):
     attempts: list[AttemptInfo]
-
-
-class _Jobs(msgspec.Struct, frozen=True):
-    jobs: list[JobInfo]
 
 
 class TaskDefaults(TypedDict, total=False):
@@ -173,6 +199,14 @@ class TaskDefaults(TypedDict, total=False):
     on_oversize: Literal["degrade", "wait"]
     labels: dict[str, str]
     metadata: dict[str, str]
+    retry: Retry | None
+    keep_sec: float | None
+    notify_url: str | None
+    on_conflict: OnConflict
+    unique_until: UniqueUntil
+    expires_in_sec: float | None
+    deadline_sec: float | None
+    soft_timeout_sec: float | None
 
 
 class SubmitFields(TaskDefaults, total=False):
@@ -182,6 +216,9 @@ class SubmitFields(TaskDefaults, total=False):
     run_at: datetime | str
     delay_sec: float
     idempotency_key: str
+    id: str
+    unique_key: str
+    expires_at: datetime | str
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -201,36 +238,65 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     run_at: datetime | str | None = None
     delay_sec: float | None = None
     idempotency_key: str | None = None
+    id: str | None = None
+    unique_key: str | None = None
+    on_conflict: OnConflict | None = None
+    unique_until: UniqueUntil | None = None
+    expires_in_sec: float | msgspec.UnsetType | None = msgspec.UNSET
+    expires_at: datetime | str | None = None
+    deadline_sec: float | msgspec.UnsetType | None = msgspec.UNSET
+    soft_timeout_sec: float | msgspec.UnsetType | None = msgspec.UNSET
+    retry: RetryRules | msgspec.UnsetType | None = msgspec.UNSET
+    keep_sec: float | msgspec.UnsetType | None = msgspec.UNSET
+    notify_url: str | msgspec.UnsetType | None = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        for name, seconds in (("timeout_sec", self.timeout_sec), ("delay_sec", self.delay_sec)):
+        if self.retry is not None and self.retry is not msgspec.UNSET:
+            msgspec.structs.force_setattr(self, "retry", rules_of(self.retry))
+            check_attempts(rules_of(self.retry), self.max_attempts)
+        for name in _SECONDS:
+            seconds = getattr(self, name)
             if isinstance(seconds, float) and not math.isfinite(seconds):
                 raise ArgumentError(f"{name}={seconds} is no number of seconds; leave it out for none", name)
         if self.run_at is not None:
-            msgspec.structs.force_setattr(self, "run_at", _moment(self.run_at))
+            msgspec.structs.force_setattr(self, "run_at", moment(self.run_at, "run_at"))
+        if self.expires_at is not None:
+            msgspec.structs.force_setattr(self, "expires_at", moment(self.expires_at, "expires_at"))
         if self.run_at is not None and self.delay_sec is not None:
             raise ArgumentError("run_at and delay_sec exclude each other; give one", "delay_sec")
+        if self.id is not None:
+            msgspec.structs.force_setattr(self, "id", _own_id(self.id))
 
 
-def _moment(given: object) -> datetime:
+def _own_id(given: object) -> str:
+    """An id that a user made, as text."""
+    text = str(given)
+    if _UUID7.fullmatch(text) is None:
+        raise ArgumentError(
+            f"id={text!r} is no UUIDv7 in lower-case text; stoker.new_id() makes one (for names of any form there is "
+            "idempotency_key)",
+            "id",
+        )
+    return text
+
+
+_SECONDS: Final = ("timeout_sec", "delay_sec", "expires_in_sec", "deadline_sec", "soft_timeout_sec")
+
+
+def moment(given: object, name: str) -> datetime:
     """A time that everybody understands alike, from a `datetime` or from text."""
     try:
-        moment = msgspec.convert(given, datetime)
+        found = msgspec.convert(given, datetime)
     except msgspec.ValidationError:
         raise ArgumentError(
-            f"run_at={given!r} is no time; give a datetime with a time zone, or text such as 2030-01-31T12:00:00Z",
-            "run_at",
+            f"{name}={given!r} is no time; give a datetime with a time zone, or text such as 2030-01-31T12:00:00Z",
+            name,
         ) from None
-    if moment.tzinfo is None:
+    if found.tzinfo is None:
         raise ArgumentError(
-            f"run_at={moment.isoformat()} has no time zone; say which, such as datetime.now(UTC)", "run_at"
+            f"{name}={found.isoformat()} has no time zone; say which, such as datetime.now(UTC)", name
         )
-    return moment
-
-
-class _NewJob(SubmitOptions, frozen=True, kw_only=True, omit_defaults=True):
-    type: str
-    payload: msgspec.Raw
+    return found
 
 
 # --- requests --------------------------------------------------------------------------------------------
@@ -281,67 +347,7 @@ def get_job(job_id: str, wait_seconds: float = 0, answer: Any = JobInfo) -> Requ
     )
 
 
-def submit(type_name: str, payload: bytes, options: SubmitOptions, answer: Any = JobInfo) -> Request:
-    """One new job."""
-    key = options.idempotency_key or new_key()
-    job = _new_job(type_name, payload, msgspec.structs.replace(options, idempotency_key=None))
-    return Request(
-        method="POST",
-        path="/jobs",
-        body=job,
-        headers={"Idempotency-Key": key},
-        answer=answer,
-        repeatable=True,
-    )
-
-
-def new_key() -> str:
-    """An idempotency key that nobody else will make."""
-    return secrets.token_hex(16)
-
-
-def _new_job(type_name: str, payload: bytes, options: SubmitOptions) -> bytes:
-    given = msgspec.structs.asdict(options)
-    return msgspec.json.encode(_NewJob(type=type_name, payload=msgspec.Raw(payload), **given))
-
-
 # --- conversations ---------------------------------------------------------------------------------------
-
-
-def ask(request: Request) -> Conversation[Any]:
-    """The shortest conversation."""
-    return (yield request)
-
-
-def submit_batches(
-    type_name: str, payloads: Sequence[bytes], options: SubmitOptions
-) -> Conversation[list[JobInfo]]:
-    """Many new jobs, in order, in as few requests as the bounds allow; each request is all or nothing."""
-    if options.idempotency_key is not None:
-        raise ArgumentError("one idempotency_key cannot serve many jobs; leave it out", "idempotency_key")
-    encoded = [
-        _new_job(type_name, payload, msgspec.structs.replace(options, idempotency_key=new_key()))
-        for payload in payloads
-    ]
-    accepted: list[JobInfo] = []
-    for batch in _batches(encoded):
-        body = b'{"jobs":[' + b",".join(batch) + b"]}"
-        request = Request(method="POST", path="/jobs/batch", body=body, answer=_Jobs, repeatable=True)
-        accepted += (yield request).jobs
-    return accepted
-
-
-def _batches(encoded: Iterable[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
-    size = 0
-    for job in encoded:
-        if batch and (len(batch) == BATCH_MAX_JOBS or size + len(job) > BATCH_MAX_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(job)
-        size += len(job) + 1
-    if batch:
-        yield batch
 
 
 def get_logs(

@@ -9,37 +9,32 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
 from stoker.client.arguments import (
     ArgumentSpec,
+    Call,
     argument_schema,
     argument_spec,
-    decode_arguments,
+    call_of,
     encode_arguments,
     return_type,
 )
 from stoker.client.errors import ArgumentError, ResultTypeError, TaskError
 from stoker.client.job import JobHandle
+from stoker.client.life import Life, with_context
 from stoker.client.options import announced, changed_options
-from stoker.client.requests import (
-    Conversation,
-    JobInfo,
-    SubmitFields,
-    SubmitOptions,
-    ask,
-    submit,
-    submit_batches,
-)
+from stoker.client.requests import JobInfo, SubmitFields, SubmitOptions
 from stoker.domain.job import Ident
 from stoker.domain.json_values import from_json
 
 if TYPE_CHECKING:
     from stoker.client.app import Stoker
     from stoker.client.batch import Batch
+    from stoker.client.submission import Accepted, JobTemplate, NewJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +62,7 @@ class Task(Generic[P, R]):
         self.arguments: ArgumentSpec = argument_spec(function, name)
         self.defaults = defaults or SubmitOptions()
         self.returns = return_type(function, name)
+        self._template: JobTemplate | None = None
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -75,18 +71,31 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
-    def bind(self, payload: bytes) -> dict[str, Any]:
-        """The keyword arguments that a payload means: what a worker calls the function with."""
-        return decode_arguments(self.arguments, payload)
+    @property
+    def place(self) -> str:
+        """Where the function is: `file.py:12`."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(self.function)
 
-    def result_of(self, job: JobInfo) -> Any:
+    @property
+    def lives(self) -> list[Life]:
+        """What is done around this task in a worker: by the apps that include its own, from the outside, then by its own."""
+        return self.app.lives
+
+    def bind(self, payload: bytes) -> Call:
+        """Positional and named arguments that a payload means: what a worker calls the function with."""
+        return call_of(self.arguments, payload)
+
+    def result_of(self, job: JobInfo) -> R:
         """The result of a completed job of this task, as the type that the function returns. Raises `ResultTypeError`."""
+        result: R = job.result
         if self.returns is Any:
-            return job.result
+            return result
         try:
-            return msgspec.convert(job.result, self.returns, dec_hook=from_json, str_keys=True)
+            result = msgspec.convert(result, self.returns, dec_hook=from_json, str_keys=True)
         except (msgspec.ValidationError, RecursionError) as error:
             raise ResultTypeError(job, self.returns, str(error)) from None
+        return result
 
     def about(self) -> dict[str, Any]:
         """What a worker tells of this task, for those who submit it by hand."""
@@ -103,40 +112,89 @@ class Task(Generic[P, R]):
 
         `name` here is the label of the job; the task keeps its own name.
         """
+        return self._changed(changes, "task.options")
+
+    def _changed(self, changes: SubmitFields, where: str) -> Task[P, R]:
         changed: Task[P, R] = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)
-        changed.defaults = changed_options(self.defaults, changes, "task.options")
+        changed.defaults = changed_options(self.defaults, changes, where)
+        changed._template = None
         return changed
 
-    def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """Run this call as a job. Arguments that do not fit raise `ArgumentError` here, not in a worker."""
-        return self._handle(self.app.transport.run(self._submission(args, kwargs)))
+    def job(self, job_id: str) -> JobHandle[R]:
+        """A handle for a job of this task that was submitted earlier. Asks nothing yet."""
+        return JobHandle(self.app.transport, job_id, typed=self.result_of, type_name=self.name)
 
-    async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
-        """The same, without blocking the loop."""
-        return self._handle(await self.app.transport.run_async(self._submission(args, kwargs)))
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Run this call as a job. Arguments that do not fit raise `ArgumentError` here, not in a worker.
 
-    def submit_many(self, calls: Iterable[Any]) -> Batch:
+        When it returns, the job is stored. Threads that submit at the same time share requests.
+        """
+        return self._handle(self.app.transport.submits.submit(self._new_job(args, kwargs)))
+
+    async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """The same, without blocking the loop. Tasks that submit at the same time share requests."""
+        return self._handle(await self.app.transport.submits.submit_async(self._new_job(args, kwargs)))
+
+    def submit_many(
+        self, calls: Iterable[Any], options: Iterable[SubmitFields | None] | None = None
+    ) -> Batch[R]:
         """Run many calls as jobs, far faster than one by one; a list of handles comes back, in the same order, that can be
         asked for all of them: `results()`, `as_completed()`, `counts()`.
 
         A call is a dict of arguments by name, a tuple of arguments in order, or else the single argument itself.
+        `options` has one dict for each call, such as `{"id": ..., "priority": 0}`, or None for a call without.
         All of them are checked before any is sent; the error says which one does not fit. They travel in batches of
         up to 10,000, each of which is accepted whole or not at all.
         """
-        return self._handles(self.app.transport.run(self._submissions(calls)))
+        return self._handles(self.app.transport.submits.submit_many(self._new_jobs(calls, options)))
 
-    async def submit_many_async(self, calls: Iterable[Any]) -> Batch:
+    async def submit_many_async(
+        self, calls: Iterable[Any], options: Iterable[SubmitFields | None] | None = None
+    ) -> Batch[R]:
         """The same, without blocking the loop."""
-        return self._handles(await self.app.transport.run_async(self._submissions(calls)))
+        jobs = self._new_jobs(calls, options)
+        return self._handles(await self.app.transport.submits.submit_many_async(jobs))
 
-    def _submission(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Conversation[JobInfo]:
-        payload = encode_arguments(self.arguments, args, kwargs)
-        return ask(submit(self.name, payload, self.defaults))
+    def _new_job(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        return self._jobs().new(encode_arguments(self.arguments, args, kwargs))
 
-    def _submissions(self, calls: Iterable[Any]) -> Conversation[list[JobInfo]]:
-        payloads = [self._payload(index, item) for index, item in enumerate(calls)]
-        return submit_batches(self.name, payloads, self.defaults)
+    def _jobs(self) -> JobTemplate:
+        """Return what makes the jobs of this task: prepared once, unless context variables travel with them."""
+        variables = self.app.variables
+        if self._template is not None and not variables:
+            return self._template
+        from stoker.client.submission import JobTemplate  # children of workers never submit by this
+
+        options = with_context(self.defaults, variables) if variables else self.defaults
+        template = JobTemplate(self.name, options)
+        if not variables:
+            self._template = template
+        return template
+
+    def _new_jobs(self, calls: Iterable[Any], options: Iterable[SubmitFields | None] | None) -> list[NewJob]:
+        for name in ("id", "idempotency_key"):
+            if getattr(self.defaults, name) is not None:
+                raise ArgumentError(
+                    f"one {name} cannot serve many jobs; leave it out, or give each its own: submit_many(calls, options)",
+                    name,
+                )
+        if options is None:
+            new = self._jobs().new
+            return [new(self._payload(index, item)) for index, item in enumerate(calls)]
+        given_calls, given_options = list(calls), list(options)
+        if len(given_calls) != len(given_options):
+            raise ArgumentError(
+                f"there are {len(given_calls)} calls and {len(given_options)} options; give one for each call, or None",
+                "options",
+            )
+        return [
+            self._jobs_with(given, index).new(self._payload(index, item))
+            for index, (item, given) in enumerate(zip(given_calls, given_options, strict=True))
+        ]
+
+    def _jobs_with(self, given: SubmitFields | None, index: int) -> JobTemplate:
+        return self._changed(given, f"submit_many: options[{index}]")._jobs() if given else self._jobs()
 
     def _payload(self, index: int, item: Any) -> bytes:
         try:
@@ -144,13 +202,22 @@ class Task(Generic[P, R]):
         except ArgumentError as error:
             raise ArgumentError(f"calls[{index}]: {error}", error.parameter) from None
 
-    def _handle(self, info: JobInfo) -> JobHandle:
-        return self.app._handle(info)
+    def _handle(self, job: Accepted) -> JobHandle[R]:
+        return JobHandle(
+            self.app.transport, job.id, typed=self.result_of, type_name=self.name, warnings=job.warnings
+        )
 
-    def _handles(self, infos: Iterable[JobInfo]) -> Batch:
+    def _handles(self, accepted: Iterable[Accepted]) -> Batch[R]:
         from stoker.client.batch import Batch
 
-        return Batch(self._handle(info) for info in infos)
+        return Batch(self._handle(job) for job in accepted)
+
+
+class AsyncTask(Task[P, R]):
+    """The task of an async function: called, it returns a coroutine. What its jobs return is what the coroutine does."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+        return self.function(*args, **kwargs)  # type: ignore[return-value]
 
 
 def _call(item: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
@@ -159,7 +226,10 @@ def _call(item: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     return (item if isinstance(item, tuple) else (item,)), {}
 
 
-def _check(function: Callable[..., Any], name: str) -> None:
+def _check(function: Any, name: str) -> None:
+    if isinstance(function, (classmethod, property)):
+        kind = "class method" if isinstance(function, classmethod) else "property"
+        raise TaskError(f"task {name!r} is a {kind}, which a worker cannot call; make it a function")
     if isinstance(function, Task):
         raise TaskError(f"{function.name!r} is a task already; decorate the function once")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

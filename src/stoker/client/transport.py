@@ -1,4 +1,4 @@
-"""Carries requests to the API: the one place in the SDK that does I/O.
+"""Carries requests to the API: whatever the SDK sends goes through here.
 
 `send` and `send_async` differ in nothing but the waiting: what to send, whether to repeat it and how to read the
 answer is decided by functions that both call.
@@ -6,35 +6,52 @@ answer is decided by functions that both call.
 A request is repeated only when its connection failed, and only when that cannot do harm: always if it was never
 sent, otherwise if it is marked repeatable. An answer, even an error, is never asked for twice.
 
-httpx is imported on first use, because most importers of the SDK are worker children, which never send.
+The bytes are carried by the SDK's own HTTP client (`stoker.client.own_http`), or by httpx where that cannot go, such as
+through a proxy. httpx is imported only then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 import weakref
+from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import msgspec
 
 from stoker import access
 from stoker.client.errors import ConnectionFailed, Problem, ProblemError, StokerError, problem_error
+from stoker.client.http1 import Answer, ExchangeError
 from stoker.client.requests import Conversation, Request
 from stoker.client.waits import Waits
 from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
-    import httpx
+    from stoker.client.submits import Submits
 
 T = TypeVar("T")
 
-CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 30.0
 # Pauses between tries: together a little longer than a coordinator takes to restart.
-REPEAT_PAUSES_SECONDS = (0.1, 0.3, 1.0, 2.0)
+REPEAT_PAUSES_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0)
+
+
+class Http(Protocol):
+    """What carries the bytes: `OwnHttp` or `HttpxHttp`."""
+
+    def exchange(self, request: Request, timeout: float) -> Answer: ...
+
+    async def exchange_async(self, request: Request, timeout: float) -> Answer: ...
+
+    def close(self) -> None: ...
+
+    async def aclose_loop(self) -> None: ...
+
+    def forget(self) -> None: ...
 
 
 class Transport:
@@ -51,15 +68,36 @@ class Transport:
         self.url, self._token = client_target(os.environ, url, token, access.given())
         self._pauses = pauses
         self.waits = Waits(self)
-        self._begin()
+        self._made: Http | None = None
+        self._making = threading.Lock()
         _transports.add(self)
 
-    def _begin(self) -> None:
-        self._client: httpx.Client | None = None
-        # A connection belongs to the loop that opened it, so each loop has its own client.
-        self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
-            weakref.WeakKeyDictionary()
-        )
+    def _http(self) -> Http:
+        """Return the client for the server, made on first use; nothing is opened yet."""
+        if self._made is None:
+            with self._making:
+                if self._made is None:
+                    self._made = self._make()
+        return self._made
+
+    def _make(self) -> Http:
+        from stoker.client.target import own_target
+
+        target = own_target(self.url, os.environ)
+        if target is None:
+            from stoker.client.httpx_http import HttpxHttp
+
+            return HttpxHttp(self.url, self._headers())
+        from stoker.client.own_http import OwnHttp
+
+        return OwnHttp(target, self._headers())
+
+    @cached_property
+    def submits(self) -> Submits:
+        """Submits jobs to this API."""
+        from stoker.client.submits import Submits
+
+        return Submits(self)
 
     def run(self, conversation: Conversation[T]) -> T:
         """Hold a conversation to its end; its return value."""
@@ -93,29 +131,33 @@ class Transport:
 
     def send(self, request: Request) -> Any:
         """One exchange: the decoded answer, or an error of `stoker.errors`."""
-        import httpx
-
-        tries = iter(self._pauses)
-        while True:
-            try:
-                response = self._sync_client().request(**_arguments(request))
-            except httpx.TransportError as error:
-                time.sleep(self._pause_or_raise(request, error, next(tries, None)))
-            else:
-                return _read(request, response)
+        return _read(request, self.exchange(request))
 
     async def send_async(self, request: Request) -> Any:
         """The same, without blocking the loop."""
-        import httpx
+        return _read(request, await self.exchange_async(request))
 
-        tries = iter(self._pauses)
+    def exchange(self, request: Request) -> Answer:
+        """One exchange: the answer as it came, whatever its status. Raises `ConnectionFailed`."""
+        http = self._made or self._http()
+        failures = 0
         while True:
             try:
-                response = await self._async_client().request(**_arguments(request))
-            except httpx.TransportError as error:
-                await asyncio.sleep(self._pause_or_raise(request, error, next(tries, None)))
-            else:
-                return _read(request, response)
+                return http.exchange(request, ANSWER_TIMEOUT_SECONDS + request.wait_seconds)
+            except ExchangeError as error:
+                time.sleep(self._pause_or_raise(request, error, failures))
+                failures += 1
+
+    async def exchange_async(self, request: Request) -> Answer:
+        """The same, without blocking the loop."""
+        http = self._made or self._http()
+        failures = 0
+        while True:
+            try:
+                return await http.exchange_async(request, ANSWER_TIMEOUT_SECONDS + request.wait_seconds)
+            except ExchangeError as error:
+                await asyncio.sleep(self._pause_or_raise(request, error, failures))
+                failures += 1
 
     def __enter__(self) -> Self:
         return self
@@ -128,9 +170,8 @@ class Transport:
     def close(self) -> None:
         """Close the connections that blocking calls and waits opened."""
         self.waits.close()
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if self._made is not None:
+            self._made.close()
 
     async def aclose(self) -> None:
         """Close all connections, those of the running loop included."""
@@ -139,31 +180,16 @@ class Transport:
 
     async def aclose_loop(self) -> None:
         """Close the connections of the running loop alone."""
-        client = self._async_clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.aclose()
+        if self._made is not None:
+            await self._made.aclose_loop()
 
     def forget(self) -> None:
         """In a child process: let go of the connections, which are the parent's, without a word to the server."""
-        _of_parents.append((self._client, list(self._async_clients.values())))
-        self._begin()
-
-    def _sync_client(self) -> httpx.Client:
-        import httpx
-
-        if self._client is None:
-            self._client = httpx.Client(base_url=self.url, headers=self._headers())
-        return self._client
-
-    def _async_client(self) -> httpx.AsyncClient:
-        import httpx
-
-        loop = asyncio.get_running_loop()
-        client = self._async_clients.get(loop)
-        if client is None:
-            client = httpx.AsyncClient(base_url=self.url, headers=self._headers())
-            self._async_clients[loop] = client
-        return client
+        self._making = threading.Lock()
+        if "submits" in self.__dict__:
+            self.submits.forget()
+        if self._made is not None:
+            self._made.forget()
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json, application/problem+json"}
@@ -171,14 +197,15 @@ class Transport:
             headers["Authorization"] = f"Bearer {self._token}"
         return headers
 
-    def _pause_or_raise(self, request: Request, error: httpx.TransportError, pause: float | None) -> float:
-        if pause is None or not _may_repeat(request, error):
-            raise ConnectionFailed(self.url, str(error) or type(error).__name__) from error
-        return pause
+    def _pause_or_raise(self, request: Request, error: ExchangeError, failures: int) -> float:
+        """Return how many seconds to wait before the next try."""
+        may_repeat = not error.hopeless and (request.repeatable or not error.sent)
+        if not may_repeat or failures >= len(self._pauses):
+            raise ConnectionFailed(self.url, str(error)) from error
+        return self._pauses[failures]
 
 
 _transports: weakref.WeakSet[Transport] = weakref.WeakSet()
-_of_parents: list[object] = []
 
 
 def _forget_all() -> None:
@@ -189,63 +216,40 @@ def _forget_all() -> None:
 SYSTEM.after_fork_in_child(_forget_all)
 
 
-def _may_repeat(request: Request, error: httpx.TransportError) -> bool:
-    import httpx
-
-    never_sent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
-    wrong_address = isinstance(error, (httpx.UnsupportedProtocol, httpx.ProxyError))
-    return not wrong_address and (never_sent or request.repeatable)
-
-
-def _arguments(request: Request) -> dict[str, Any]:
-    """The exchange in httpx's terms."""
-    import httpx
-
-    headers = dict(request.headers)
-    if request.body is not None:
-        headers["Content-Type"] = "application/json"
-    return {
-        "method": request.method,
-        "url": request.path,
-        "params": request.params or None,
-        "content": request.body,
-        "headers": headers,
-        "timeout": httpx.Timeout(
-            ANSWER_TIMEOUT_SECONDS + request.wait_seconds, connect=CONNECT_TIMEOUT_SECONDS
-        ),
-    }
-
-
-def _read(request: Request, response: httpx.Response) -> Any:
+def _read(request: Request, answer: Answer) -> Any:
     """The decoded answer; raises a `ProblemError` for anything but success."""
-    if not response.is_success:
-        raise _problem(response)
-    if not response.content:
+    if not 200 <= answer.status < 300:
+        raise problem_of(answer)
+    if not answer.body:
         return None
     try:
-        return msgspec.json.decode(response.content, type=request.answer)
+        return msgspec.json.decode(answer.body, type=request.answer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProblemError(response.status_code, _not_stoker(request, f"{error}")) from None
+        raise not_stoker(request, answer, f"{error}") from None
 
 
-def _problem(response: httpx.Response) -> ProblemError:
+def problem_of(answer: Answer) -> ProblemError:
+    """The error for an answer that is not a success."""
     try:
-        problem = msgspec.json.decode(response.content, type=Problem)
+        problem = msgspec.json.decode(answer.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        problem = Problem(title=response.reason_phrase, request_id=response.headers.get("X-Request-ID"))
-    return problem_error(response.status_code, problem, _retry_after(response))
+        problem = Problem(title=answer.reason.decode("latin-1"), request_id=answer.header("x-request-id"))
+    return problem_error(answer.status, problem, retry_after(answer))
 
 
-def _not_stoker(request: Request, reason: str) -> Problem:
-    return Problem(
+def not_stoker(request: Request, answer: Answer, reason: str) -> ProblemError:
+    """The error for an answer that no Stoker sends."""
+    problem = Problem(
         title="Unexpected answer",
         detail=f"the answer to {request.method} {request.path} is not what Stoker sends ({reason}); "
         "does STOKER_API_URL point at a Stoker of the same release?",
     )
+    return ProblemError(answer.status, problem)
 
 
-def _retry_after(response: httpx.Response) -> float | None:
+def retry_after(answer: Answer) -> float | None:
+    """The seconds of the header Retry-After; None where there are none."""
     try:
-        return float(response.headers.get("Retry-After", ""))
+        return float(answer.header("retry-after") or "")
     except ValueError:
         return None

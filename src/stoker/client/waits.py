@@ -153,7 +153,7 @@ def lacks_endpoint(error: ProblemError) -> bool:
 def failure(error: Exception) -> Failure:
     match error:
         case ConnectionFailed():
-            return Failure(lambda: ConnectionFailed(error.url, error.reason))
+            return Failure(lambda: ConnectionFailed(error.url, error.reason, error.job_id))
         case ProblemError():
             problem = Problem(error.title, error.detail, error.type, error.request_id, error.errors)
             return Failure(lambda: type(error)(error.status, problem, error.retry_after))

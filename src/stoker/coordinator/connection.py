@@ -9,6 +9,7 @@ import structlog
 from stoker.coordinator.announced import Announced
 from stoker.coordinator.output import OutputDesk
 from stoker.coordinator.reports import ReportSink
+from stoker.coordinator.schedules import Schedules
 from stoker.coordinator.sessions import (
     Holding,
     Sessions,
@@ -64,6 +65,7 @@ class Connection:
         sink: ReportSink,
         output: OutputDesk,
         announced: Announced,
+        schedules: Schedules,
         heartbeat_timeout_sec: float,
         max_result_bytes: int,
     ) -> None:
@@ -73,6 +75,7 @@ class Connection:
         self._sink = sink
         self._output = output
         self._announced = announced
+        self._schedules = schedules
         self._timeout_sec = heartbeat_timeout_sec
         self._max_result_bytes = max_result_bytes
         self._text = False
@@ -124,6 +127,7 @@ class Connection:
             return None
         # Before anybody sees the worker: whoever does may rely on what it announces.
         await self._announced.keep(hello.types, hello.schemas)
+        await self._schedules.declare(hello.app, hello.app_version, hello.schedules)
         try:
             status = await self._store.open_session(_row(hello, self._store.now_us()))
         except WrongSecret as error:

@@ -10,7 +10,7 @@ import itertools
 import random
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -40,12 +40,14 @@ from stoker.coordinator.readiness import PATIENCE_SECONDS, Readiness
 from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.run_workers import RunWorkers
+from stoker.coordinator.schedules import JobRules, Schedules
 from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions, kept_until
 from stoker.coordinator.text_search import with_text
 from stoker.coordinator.upkeep import Upkeep
 from stoker.coordinator.waits import Waited, Waits
-from stoker.domain.errors import Conflict, NotFound, Stopping, StoreUnavailable
+from stoker.domain.edit import Changes
+from stoker.domain.errors import Conflict, NotFound, Stopping, StoreUnavailable, UniqueConflict
 from stoker.domain.explain import Explanation, Facts, Hand, explain
 from stoker.domain.job import Job, JobDefaults
 from stoker.domain.lifecycle import FINAL, Status
@@ -54,6 +56,8 @@ from stoker.domain.retry import RetryPolicy
 from stoker.domain.scaling import ScalingState, pending_thread_seconds
 from stoker.domain.series import Gauges, Pair, Point, Range, Tally, points, sums
 from stoker.domain.short_ids import ShortId
+from stoker.domain.unique import taken_by_replay
+from stoker.domain.webhooks import WEBHOOK_QUEUE, only_delivers
 from stoker.ids import NewId, new_id
 from stoker.log import JobLog, request_id
 from stoker.settings import Settings
@@ -80,6 +84,7 @@ from stoker.store.base import (
     changeable,
 )
 from stoker.store.logs import LogPage, Logs, Selection
+from stoker.store.schedules import ScheduleChanged
 from stoker.tracing import JobTracer
 from stoker.wire import frames
 from stoker.wire.http import (
@@ -93,8 +98,13 @@ from stoker.wire.http import (
 )
 from stoker.wire.run import RunHello, RunOutcome
 
+if TYPE_CHECKING:
+    from stoker.coordinator.webhooks import Webhooks
+
 BULK: Final = 1_000
 WARNED_TYPES: Final = 20
+KEEP_GRACE_US: Final = 5 * SECOND
+"""So long a job with `keep_sec: 0` is kept, for clients that wait for its end at any coordinator."""
 FEW_ROWS: Final = 500
 T = TypeVar("T")
 
@@ -178,7 +188,12 @@ class Coordinator:
             settings.retry_backoff_base_sec, settings.retry_backoff_cap_sec, settings.retry_jitter
         )
         self._dispatch = Dispatch(
-            store, self._sessions, self._run_times, settings.placement, self._on_dispatched
+            store,
+            self._sessions,
+            self._run_times,
+            settings.placement,
+            self._on_dispatched,
+            overdue=self._on_overdue,
         )
         self._sink = ReportSink(
             store,
@@ -201,7 +216,10 @@ class Coordinator:
             max_result_bytes=settings.max_result_bytes,
         )
         retention = Retention(
-            int(settings.retention_completed_sec * SECOND), int(settings.retention_failed_sec * SECOND)
+            int(settings.retention_completed_sec * SECOND),
+            int(settings.retention_failed_sec * SECOND),
+            client_ids_us=int(settings.idempotency_ttl_sec * SECOND),
+            keep_grace_us=KEEP_GRACE_US,
         )
         self._dead_groups = DeadGroups(store, clock.monotonic)
         self._bulks = Bulks(store, before=self._before_bulk, done=self._on_bulk_stepped)
@@ -215,7 +233,19 @@ class Coordinator:
             wake=self._dispatch.wake,
             expired=self._on_expired,
             promoted=self._events.changed_many,
+            overdue=self._on_overdue,
             in_doubt=self._readiness.in_doubt,
+        )
+        self.schedules = Schedules(
+            store,
+            JobRules(
+                settings.max_attempts, settings.priority_order, self._announced.of, settings.webhook_hosts
+            ),
+            new_id=new_id,
+            monotonic=clock.monotonic,
+            kept_us=retention.failed_us,
+            wake=self._dispatch.wake,
+            told=self._on_schedules,
         )
         self._neighbours = Neighbours(
             self._bus,
@@ -238,10 +268,26 @@ class Coordinator:
             expired=self._on_expired,
             take_over=self._neighbours.take_over,
         )
+        self._webhooks = self._deliverer(new_id) if settings.webhook_hosts else None
         self._known_types = KnownTypes(store, self._sessions, self._neighbours)
         self._waits = Waits(store, self._waiters, self._neighbours, lambda: self._closing)
         logs.on_written(self._neighbours.tell_changed)
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _deliverer(self, new_id: NewId) -> "Webhooks":
+        from stoker.coordinator.webhooks import (
+            Webhooks,  # most systems have none, and it brings an HTTP client
+        )
+
+        return Webhooks(
+            self._store,
+            self._sessions,
+            self._sink,
+            secret=self.settings.webhook_secret or "",
+            hosts=self.settings.webhook_hosts,
+            heartbeat_timeout_sec=self.settings.worker_heartbeat_timeout_sec,
+            new_id=new_id,
+        )
 
     # ── life ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -257,7 +303,10 @@ class Coordinator:
             asyncio.create_task(self._series.run(), name="stoker-series"),
             asyncio.create_task(self._bulks.run(), name="stoker-bulks"),
             asyncio.create_task(self._dead_groups.run(), name="stoker-dead-groups"),
+            asyncio.create_task(self.schedules.run(), name="stoker-schedules"),
         ]
+        if self._webhooks is not None:
+            self._tasks.append(asyncio.create_task(self._webhooks.run(), name="stoker-webhooks"))
         if self._store.shared:
             self._neighbours.start()
             self._tasks.append(asyncio.create_task(self._neighbours.run(), name="stoker-neighbours"))
@@ -279,6 +328,8 @@ class Coordinator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._dead_groups.close()
         await self._http.close()
+        if self._webhooks is not None:
+            await self._webhooks.close()
         await self._readiness.close()
         await self._series.close()
 
@@ -298,6 +349,9 @@ class Coordinator:
         for item in accepted:
             if item.lot.like.status == "scheduled":
                 self._upkeep.nudge()
+            if item.unique == "replaced":
+                self._events.changed(item.lot.ids)
+                self._neighbours.tell_changed(item.lot.ids)
             missing = missing or not self._sessions.serves(item.lot.like.type)
         return Submitted(accepted, await self._warnings(accepted) if missing else [])
 
@@ -340,6 +394,9 @@ class Coordinator:
 
     async def known_key(self, client: str, key: str) -> bool:
         return await self._store.known_key(client, key)
+
+    async def known_ids(self, ids: Sequence[str]) -> set[str]:
+        return {state.id for state in await self._store.states(ids)}
 
     async def get(self, id: str) -> Job:
         cached = await self._cache.get(id)
@@ -451,6 +508,7 @@ class Coordinator:
 
     def _on_cancelled(self, jobs: Sequence[Job], asked_at: int) -> None:
         """Tell whom it concerns: workers of those that run, and whoever counts, follows or waits for the others."""
+        self._deliver_soon()
         for job in jobs:
             if job.status == "running":
                 self._neighbours.cancel(job)
@@ -467,6 +525,35 @@ class Coordinator:
         self._output.ended(over)
         self._neighbours.tell_changed(over)
 
+    def _on_overdue(self, jobs: Sequence[Job]) -> None:
+        """Tell everybody concerned of jobs that ended while they waited, because their expiry or deadline passed."""
+        self._metrics.on_overdue(jobs)
+        for job in jobs:
+            self._events.changed([job.id], job.status)
+            if self._tracer is not None:
+                self._tracer.cancelled(job, job.completed_at or job.created_at)
+            if job.status == "cancelled":
+                log.info("job_expired", job_id=job.id)
+            else:
+                log.info("job_overdue", job_id=job.id)
+        over = [job.id for job in jobs]
+        self._waiters.finished(over)
+        self._output.ended(over)
+        self._neighbours.tell_changed(over)
+        self._dead_groups.changed()
+
+    async def edit(self, id: str, changes: Changes) -> Job:
+        job = await self._store.edit(id, changes)
+        if job is None:
+            raise NotFound(f"there is no job {id}")
+        self._dispatch.wake()
+        if job.status == "scheduled":
+            self._upkeep.nudge()
+        self._events.changed([id])
+        self._neighbours.tell_changed([id])
+        log.info("job_edited", job_id=id)
+        return job
+
     async def retry(self, id: str) -> Job:
         job = await self._stored(id)
         if job.status not in ("failed", "cancelled", "scheduled"):
@@ -478,8 +565,31 @@ class Coordinator:
         (after,) = await self._store.replay([id])
         if after is None:
             raise NotFound(f"there is no job {id}")
+        await self._check_key(after)
         self._on_replayed([after])
         return after
+
+    async def _check_key(self, job: Job) -> None:
+        """Raise for a job that a replay left as it was, because another one holds its unique key."""
+        key = taken_by_replay(job) if job.status in FINAL else None
+        holder = None if key is None else await self._store.key_holder(key)
+        if key is not None:
+            (held,) = [None] if holder is None else await self._store.get([holder])
+            status = "over by now" if held is None else held.status
+            raise UniqueConflict(key, holder or "that has just ended", status)
+
+    async def keys_taken(self, ids: Sequence[str] | None, filter: JobFilter | None) -> int:
+        """Return how many of these dead letters cannot be replayed now, because other jobs hold their unique keys."""
+        if ids is None:
+            return await self._store.keys_taken(filter or JobFilter())
+        found = [
+            job
+            for first in range(0, len(ids), WHOLE_JOBS)
+            for job in await self._store.get(ids[first : first + WHOLE_JOBS])
+        ]
+        return sum(
+            job is not None and _is_dead_letter(job) and taken_by_replay(job) is not None for job in found
+        )
 
     def _on_replayed(self, jobs: Sequence[Job]) -> None:
         self._dispatch.wake()
@@ -501,7 +611,8 @@ class Coordinator:
                 for job in await self._store.get(ids[first : first + WHOLE_JOBS])
                 if job is not None and _is_dead_letter(job)
             ]
-            count = sum(job is not None for job in await self._store.replay(dead)) if dead else 0
+            after = await self._store.replay(dead) if dead else []
+            count = sum(job is not None and job.status not in FINAL for job in after)
             self._events.changed(dead)
         else:
             wanted = filter or JobFilter()
@@ -600,7 +711,7 @@ class Coordinator:
 
     async def workers(self) -> list[Session]:
         rows = await self._store.sessions()
-        return [self._fresh(row) for row in rows if row.status != "gone"]
+        return [self._fresh(row) for row in rows if row.status != "gone" and not only_delivers(row.queues)]
 
     def _fresh(self, row: Session) -> Session:
         """A row with what only the coordinator that has the connection knows."""
@@ -628,6 +739,7 @@ class Coordinator:
             sink=self._sink,
             output=self._output,
             announced=self._announced,
+            schedules=self.schedules,
             heartbeat_timeout_sec=self.settings.worker_heartbeat_timeout_sec,
             max_result_bytes=self.settings.max_result_bytes,
         )
@@ -668,9 +780,8 @@ class Coordinator:
 
     async def types(self) -> list[TypeState]:
         """Everything that can be submitted."""
-        return type_states(
-            await self._store.sessions(), await self._store.noted_types(), self._run_times.p50_us
-        )
+        rows = [row for row in await self._store.sessions() if not only_delivers(row.queues)]
+        return type_states(rows, await self._store.noted_types(), self._run_times.p50_us)
 
     async def set_paused(self, queue: str, paused: bool) -> QueueState:
         await self._store.set_paused(queue, paused)
@@ -684,7 +795,7 @@ class Coordinator:
     async def stats(self) -> dict[str, object]:
         counts = await self._store.counts()
         by_status = sum_by_status(counts)
-        queued = [count for count in counts if count.status == "queued"]
+        queued = [count for count in counts if count.status == "queued" and count.queue != WEBHOOK_QUEUE]
         paused = await self._store.paused()
         live = [row for row in await self.workers() if row.status in ("live", "draining")]
         rate = success_rate(by_status)
@@ -719,6 +830,8 @@ class Coordinator:
         tallies, gauges = await self._store.series(
             wanted.bucket_sec, wanted.start, wanted.end, queue, type, folded=of_all
         )
+        if of_all:
+            tallies = [row for row in tallies if row.queue != WEBHOOK_QUEUE]
         return await _aside(len(tallies), lambda: points(wanted, tallies, gauges, of_all=of_all))
 
     async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> dict[str, Tally]:
@@ -753,7 +866,7 @@ class Coordinator:
                 rows = await self._store.sessions()
         except (StoreUnavailable, TimeoutError) as error:
             return [f"the store does not answer: {str(error) or 'no answer in time'}"]
-        if not any(row.status == "live" for row in rows):
+        if not any(row.status == "live" and not only_delivers(row.queues) for row in rows):
             return ["no worker is registered; start one with: stoker worker"]
         return []
 
@@ -788,6 +901,11 @@ class Coordinator:
 
     # ── what the loops tell ────────────────────────────────────────────────────────────────────────────────────────
 
+    def _deliver_soon(self) -> None:
+        """Jobs ended: their webhooks, if they have any, are queued now."""
+        if self._webhooks is not None:
+            self._dispatch.wake()
+
     def _on_began(self, ids: Sequence[str]) -> None:
         self._events.changed(ids)
         self._neighbours.tell_changed(ids)
@@ -810,6 +928,7 @@ class Coordinator:
         self._lines.dispatched(grants)
 
     def _on_completed(self, completed: Sequence[Completions]) -> None:
+        self._deliver_soon()
         durations = durations_of(completed)
         self._metrics.on_completed(durations)
         self._series.on_completed(durations)
@@ -826,6 +945,7 @@ class Coordinator:
 
     def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         """Attempts that did not complete their jobs, and those that came too late."""
+        self._deliver_soon()
         self._metrics.on_ended(ended)
         self._series.on_ended(ended)
         if self._tracer is not None:
@@ -840,7 +960,44 @@ class Coordinator:
             self._upkeep.nudge()
         self._lines.ended(ended)
 
+    def _on_schedules(self, changed: Sequence[ScheduleChanged]) -> None:
+        """Jobs that schedules made, cancelled or released."""
+        accepted = [item for one in changed for item in one.accepted]
+        if accepted:
+            self._account(accepted)
+            if self._tracer is not None:
+                new = [item.lot.like for item in accepted if not item.repeated]
+                self._tracer.submitted(new, self._store.now_us())
+            if any(item.lot.like.status == "scheduled" for item in accepted):
+                self._upkeep.nudge()
+        cancelled = [job for one in changed for job in one.cancelled]
+        if cancelled:
+            self._on_cancelled(cancelled, min(job.cancel_requested_at or 0 for job in cancelled))
+        released = [id for one in changed for id in one.released]
+        if released:
+            self._dispatch.wake()
+            self._events.changed(released)
+            self._neighbours.tell_changed(released)
+        self._metrics.on_schedules(changed)
+        for one in changed:
+            for tick in one.ticks:
+                if tick.outcome != "fired":
+                    log.info(
+                        "schedule_tick_skipped" if tick.outcome == "skipped" else "schedule_tick_missed",
+                        schedule=tick.schedule,
+                        tick=tick.tick,
+                        last=tick.last,
+                        reason=tick.reason,
+                    )
+            if (
+                one.after is not None
+                and one.after.pause_reason == "failures"
+                and not (one.before and one.before.paused)
+            ):
+                log.warning("schedule_failing", schedule=one.after.name, failures=one.after.failures)
+
     def _on_expired(self, expired: Expired) -> None:
+        self._deliver_soon()
         for id in expired.sessions:
             session = self._sessions.get(id)
             if session is not None:

@@ -5,7 +5,7 @@ hints. A wake-up before a commit puts the claim into the same transaction as the
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -14,12 +14,14 @@ from msgspec.structs import replace
 from stoker.coordinator.claim_size import ClaimSize
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, WorkerSession
+from stoker.domain import extras
 from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job, decode_map
 from stoker.domain.lot import Lot
 from stoker.domain.placement import Policy, window_cost
 from stoker.domain.retry import claim_of
+from stoker.domain.time_limits import attempt_seconds
 from stoker.store.base import ClaimRequest, Grant, Store
 from stoker.wire.frames import Assign, Assignment, AssignmentLot
 
@@ -35,13 +37,20 @@ Dispatched = Callable[[list[Grant]], None]
 
 class Dispatch:
     def __init__(
-        self, store: Store, sessions: Sessions, run_times: RunTimes, policy: Policy, dispatched: Dispatched
+        self,
+        store: Store,
+        sessions: Sessions,
+        run_times: RunTimes,
+        policy: Policy,
+        dispatched: Dispatched,
+        overdue: Callable[[Sequence[Job]], None] = lambda jobs: None,
     ) -> None:
         self._store = store
         self._sessions = sessions
         self._run_times = run_times
         self._policy = policy
         self._dispatched = dispatched
+        self._overdue = overdue
         self.bounds = ByteBounds()
         self._size = ClaimSize()
         self._unsent: dict[str, list[Lot]] = {}
@@ -87,6 +96,8 @@ class Dispatch:
         count = sum(len(grant.lot) for grant in granted.grants)
         if self._size.note(count, self._store.now_us() - began) or granted.more:
             self.wake()
+        if granted.ended:
+            self._overdue(granted.ended)
         if granted.grants:
             self._send(granted.grants)
             self._dispatched(granted.grants)
@@ -149,7 +160,7 @@ class _Frame:
     def add(self, lot: Lot, size: int) -> None:
         self.size += size
         self._parts.append((lot, size))
-        like = assignment(lot.like)
+        like = assignment(lot.like, self._session.last_assigned)
         if not self._session.lots:
             self._singles += [
                 replace(like, id=id, payload=payload)
@@ -200,8 +211,9 @@ def pieces(lot: Lot) -> Iterator[tuple[Lot, int]]:
     yield lot.part(slice(first, len(lot))), size
 
 
-def assignment(job: Job) -> Assignment:
-    """What a worker is told of a job, but for its id and payload."""
+def assignment(job: Job, now: int) -> Assignment:
+    """What a worker is told of a job that is sent now, but for its id and payload."""
+    used = extras.decode(job.extras)
     return Assignment(
         "",
         job.claim_id,
@@ -210,9 +222,12 @@ def assignment(job: Job) -> Assignment:
         job.attempt,
         job.max_attempts,
         job.threads_granted or 1,
-        job.timeout_sec,
+        attempt_seconds(job, now),
         job.name,
         job.queue,
         {} if job.metadata is None else decode_map(job.metadata),
         job.memory_mb,
+        soft_timeout_sec=used.soft_timeout_sec,
+        schedule=used.schedule,
+        scheduled_for=used.scheduled_for,
     )

@@ -36,6 +36,7 @@ from stoker.domain.errors import StoreUnavailable
 from stoker.domain.lifecycle import FINAL, STATUSES, Status
 from stoker.domain.retry import Kind
 from stoker.domain.scaling import ScalingState
+from stoker.domain.webhooks import WEBHOOK_QUEUE
 from stoker.store.base import (
     Accepted,
     Bulk,
@@ -350,9 +351,11 @@ class Composer:
 
 
 def sum_by_status(counts: Iterable[Count]) -> dict[Status, int]:
+    """How many jobs of users are in each status; deliveries of webhooks are none."""
     by_status = dict.fromkeys(STATUSES, 0)
     for count in counts:
-        by_status[count.status] += count.count
+        if count.queue != WEBHOOK_QUEUE:
+            by_status[count.status] += count.count
     return by_status
 
 

@@ -19,6 +19,7 @@ from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession, compare
 from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StoreUnavailable, WrongSecret
 from stoker.domain.retry import Claim, Kind, problem
+from stoker.domain.retry_rules import ErrorNote, bounded_names
 from stoker.domain.session_secret import may_go_on, secret_hash
 from stoker.ids import NewId
 from stoker.store.base import Renewal, Session, Store
@@ -431,7 +432,13 @@ def report_of(report: HttpReport) -> Report:
     # Longer than the claim is old counts as that long; but it must be a number of microseconds at all.
     run = report.run_seconds
     started_us = None if run is None else int(min(run, _LONGEST_RUN_SEC) * SECOND)
-    return Report(report.id, report.claim_id, kind, result, _error(report.error), started_us)
+    note = None if kind != "error" else _note(report)
+    return Report(report.id, report.claim_id, kind, result, _error(report.error), started_us, note=note)
+
+
+def _note(report: HttpReport) -> ErrorNote:
+    bases = () if report.error is None else report.error.bases
+    return ErrorNote(bounded_names(bases), report.retry_after_sec, report.snooze_sec)
 
 
 def _error(error: HttpError | None) -> bytes | None:

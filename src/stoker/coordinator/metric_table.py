@@ -98,6 +98,13 @@ LEASE_TIMEOUTS: Final = _metric(
     "coordinator",
     "Claims taken back from workers that fell silent.",
 )
+TICKS: Final = _metric(
+    "stoker_schedule_ticks_total",
+    "counter",
+    "coordinator",
+    "Ticks of schedules by what was recorded of them: fired, skipped or missed. Ticks missed together count once.",
+    "outcome",
+)
 HAND_BACKS: Final = _metric(
     "stoker_hand_backs_total", "counter", "coordinator", "Attempts handed back without charge."
 )

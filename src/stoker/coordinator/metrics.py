@@ -21,12 +21,14 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, STATUSES, Status
 from stoker.domain.scaling import ScalingState
 from stoker.store.base import Accepted, Count, Expired, Finish, Session
+from stoker.store.schedules import ScheduleChanged
 
 BUCKETS_SEC: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0,
 )  # fmt: skip
 BATCH_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 REASONS: Final = ("error", "timeout", "crash", "lost")
+TICK_OUTCOMES: Final = ("fired", "skipped", "missed")
 STREAMS: Final = ("logs", "events")
 MANY: Final = 40
 """So many values are sorted before they are counted."""
@@ -84,6 +86,7 @@ class Metrics:
         self.lease_timeouts = 0
         self.handed_back = 0
         self.stale_reports = 0
+        self.ticks: Counter[str] = Counter(dict.fromkeys(TICK_OUTCOMES, 0))
         self.wait = Histogram()
         self.run = Histogram()
         self.total = Histogram()
@@ -141,6 +144,11 @@ class Metrics:
         if len(self.ended) > MAX_SERIES:
             _fold(self.ended)
 
+    def on_overdue(self, jobs: Iterable[Job]) -> None:
+        """Count jobs that ended while they waited, because their expiry or deadline passed."""
+        for job in jobs:
+            self._count_ended(job.queue, job.type, job.status)
+
     def on_expired(self, expired: Expired) -> None:
         """Count the claims that were taken from sessions which fell silent."""
         self.lease_timeouts += len(expired.losses)
@@ -149,6 +157,12 @@ class Metrics:
                 self._count_ended(lost.claim.queue, lost.claim.type, lost.status)
             else:
                 self.retries["lost"] += 1
+
+    def on_schedules(self, changed: Sequence[ScheduleChanged]) -> None:
+        """Count the ticks of schedules; neighbours that were missed together count as one."""
+        for one in changed:
+            for tick in one.ticks:
+                self.ticks[tick.outcome] += 1
 
     def on_cancelled(self, job: Job) -> None:
         """Count a job that was cancelled before it ran; one that runs is counted when its attempt ends."""
@@ -213,6 +227,7 @@ class Metrics:
         yield _counter(table.LEASE_TIMEOUTS, {(): self.lease_timeouts})
         yield _counter(table.HAND_BACKS, {(): self.handed_back})
         yield _counter(table.STALE_REPORTS, {(): self.stale_reports})
+        yield _counter(table.TICKS, {(outcome,): number for outcome, number in self.ticks.items()})
         yield self.wait.family(table.WAIT)
         yield self.run.family(table.RUN)
         yield self.total.family(table.TOTAL)

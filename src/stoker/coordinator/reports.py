@@ -10,15 +10,17 @@ from itertools import groupby
 from operator import le, sub
 from typing import Final
 
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Holding, WorkerSession
+from stoker.domain.fingerprint import error_type
 from stoker.domain.job import NULL
 from stoker.domain.json_text import are_plain, fault, is_json
 from stoker.domain.lifecycle import Status
 from stoker.domain.lot import claim_like
-from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, problem
+from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, kind_of, problem
+from stoker.domain.retry_rules import MAX_SNOOZES, NO_NOTE
 from stoker.store.base import Completions, Finish, Start, Store
 from stoker.wire.frames import ClaimRef, Done, Report, StartNote
 
@@ -209,11 +211,13 @@ class ReportSink:
 
     async def stored_before(self, report: Report) -> bool:
         """Whether this very end is stored already: its acknowledgement was lost, and the worker sent it again."""
-        kind: Kind = report.kind
-        if kind == "completed" and self._refuse_result(report.result) is not None:
-            kind = "invalid"
+        kinds: tuple[Kind, ...] = (report.kind,)
+        if report.kind == "completed" and self._refuse_result(report.result) is not None:
+            kinds = ("invalid",)
+        elif report.kind == "error" and report.note is not None and report.note.snooze_sec is not None:
+            kinds = ("snoozed", "invalid")
         attempts = await self._store.attempts(report.id)
-        return any(a.claim_id == report.claim_id and a.kind == kind for a in attempts)
+        return any(a.claim_id == report.claim_id and a.kind in kinds for a in attempts)
 
     def _failure(self, claim: Claim, report: Report, received_at: int) -> Outcome:
         """The outcome of an attempt that did not complete, or whose result cannot be taken."""
@@ -222,7 +226,16 @@ class ReportSink:
             kind, error = "invalid", self._refuse_result(report.result)
         elif error is None or not is_json(error):
             error = problem(kind, f"the attempt ended as {kind}; the worker gave no readable error")
-        event, delay_us = decide(kind, claim, self._policy, self._spread())
+        note = NO_NOTE if report.note is None else report.note
+        if kind == "error":
+            kind = kind_of(kind, claim, note)
+            if kind == "invalid":
+                error = problem(
+                    "too_many_snoozes", f"the task snoozed {MAX_SNOOZES:,} times and asks for more"
+                )
+            elif claim.extras is not None and error is not None:
+                note = replace(note, names=[*note.names, error_type(error)])
+        event, delay_us = decide(kind, claim, self._policy, self._spread(), note)
         started_at, finished_at = _times(claim, report, received_at)
         return Outcome(
             event,

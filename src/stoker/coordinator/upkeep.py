@@ -11,13 +11,14 @@ sessions of dead workers would look alive. After a start, and whenever that coun
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import structlog
 
 from stoker.clock import SECOND, Clock
 from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
 from stoker.store.base import Expired, Retention, Store
 
@@ -25,6 +26,7 @@ TICK_SECONDS: Final = 0.5
 ASLEEP_SECONDS: Final = 3.0
 PROMOTE_BATCH: Final = 1_000
 CORRECT_BATCH: Final = 1_000
+OVERDUE_BATCH: Final = 500
 PURGE_BATCH: Final = 500
 PURGE_BATCHES: Final = 20
 PURGE_EVERY_SECONDS: Final = 30.0
@@ -44,6 +46,7 @@ class Upkeep:
         wake: Callable[[], None],
         expired: Callable[[Expired], None],
         promoted: Callable[[int], None] = lambda count: None,
+        overdue: Callable[[Sequence[Job]], None] = lambda jobs: None,
         in_doubt: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
@@ -54,6 +57,7 @@ class Upkeep:
         self._wake_dispatch = wake
         self._expired = expired
         self._promoted = promoted
+        self._overdue = overdue
         self._in_doubt = in_doubt
         self._nudge = asyncio.Event()
         self._next_purge = clock.monotonic() + PURGE_EVERY_SECONDS
@@ -95,6 +99,7 @@ class Upkeep:
         if self._times_in_doubt:
             await self._correct_times()
         await self._promote()
+        await self._end_overdue()
         if self._clock.monotonic() - self._judging_since >= self._timeout_sec:
             await self._expire()
         if self._clock.monotonic() >= self._next_purge:
@@ -132,6 +137,18 @@ class Upkeep:
             self._wake_dispatch()
             self._promoted(count)
             due = await self._store.next_due_at()
+
+    async def _end_overdue(self) -> None:
+        """End jobs whose expiry or deadline passed while they waited."""
+        at = await self._store.next_limit_at()
+        while at is not None and at <= self._store.now_us():
+            ended = await self._store.end_overdue(OVERDUE_BATCH)
+            if ended:
+                self._overdue(ended)
+            later = await self._store.next_limit_at()
+            if not ended and later == at:  # another transaction has them
+                return
+            at = later
 
     async def _expire(self) -> None:
         # Who is silent is decided here, as a point in time: if this process stands still before the transaction, that must

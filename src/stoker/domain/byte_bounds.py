@@ -125,4 +125,4 @@ def _filled(lot: Lot, found: Mapping[int, bytes]) -> Lot:
     if UNREAD not in lot.payloads:
         return lot
     payloads = [payload or found[seq] for seq, payload in zip(lot.seqs, lot.payloads, strict=True)]
-    return Lot(replace(lot.like, payload=payloads[0]), lot.seqs, lot.ids, payloads, lot.created)
+    return Lot(replace(lot.like, payload=payloads[0]), lot.seqs, lot.ids, payloads, lot.created, lot.digests)

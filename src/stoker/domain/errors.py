@@ -3,8 +3,11 @@
 StokerDomainError
 ├── NotFound             no such job or worker
 ├── Conflict             the job is in a status that the request does not fit
-│   └── StaleClaim       a later claim owns the job now: discard this result
+│   ├── StaleClaim       a later claim owns the job now: discard this result
+│   └── UniqueConflict   another unfinished job holds the unique key
 ├── IdempotencyMismatch  the key was used before with another body
+├── IdMismatch           the id of a new job belongs to a job of another request
+├── JobPruned            the id or the key belongs to a job that has ended and was deleted
 ├── TooDeep              a list cannot be counted through that far: follow its cursor
 ├── WrongSecret          the session of a worker belongs to another process
 ├── EndpointNotListed    a worker wants to be dialled at an address that the operator has not listed
@@ -31,11 +34,40 @@ class StaleClaim(Conflict):
     pass
 
 
+class UniqueConflict(Conflict):
+    """`job_id` is the job that holds the key."""
+
+    def __init__(self, key: str, job_id: str, status: str, *, replacing: bool = False) -> None:
+        why = ", has started and cannot be replaced" if replacing else ""
+        super().__init__(
+            f"unique key {key!r} is held by job {job_id}, which is {status}{why}; wait until it has ended, or cancel it"
+        )
+        self.key = key
+        self.job_id = job_id
+
+
 class IdempotencyMismatch(StokerDomainError):
     def __init__(self, key: str) -> None:
         super().__init__(
             f"idempotency key {key!r} was already used with a different request; use a new key for a new job"
         )
+        self.key = key
+
+
+class IdMismatch(StokerDomainError):
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"id {job_id} belongs to a job of a different request; make a new id for a new job")
+        self.job_id = job_id
+
+
+class JobPruned(StokerDomainError):
+    """`key` is the idempotency key that led to the job; None where its id did."""
+
+    def __init__(self, job_id: str, key: str | None = None) -> None:
+        super().__init__(
+            f"job {job_id} was accepted before, has ended, and was deleted after its retention; nothing was stored now"
+        )
+        self.job_id = job_id
         self.key = key
 
 

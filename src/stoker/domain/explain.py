@@ -10,11 +10,16 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
+from stoker.domain import extras
+from stoker.domain.explain_extras import details_of, ended_because
+from stoker.domain.fingerprint import error_type
 from stoker.domain.job import Job, decode_map
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.nearest import nearest
 from stoker.domain.placement import DEGRADE_AFTER_US
+from stoker.domain.retry_rules import MAX_SNOOZES, policy_text
 
 POSITION_CAP: Final = 10_000
 MAX_BLOCKERS: Final = 20
@@ -26,6 +31,7 @@ Code = Literal[
     "cancelling",
     "scheduled",
     "backing_off",
+    "snoozed",
     "blocked",
     "queue_paused",
     "no_worker",
@@ -98,12 +104,27 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(job: Job, facts: Facts) -> Explanation:
+    found = _explain(job, facts)
+    more = details_of(job, facts.now, span)
+    found = replace(found, details=[*found.details, *more]) if more else found
+    used = extras.decode(job.extras)
+    if used.schedule is None or used.scheduled_for is None:
+        return found
+    note = f"Schedule {used.schedule} made it for {moment(used.scheduled_for)}."
+    shows = f"stoker schedules show {used.schedule}"
+    return replace(found, details=[*found.details, note], commands=[*found.commands, shows])
+
+
+def _explain(job: Job, facts: Facts) -> Explanation:
     if job.status in FINAL:
         return _finished(job)
     if job.status == "running":
         return _running(job, facts)
     if job.status == "scheduled":
         return _scheduled(job, facts)
+    if job.status == "blocked" and extras.decode(job.extras).schedule is not None:
+        text = "The job waits until the earlier jobs of its schedule have ended (overlap queue_one)."
+        return Explanation("blocked", text)
     if job.status == "blocked":
         text = f"waits for {job.pending_deps} other {_plural('job', job.pending_deps)} to complete"
         return Explanation("blocked", f"The job {text}.")
@@ -118,6 +139,9 @@ def _finished(job: Job) -> Explanation:
     if job.status == "completed":
         return Explanation("finished", "The job is completed.", details)
     again = [f"stoker job {job.id}", f"stoker retry {job.id}"]
+    because = ended_because(job)
+    if because is not None:
+        return Explanation("finished", because, details, commands=again)
     if job.status == "cancelled":
         return Explanation("finished", "The job was cancelled.", details, commands=again)
     tries = f"{job.attempt} of {job.max_attempts} {_plural('attempt', job.max_attempts)}"
@@ -151,6 +175,12 @@ def _scheduled(job: Job, facts: Facts) -> Explanation:
     wait = max(0, job.run_at - facts.now)
     blocker = Blocker("time", moment(job.run_at), f"due in {span(wait)}")
     commands = [f"stoker retry {job.id}"]
+    used = extras.decode(job.extras)
+    if used.snoozes and (job.attempt == 0 or (job.error is not None and error_type(job.error) == "Snooze")):
+        times = "once" if used.snoozes == 1 else f"{used.snoozes:,} times"
+        summary = f"The job snoozes: its task cannot be done yet, and asked to run again in {span(wait)}."
+        details = [f"It snoozed {times}, of at most {MAX_SNOOZES:,}; that costs no attempt."]
+        return Explanation("snoozed", summary, details, [blocker], None, False, wait / _SECOND, commands)
     if job.attempt == 0:
         summary = f"The job is to start no earlier than in {span(wait)}."
         return Explanation("scheduled", summary, [], [blocker], None, False, wait / _SECOND, commands)
@@ -159,6 +189,8 @@ def _scheduled(job: Job, facts: Facts) -> Explanation:
         "did not succeed."
     )
     details = ["Between attempts the pause grows, so that what is overloaded can recover."]
+    if used.retry is not None:
+        details = [f"The job has a retry policy of its own: {policy_text(used.retry)}."]
     return Explanation("backing_off", summary, details, [blocker], None, False, wait / _SECOND, commands)
 
 

@@ -67,6 +67,12 @@ def describe(job_type: str, error: bytes | None) -> Failure:
     return Failure(job_type, kind[:MESSAGE_MAX], normalised(message), application_frame(trace))
 
 
+def error_type(error: bytes) -> str:
+    """The `type` of an error as it is stored; `error` where it says none."""
+    told = _decoded(error).type
+    return told if isinstance(told, str) else "error"
+
+
 @lru_cache(maxsize=1024)
 def fingerprint(job_type: str, error: bytes | None) -> str:
     """A short name for this failure, the same for all of its kind. Remembered, because where one job fails others fail

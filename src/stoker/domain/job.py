@@ -10,7 +10,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from stoker.domain import client_ids
 from stoker.domain.lifecycle import Status
+from stoker.domain.retry_rules import RetryRules, attempts_of
 
 MAX_BATCH: Final = 10_000
 MAX_ATTEMPTS: Final = 100
@@ -26,6 +28,10 @@ _IDENT = r"\A[A-Za-z0-9_][A-Za-z0-9_.:/@+-]*\Z"
 Ident = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=_IDENT)]
 IdentOrEmpty = Annotated[str, msgspec.Meta(max_length=128, pattern=rf"{_IDENT}|\A\Z")]
 Label = Annotated[str, msgspec.Meta(max_length=256, pattern=_PLAIN)]
+ClientId = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": client_ids.PATTERN, "format": "uuid"})]
+"""Its form is checked for all jobs of a request at once (`client_ids.are_well_formed`): one by one, by the decoder, it would
+cost as much as all the rest of decoding a job."""
+Traceparent = Annotated[str, msgspec.Meta(pattern=r"\A00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")]
 Key = Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=_PLAIN)]
 Priority = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Threads = Annotated[int, msgspec.Meta(ge=1, le=MAX_THREADS)]
@@ -36,6 +42,12 @@ Megabytes = Annotated[int, msgspec.Meta(ge=1, le=MAX_MEMORY_MB)]
 StringMap = Annotated[dict[Ident, Label], msgspec.Meta(max_length=MAX_METADATA)]
 Oversize = Literal["degrade", "wait"]
 PriorityOrder = Literal["lowest_first", "highest_first"]
+OnConflict = Literal["return", "reject", "replace"]
+UniqueUntil = Literal["finished", "started"]
+Delay = Annotated[float, msgspec.Meta(gt=0, le=MAX_DELAY_SEC)]
+
+KeepSeconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_DELAY_SEC)]
+NotifyUrl = Annotated[str, msgspec.Meta(max_length=2_048, pattern=r"\Ahttps?://[!-~]+\Z")]
 
 NULL: Final = b"null"
 
@@ -56,6 +68,14 @@ class JobDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     max_attempts: Attempts | None = None
     labels: StringMap = {}
     metadata: StringMap = {}
+    on_conflict: OnConflict | None = None
+    unique_until: UniqueUntil | None = None
+    expires_in_sec: Delay | None = None
+    deadline_sec: Delay | None = None
+    soft_timeout_sec: Timeout | None = None
+    retry: RetryRules | None = None
+    keep_sec: KeepSeconds | None = None
+    notify_url: NotifyUrl | None = None
 
 
 NO_DEFAULTS: Final = JobDefaults()
@@ -82,6 +102,18 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False)
     labels: StringMap | UnsetType = UNSET
     metadata: StringMap | UnsetType = UNSET
     idempotency_key: Key | None = None
+    id: ClientId | None = None
+    traceparent: Traceparent | None = None
+    unique_key: Key | None = None
+    on_conflict: OnConflict | UnsetType = UNSET
+    unique_until: UniqueUntil | UnsetType = UNSET
+    expires_in_sec: Delay | UnsetType | None = UNSET
+    expires_at: str | None = None
+    deadline_sec: Delay | UnsetType | None = UNSET
+    soft_timeout_sec: Timeout | UnsetType | None = UNSET
+    retry: RetryRules | UnsetType | None = UNSET
+    keep_sec: KeepSeconds | UnsetType | None = UNSET
+    notify_url: NotifyUrl | UnsetType | None = UNSET
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):
@@ -129,6 +161,11 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     result: bytes | None
     fingerprint: str | None = None
     """Which failure this was (`stoker.domain.fingerprint`); only a failed job has one."""
+    digest: bytes | None = None
+    """Of the request that gave this job its id (`stoker.domain.client_ids`); no later change of the job changes it. None for
+    a job that got its id from the server."""
+    extras: str | None = None
+    """The optional features that the job uses (`stoker.domain.extras`); most jobs use none."""
 
 
 COLUMNS: Final[tuple[str, ...]] = Job.__struct_fields__
@@ -150,6 +187,17 @@ def decode_map(text: str | None) -> dict[str, str]:
     return {} if text is None else msgspec.json.decode(text, type=dict[str, str])
 
 
+def _attempts(spec: JobSpec, defaults: JobDefaults) -> int | None:
+    """The `max_attempts` that a submission asks for. A list of delays implies it; what the job says goes before what
+    its type says."""
+    if spec.max_attempts is not UNSET and spec.max_attempts is not None:
+        return spec.max_attempts
+    implied = attempts_of(defaults.retry if spec.retry is UNSET else spec.retry)
+    if implied is not None:
+        return implied
+    return defaults.max_attempts if spec.max_attempts is UNSET else None
+
+
 def new_job(
     spec: JobSpec,
     *,
@@ -159,11 +207,13 @@ def new_job(
     max_attempts: int,
     order: PriorityOrder,
     defaults: JobDefaults = NO_DEFAULTS,
+    digest: bytes | None = None,
+    extras: str | None = None,
 ) -> Job:
     """The job that a valid spec becomes, with `defaults` for what it leaves out, and `max_attempts` where neither says.
     `seq` and `lane_id` are given by the store when it is inserted."""
     priority = defaults.priority if spec.priority is UNSET else spec.priority
-    attempts = defaults.max_attempts if spec.max_attempts is UNSET else spec.max_attempts
+    attempts = _attempts(spec, defaults)
     labels = defaults.labels if spec.labels is UNSET else spec.labels
     metadata = defaults.metadata if spec.metadata is UNSET else spec.metadata
     return Job(
@@ -203,4 +253,7 @@ def new_job(
         None,
         bytes(spec.payload),
         None,
+        None,
+        digest,
+        extras,
     )

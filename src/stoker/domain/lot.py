@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from stoker.domain.job import Job
 from stoker.domain.retry import Claim
 
-OWN_FIELDS: Final = ("seq", "id", "payload", "created_at", "run_at")
+OWN_FIELDS: Final = ("seq", "id", "payload", "created_at", "run_at", "digest")
 """What may differ between jobs that are alike; `run_at` only where each is due from the moment it was created."""
 
 
@@ -27,6 +27,8 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
     ids: list[str]
     payloads: list[bytes]
     created: list[int]
+    digests: list[bytes] | None = None
+    """For jobs on their way into a store whose ids were made by the client; all jobs of a lot have one, or none has."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -46,21 +48,25 @@ class Lot(msgspec.Struct, frozen=True, gc=False):
             payload=self.payloads[place],
             created_at=created_at,
             run_at=run_at_like(like, created_at),
+            digest=None if self.digests is None else self.digests[place],
         )
 
     def part(self, which: slice) -> "Lot":
         """Some of these jobs; at least one."""
         first = self.like if which.start == 0 else self._job(which.start)
-        return Lot(first, self.seqs[which], self.ids[which], self.payloads[which], self.created[which])
+        digests = None if self.digests is None else self.digests[which]
+        return Lot(
+            first, self.seqs[which], self.ids[which], self.payloads[which], self.created[which], digests
+        )
 
     def changed(self, like: Job) -> "Lot":
         """The same jobs after something happened to all of them; `like` is the first of them then."""
-        return Lot(like, self.seqs, self.ids, self.payloads, self.created)
+        return Lot(like, self.seqs, self.ids, self.payloads, self.created, self.digests)
 
     def numbered(self, seqs: Sequence[int], lane_id: int) -> "Lot":
         """The lot as a store takes it in."""
         like = replace(self.like, seq=seqs[0], lane_id=lane_id)
-        return Lot(like, seqs, self.ids, self.payloads, self.created)
+        return Lot(like, seqs, self.ids, self.payloads, self.created, self.digests)
 
 
 def run_at_like(like: Job | Claim, created_at: int) -> int:
@@ -76,26 +82,32 @@ def claim_like(like: Claim, id: str, seq: int, created_at: int) -> Claim:
 
 def lot_of(job: Job) -> Lot:
     """A job on its own."""
-    return Lot(job, range(job.seq, job.seq + 1), [job.id], [job.payload], [job.created_at])
+    digests = None if job.digest is None else [job.digest]
+    return Lot(job, range(job.seq, job.seq + 1), [job.id], [job.payload], [job.created_at], digests)
 
 
 def lots_of(jobs: Iterable[Job]) -> list[Lot]:
-    """The jobs, in their order, in lots as large as can be."""
-    return joined(map(lot_of, jobs))
+    """Return stored jobs, in their order, in lots as large as can be, without digests: nothing writes these again."""
+    return joined(map(_stored_lot, jobs))
+
+
+def _stored_lot(job: Job) -> Lot:
+    return Lot(job, range(job.seq, job.seq + 1), [job.id], [job.payload], [job.created_at])
 
 
 def joined(lots: Iterable[Lot]) -> list[Lot]:
     """Neighbours that are alike and whose numbers follow each other become one lot."""
     runs: list[list[Lot]] = []
     shared: Job | None = None
+    named = False
     following = -1
     for lot in lots:
         asked, first = _shared(lot.like), lot.seqs[0]
-        if first == following and asked == shared:
+        if first == following and asked == shared and named == (lot.digests is not None):
             runs[-1].append(lot)
         else:
             runs.append([lot])
-            shared = asked
+            shared, named = asked, lot.digests is not None
         following = lot.seqs[-1] + 1
     return [_join(run) for run in runs]
 
@@ -103,7 +115,7 @@ def joined(lots: Iterable[Lot]) -> list[Lot]:
 def _shared(job: Job) -> Job:
     """A job without what is its own."""
     run_at = 0 if job.run_at == job.created_at else job.run_at
-    return replace(job, seq=0, id="", payload=b"", created_at=0, run_at=run_at)
+    return replace(job, seq=0, id="", payload=b"", created_at=0, run_at=run_at, digest=None)
 
 
 def _join(run: list[Lot]) -> Lot:
@@ -117,4 +129,5 @@ def _join(run: list[Lot]) -> Lot:
         ids,
         list(chain.from_iterable([lot.payloads for lot in run])),
         list(chain.from_iterable([lot.created for lot in run])),
+        None if run[0].digests is None else list(chain.from_iterable([lot.digests or () for lot in run])),
     )

@@ -7,7 +7,8 @@ failing that, for room in a worker's window, where jobs that are alike are dealt
 place is closed for the rest of the plan, because those behind it need the same.
 
 The window: beyond its free threads a worker may hold jobs that, by the run times observed for their type, will start
-within `WINDOW_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt.
+within `WINDOW_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt, or
+an expiry or a deadline.
 
 Precedence: a job that finds no place keeps later ones out of the window of every worker that could run it, so that what
 these workers hold ahead of time runs dry, a thread becomes free and the job is next. This is strict against lower
@@ -26,6 +27,7 @@ import msgspec
 
 from stoker.domain.job import Job, Oversize, decode_map
 from stoker.domain.lot import Lot
+from stoker.domain.time_limits import is_timed
 
 Policy = Literal["round_robin", "least_loaded", "least_recently_used"]
 
@@ -483,6 +485,7 @@ def _takes(worker: WorkerView, job: Job, lane: _LaneState) -> bool:
         and job.thread_demand == 1
         and job.max_attempts != 1
         and job.type not in worker.async_types
+        and (job.extras is None or not is_timed(job.extras))
     )
 
 

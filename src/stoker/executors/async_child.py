@@ -13,25 +13,25 @@ from collections.abc import Mapping
 
 from stoker.context import connect, enter_job
 from stoker.domain.retry import Kind
-from stoker.executors.child import (
-    PythonTask,
-    UnknownType,
-    check_size,
-    context_of,
-    describe,
-    encode_result,
-    failure,
-)
+from stoker.domain.retry_rules import ErrorNote
+from stoker.executors.child import UnknownType, context_of, describe, failure, note_of
 from stoker.executors.leaving import Terminated, leave_copy
+from stoker.executors.life import ChildLife, PythonTask
 from stoker.executors.pipe import TO_CHILD, CancelJob, ChildJob, ChildLot, ChildResult, Unpacker
+from stoker.executors.results import check_size
 from stoker.executors.supervisor_line import SupervisorLine
 from stoker.system import SYSTEM
 
 
 class AsyncChild:
-    def __init__(self, line: SupervisorLine, tasks: Mapping[str, PythonTask], max_result: int) -> None:
+    def __init__(
+        self, line: SupervisorLine, tasks: Mapping[str, PythonTask], max_result: int, life: ChildLife
+    ) -> None:
         self._line = line
-        self._tasks = tasks
+        self._life = life
+        self._runners = {
+            name: life.async_runner(task, self.cancelled) for name, task in tasks.items() if task.is_async
+        }
         self._max_result = max_result
         self._unpacker = Unpacker()
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -44,8 +44,7 @@ class AsyncChild:
         """Serve until the pipe closes or SIGTERM comes. A `sys.exit` in a task that a job started beside itself stops the
         loop; it is the error of that task alone, so the loop goes on."""
         connect(self)
-        loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(loop)
+        loop = self._life.loop
         SYSTEM.after_fork_in_child(lambda: self._after_fork(loop))
         serving = loop.create_task(self._serve())
         while not serving.done():
@@ -61,11 +60,12 @@ class AsyncChild:
         """Let every task run its `finally` blocks; the supervisor kills what takes too long. Threads are not waited
         for."""
         self._leaving = True
-        tasks = asyncio.all_tasks(loop)
+        tasks = asyncio.all_tasks(loop) - self._life.own_tasks
         for task in tasks:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        if not self._life.needs_leaving:  # a lifespan is an async generator too
+            loop.run_until_complete(loop.shutdown_asyncgens())
 
     def _after_fork(self, loop: asyncio.AbstractEventLoop) -> None:
         """Runs in a forked copy: it leaves as soon as the task that forked gives control back to the loop. The loop's next
@@ -114,39 +114,39 @@ class AsyncChild:
         enter_job(context_of(job), alone=False)
         started = time.monotonic()
         kind: Kind = "completed"
-        result = error = None
+        result = error = note = None
         try:
             result = await self._call(job)
         except asyncio.CancelledError as cause:
             if self._leaving and job.index not in self._cancelled:
                 return  # the loop closes, and the supervisor knows best what that means for who was on it
-            kind, error = self._fell(job, cause)
+            kind, error, note = self._fell(job, cause)
         except Terminated:
             raise
         except BaseException as cause:  # noqa: BLE001 - whatever a job raises is the job's failure, not ours
-            kind, error = self._fell(job, cause)
+            kind, error, note = self._fell(job, cause)
         if self._line.forked:
             leave_copy()
         self._cancelled.discard(job.index)
         del self._running[job.index]
-        self._line.result(ChildResult(job.index, kind, result, error, started, time.monotonic()))
+        self._line.result(ChildResult(job.index, kind, result, error, started, time.monotonic(), note=note))
         if not self._flush_soon:
             self._flush_soon = True
             asyncio.get_running_loop().call_soon(self._flush)
 
-    def _fell(self, job: ChildJob, cause: BaseException) -> tuple[Kind, bytes]:
+    def _fell(self, job: ChildJob, cause: BaseException) -> tuple[Kind, bytes, ErrorNote]:
         """What became of a job that raised. A `CancelledError` that nobody asked for is one of the job's own, as of a task
         that it cancelled and then awaits."""
         if self._line.forked:
             leave_copy(cause)
-        return "cancelled" if job.index in self._cancelled else failure(cause), describe(cause)
+        kind: Kind = "cancelled" if job.index in self._cancelled else failure(cause)
+        return kind, describe(cause), note_of(cause)
 
     async def _call(self, job: ChildJob) -> bytes:
-        task = self._tasks.get(job.type)
-        if task is None:
+        run = self._runners.get(job.type)
+        if run is None:
             raise UnknownType(f"this worker has no async task of type {job.type!r}")
-        value = await task.function(**task.bind(job.payload))
-        return check_size(encode_result(value), self._max_result)
+        return check_size(await run(job.payload, job.soft_timeout_sec), self._max_result)
 
     def _flush(self) -> None:
         self._flush_soon = False

@@ -16,25 +16,29 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from stoker import access
 from stoker.context import JobContext, connect, enter_job
-from stoker.domain import json_text
-from stoker.domain.json_values import to_json
 from stoker.domain.retry import Kind
+from stoker.domain.retry_rules import ErrorNote, bounded_names, class_names
 from stoker.executors import capture
 from stoker.executors.board import Board
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.leaving import Terminated, exit_code, leave, leave_copy, terminate
+from stoker.executors.life import ChildLife, PythonTask
 from stoker.executors.memory_limit import MemoryLimit
-from stoker.executors.pipe import TO_CHILD, ChildJob, ChildLot, ChildResult, Ready, Unpacker, pack
+from stoker.executors.pipe import TO_CHILD, ChildJob, ChildLot, ChildResult, Ready, Step, Unpacker, pack
+from stoker.executors.results import check_size
+from stoker.executors.soft_limit import soft_limit
 from stoker.executors.supervisor_line import SHORT_SECONDS, SupervisorLine
 from stoker.system import SYSTEM
+from stoker.task_errors import RetryAfter, Snooze
 
 MESSAGE_MAX: Final = 4_000
 TRACEBACK_MAX: Final = 16_000
@@ -42,39 +46,39 @@ TRACEBACK_MAX: Final = 16_000
 Run = Callable[[bytes], bytes]
 
 
-class PythonTask(Protocol):
-    """What a child needs of a task of the user's app; `stoker.Task` is one."""
-
-    name: str
-    is_async: bool
-
-    def bind(self, payload: bytes) -> dict[str, Any]: ...
-
-    def about(self) -> dict[str, Any]: ...
-
-    @property
-    def function(self) -> Callable[..., Any]: ...
-
-
 class Tasks:
     """The types that this process can run. A task of the user's app goes before a built-in type of the same name."""
 
     def __init__(self, app: str | None) -> None:
         self.python: dict[str, PythonTask] = {}
+        self.app: Any = None
+        self.app_name: str | None = None
+        self.version: int | None = None
+        self.schedules: list[dict[str, Any]] = []
         if app is not None:
-            self.python = {task.name: task for task in _import(app).tasks.values()}
+            self.app = _import(app)
+            self.python = {task.name: task for task in self.app.tasks.values()}
+            self.app_name = getattr(self.app, "name", None) or app
+            self.version = getattr(self.app, "version", None)
+            self.schedules = list(getattr(self.app, "declared", {}).values())
 
-    def ready(self) -> Ready:
+    def ready(self, *, lifespan: bool = False) -> Ready:
         tasks = self.python.values()
         return Ready(
             sorted({*BUILTINS, *self.python}),
             sorted(task.name for task in tasks if task.is_async),
             about={task.name: task.about() for task in tasks},
+            app=self.app_name,
+            app_version=self.version,
+            schedules=self.schedules,
+            lifespan=lifespan,
         )
 
-    def sync_runners(self) -> dict[str, Run]:
+    def sync_runners(self, life: ChildLife, cancelled: Callable[[], bool]) -> dict[str, Run]:
         runners: dict[str, Run] = dict(BUILTINS)
-        runners.update({name: _runner(task) for name, task in self.python.items() if not task.is_async})
+        for name, task in self.python.items():
+            if not task.is_async:
+                runners[name] = life.runner(task, cancelled)
         return runners
 
 
@@ -107,23 +111,37 @@ def main() -> NoReturn:
 def serve(options: argparse.Namespace, line: SupervisorLine) -> None:
     """Import the user's app, say what it has, run jobs until the pipe closes."""
     _receive_access(line)
-    try:
+    with _told_if_it_fails(line, "import"):
         tasks = Tasks(options.app)
+    life = ChildLife(tasks.app, options.max_result)
+    with _told_if_it_fails(line, "lifespan"):
+        life.enter()
+    try:
+        line.send(pack(tasks.ready(lifespan=life.needs_leaving)))
+        if options.concurrency > 0:
+            from stoker.executors.async_child import AsyncChild
+
+            AsyncChild(line, tasks.python, options.max_result, life).run()
+        else:
+            SyncChild(line, tasks.sync_runners(life, lambda: line.saw_cancel), options.max_result).run()
+    finally:
+        if not line.forked:
+            life.leave()
+
+
+@contextlib.contextmanager
+def _told_if_it_fails(line: SupervisorLine, step: Step) -> Iterator[None]:
+    """Around a step of the start: the supervisor is told why there will be no child."""
+    try:
+        yield
     except Terminated:
         raise
     except BaseException as error:
         if line.forked:
             raise
         detail = f"{type(error).__name__}: {error}\n{traceback.format_exc()}"
-        line.send(pack(Ready([], error=detail)))
+        line.send(pack(Ready([], error=detail, failed=step)))
         sys.exit(1)
-    line.send(pack(tasks.ready()))
-    if options.concurrency > 0:
-        from stoker.executors.async_child import AsyncChild
-
-        AsyncChild(line, tasks.python, options.max_result).run()
-    else:
-        SyncChild(line, tasks.sync_runners(), options.max_result).run()
 
 
 def _receive_access(line: SupervisorLine) -> None:
@@ -158,38 +176,8 @@ def _import(app: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _runner(task: PythonTask) -> Run:
-    function, bind = task.function, task.bind
-    return lambda payload: encode_result(function(**bind(payload)))
-
-
-class UnencodableResult(TypeError):
-    error_type = "result_not_json"
-    retryable = False
-
-
 class UnknownType(LookupError):
     error_type = "unknown_type"
-
-
-class ResultTooLarge(ValueError):
-    error_type = "result_too_large"
-    retryable = False
-
-
-def encode_result(value: Any) -> bytes:
-    try:
-        return json_text.encode(value, to_json)
-    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
-        raise UnencodableResult(f"the result of type {type(value).__name__} is not JSON: {error}") from error
-
-
-def check_size(result: bytes, limit: int) -> bytes:
-    if len(result) > limit:
-        raise ResultTooLarge(
-            f"the result has {len(result)} bytes, and {limit} are allowed; store it elsewhere and return a reference"
-        )
-    return result
 
 
 class SyncChild:
@@ -222,14 +210,14 @@ class SyncChild:
             line.flush()
         started = time.monotonic()
         kind: Kind = "handed_back"
-        result = error = cpu_us = peak = None
+        result = error = cpu_us = peak = note = None
         if line.board.start(job.index, started):
             self._prepare(job)
-            kind, result, error = self._run(job)
+            kind, result, error, note = self._run(job)
             cpu_us, peak = self._meter.stop(time.monotonic() - started)
         finished = time.monotonic()
         self._slow[job.type] = finished - started > SHORT_SECONDS
-        line.result(ChildResult(job.index, kind, result, error, started, finished, cpu_us, peak))
+        line.result(ChildResult(job.index, kind, result, error, started, finished, cpu_us, peak, note))
         line.board.stop()
 
     def _prepare(self, job: ChildJob) -> None:
@@ -242,13 +230,13 @@ class SyncChild:
             self._cpus = job.cpus
             SYSTEM.pin(job.cpus)
 
-    def _run(self, job: ChildJob) -> tuple[Kind, bytes | None, bytes | None]:
+    def _run(self, job: ChildJob) -> tuple[Kind, bytes | None, bytes | None, ErrorNote | None]:
         enter_job(context_of(job))
         try:
             run = self._tasks.get(job.type)
             if run is None:
                 raise UnknownType(f"this worker has no task of type {job.type!r}")
-            with MemoryLimit(job.memory_mb):
+            with MemoryLimit(job.memory_mb), soft_limit(job.soft_timeout_sec):
                 result = check_size(run(job.payload), self._max_result)
         except Terminated:
             raise
@@ -256,16 +244,29 @@ class SyncChild:
             if self._line.forked:
                 leave_copy(error)
             kind: Kind = "cancelled" if self._line.saw_cancel else failure(error)
-            return kind, None, describe(error, job.memory_mb)
+            return kind, None, describe(error, job.memory_mb), note_of(error)
         if self._line.forked:
             leave_copy()
         if self._line.saw_cancel:
-            return "cancelled", None, None
-        return "completed", result, None
+            return "cancelled", None, None, None
+        return "completed", result, None, None
 
 
 def failure(error: BaseException) -> Kind:
     return "error" if getattr(error, "retryable", True) else "invalid"
+
+
+def note_of(error: BaseException) -> ErrorNote:
+    """What the coordinator needs to know of an error to apply the job's retry policy."""
+    names = class_names(error)
+    told = getattr(error, "error_type", None)
+    if isinstance(told, str):
+        names = bounded_names([told, *names])
+    return ErrorNote(
+        names,
+        error.seconds if isinstance(error, RetryAfter) else None,
+        error.seconds if isinstance(error, Snooze) else None,
+    )
 
 
 def context_of(job: ChildJob) -> JobContext:
@@ -280,9 +281,12 @@ def context_of(job: ChildJob) -> JobContext:
         job.name,
         job.metadata,
         job.index,
+        job.schedule,
+        None if job.scheduled_for is None else _EPOCH + timedelta(microseconds=job.scheduled_for),
     )
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_BUILTINS: Final = f"{__package__}.builtins."
 """Errors of built-in types say all in their message, in both runners; where in our code they arose is nobody's concern."""
 

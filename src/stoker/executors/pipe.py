@@ -10,13 +10,14 @@ that only grows; results and output name it.
 import struct
 from collections.abc import Iterator
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import astuple
 
 from stoker.access import Access
 from stoker.domain.retry import Kind
+from stoker.domain.retry_rules import ErrorNote
 from stoker.wire.frames import Assignment, Stream
 
 MARK: Final = b"\xc1\x9bs\xf4"
@@ -43,6 +44,9 @@ class ChildJob(msgspec.Struct, frozen=True, gc=False):
     metadata: dict[str, str]
     memory_mb: int | None = None
     cpus: list[int] | None = None
+    soft_timeout_sec: float | None = None
+    schedule: str | None = None
+    scheduled_for: int | None = None
 
 
 class ChildLot(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"):
@@ -71,6 +75,9 @@ class ChildLot(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"):
                 a.metadata,
                 a.memory_mb,
                 self.cpus,
+                a.soft_timeout_sec,
+                a.schedule,
+                a.scheduled_for,
             )
 
 
@@ -86,6 +93,9 @@ ToChild = Access | ChildLot | CancelJob
 # ── child → supervisor ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+Step = Literal["import", "lifespan"]
+
+
 class Ready(msgspec.Struct, array_like=True, frozen=True, tag="y"):
     """The first thing a child says: the types it can run, or why it cannot start."""
 
@@ -94,6 +104,14 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag="y"):
     error: str | None = None
     about: dict[str, dict[str, Any]] = {}
     """What each task of the user's app says of itself: `description`, `schema` and `defaults`."""
+    app: str | None = None
+    """The name of the user's app, the version of its code if it says one, and the schedules that it declares."""
+    app_version: int | None = None
+    schedules: list[dict[str, Any]] = []
+    lifespan: bool = False
+    """Whether the app wants to do something before this child ends; it is asked to end then, and not killed at once."""
+    failed: Step = "import"
+    """With `error`, what failed."""
 
 
 class ChildResult(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -105,6 +123,7 @@ class ChildResult(msgspec.Struct, array_like=True, frozen=True, gc=False):
     finished: float
     cpu_us: int | None = None
     peak_memory_kb: int | None = None
+    note: ErrorNote | None = None
 
 
 class Completed(msgspec.Struct, array_like=True, frozen=True):

@@ -124,6 +124,9 @@ class Child(ABC):
     warm = True
     """Whether it takes another job after the first."""
 
+    has_lifespan = False
+    """Whether it wants to be asked to end, by SIGTERM, and given a moment."""
+
     knows_types = False
     """Whether what it says when it is ready includes all types that the worker's Python can run."""
 
@@ -447,6 +450,7 @@ class PythonChild(Child):
                 self._callbacks.progressed(self, message)
             case Ready():
                 self.ready = message.error is None
+                self.has_lifespan = message.lifespan
                 self._callbacks.ready(self, message)
 
     def _stray(self, stream: Stream) -> Callable[[bytes], None]:

@@ -13,14 +13,17 @@ import msgspec
 from msgspec.structs import astuple, replace
 
 from stoker.domain.byte_bounds import ByteBounds
+from stoker.domain.edit import Changes
 from stoker.domain.explain import Line
-from stoker.domain.job import Job
+from stoker.domain.job import Job, OnConflict
 from stoker.domain.lifecycle import STATUSES, UNFINISHED, Status
 from stoker.domain.lot import Lot
 from stoker.domain.placement import Policy, WorkerView
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import ShortId
+from stoker.domain.unique import Mark
+from stoker.store.schedules import ScheduleStore
 
 TOTAL_CAP: Final = 10_000
 """Totals of filters that no counter covers are counted up to here and then marked as capped."""
@@ -45,6 +48,8 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
 
     lot: Lot
     key: IdempotencyKey | None = None
+    on_conflict: OnConflict = "return"
+    """What becomes of a job whose unique key is taken. A job with a unique key is alone."""
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
@@ -52,6 +57,8 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
     lot: Lot
     repeated: bool
+    unique: Mark | None = None
+    """Set when the job that stands there is another one, which holds the unique key."""
 
     @property
     def job(self) -> Job:
@@ -82,6 +89,8 @@ class Granted(msgspec.Struct, frozen=True):
     more: bool = False
     """Whether jobs that could find room were left for another claim: this one has as many bytes as it may have, or urgent
     jobs that should not wait for others."""
+    ended: list[Job] = []
+    """Jobs that were next and whose expiry or deadline had passed; they are over now."""
 
 
 class Finish(msgspec.Struct, frozen=True, gc=False):
@@ -255,6 +264,8 @@ class JobFilter(msgspec.Struct, frozen=True):
     """The types that the text is a part of; see `stoker.coordinator.text_search`."""
     text_failures: tuple[str, ...] = ()
     """The fingerprints of failures that the text is a part of."""
+    metadata: tuple[tuple[str, str], ...] = ()
+    """Keys and values that the job has all of in its metadata."""
 
     @property
     def statuses(self) -> tuple[Status, ...] | None:
@@ -380,9 +391,13 @@ class Retention(msgspec.Struct, frozen=True):
     completed_us: int
     failed_us: int
     sessions_us: int = 600_000_000
+    client_ids_us: int = 86_400_000_000
+    """For how long after its submission the id of a job that is deleted stays taken, if a client made it."""
+    keep_grace_us: int = 0
+    """So much longer a job with a `keep_sec` is kept, for clients that wait for its end."""
 
 
-class Store(Protocol):
+class Store(ScheduleStore, Protocol):
     """A durable store of jobs."""
 
     @property
@@ -424,14 +439,33 @@ class Store(Protocol):
     async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
         """Store all of these jobs or none. They come back in the same order, if perhaps in smaller lots. A repeat of a live
         idempotency key returns the job that it made; the same key with another digest raises `IdempotencyMismatch` and
-        stores nothing of this call, and touches no other call."""
+        stores nothing of this call, and touches no other call.
+
+        The ids of lots with digests were made by clients. One that a job has already, finished or not, returns that job, and
+        with another digest raises `IdMismatch`. The id of a job that was pruned raises `JobPruned` while it is remembered
+        (`Retention`). A live key comes first: it returns its job, whatever the id. Calls that bring the same new id at once,
+        here or on several coordinators, store one job, and all of them return it.
+
+        Of all jobs with one unique key at most one is unfinished, whichever coordinator stores them. `on_conflict` says what
+        a submission gets whose key is taken: the job that holds it, `UniqueConflict` and nothing of the call stored, or that
+        job with the payload and the times of the new one, as long as it has not started. Repeats come first."""
         ...
 
     async def claim(self, request: ClaimRequest) -> Granted:
         """Plan queued jobs onto the workers' capacity and mark exactly those running, each under the next `claim_id` of
         its job. Reads only the heads of lanes that some worker serves. Jobs inserted in the same transaction count. The
         payloads handed out are within the request's byte bounds, and large payloads are read of jobs that were placed
-        only."""
+        only. A job whose expiry or deadline has passed by the store's clock is never claimed: it is ended and returned in
+        `ended`."""
+        ...
+
+    async def end_overdue(self, limit: int) -> list[Job]:
+        """End up to `limit` waiting jobs whose expiry or deadline has passed: an expired one is `cancelled`, one past its
+        deadline `failed`. Return them, perhaps without their payloads."""
+        ...
+
+    async def next_limit_at(self) -> int | None:
+        """Return when `end_overdue` may have something to do."""
         ...
 
     async def started(self, starts: Sequence[Start]) -> None:
@@ -504,13 +538,27 @@ class Store(Protocol):
         returned as it is. None where there is no such job."""
         ...
 
+    async def edit(self, id: str, changes: Changes) -> Job | None:
+        """Change a job that waits, and return it; it keeps its place among those of its lane and rank. None where there is
+        no such job. Raises `Conflict` for one that runs or is over, and `InvalidOption` for a change that does not fit."""
+        ...
+
     async def replay(self, ids: Sequence[str]) -> list[Job | None]:
         """Queue failed and cancelled jobs again, with fresh attempts under the same id, and hurry those that back off.
-        Others are returned as they are. More than `WHOLE_JOBS` of them are returned without large payloads and results."""
+        Others are returned as they are, and so are those whose unique key another job holds. More than `WHOLE_JOBS` of
+        them are returned without large payloads and results."""
         ...
 
     async def replay_where(self, filter: JobFilter, limit: int) -> int:
-        """Replay up to `limit` dead letters that match; how many there were."""
+        """Replay up to `limit` dead letters that match and whose unique key is free; return how many."""
+        ...
+
+    async def key_holder(self, key: str) -> str | None:
+        """Return the id of the job that holds a unique key."""
+        ...
+
+    async def keys_taken(self, filter: JobFilter) -> int:
+        """Return how many dead letters match whose unique key another job holds, counted up to `TOTAL_CAP`."""
         ...
 
     async def discard(self, ids: Sequence[str]) -> int:

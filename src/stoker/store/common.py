@@ -7,12 +7,15 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import astuple, replace
 
+from stoker.domain.extras import rested
 from stoker.domain.job import Job
-from stoker.domain.lifecycle import STATUSES, Status
+from stoker.domain.lifecycle import STATUSES, Status, waiting
 from stoker.domain.lot import Lot
 from stoker.domain.placement import Lane, Placed, Plan, WorkerView, capacity, plan, serves
-from stoker.domain.retry import Claim, Outcome, RetryPolicy, decide, problem
+from stoker.domain.retry import UNCHARGED, Claim, Outcome, RetryPolicy, decide, problem
 from stoker.domain.series import GaugeRow, Gauges, Histogram, Tally, TallyRow
+from stoker.domain.time_limits import kept_by_replay, next_limit, passed
+from stoker.domain.unique import holds_key, key_of
 from stoker.store.base import (
     SPARKS,
     Attempt,
@@ -103,6 +106,25 @@ def plan_for(
     )
 
 
+def split_by_time(lots: Iterable[Lot], now: int) -> tuple[list[Lot], list[Lot]]:
+    """Return the lots that may start, and those whose time is up."""
+    able: list[Lot] = []
+    over: list[Lot] = []
+    for lot in lots:
+        (able if lot.like.extras is None or passed(lot.like, now) is None else over).append(lot)
+    return able, over
+
+
+def held_keys(jobs: Iterable[Job]) -> list[tuple[str, str]]:
+    """Return the unique keys that these jobs hold, in order: (key, id of the job)."""
+    return sorted((key, job.id) for job in jobs if (key := key_of(job.extras)) is not None and holds_key(job))
+
+
+def noted_limits(jobs: Iterable[Job]) -> list[tuple[int, int]]:
+    """Return when those of these jobs that have an expiry or a deadline are to be looked at: (number, time)."""
+    return [(job.seq, at) for job in jobs if (at := next_limit(job)) is not None]
+
+
 def attempt_row(job: Job, outcome: Outcome, status: Status, now: int) -> tuple[Any, ...]:
     """What is recorded of an attempt that did not complete its job; `status` is what the job became by it."""
     return (
@@ -114,7 +136,7 @@ def attempt_row(job: Job, outcome: Outcome, status: Status, now: int) -> tuple[A
         outcome.started_at or job.started_at,
         outcome.finished_at or now,
         outcome.kind,
-        outcome.kind != "handed_back",
+        outcome.kind not in UNCHARGED,
         outcome.error,
         outcome.delay_us if status == "scheduled" else None,
         outcome.cpu_us,
@@ -143,13 +165,15 @@ def stale_ids(all_done: Iterable[Completions], stale: set[tuple[int, int]]) -> s
 
 
 def replayed(job: Job, now: int) -> Job:
-    """A failed or cancelled job as it stands in the queue again: fresh attempts, but the claim number goes on growing."""
+    """Return a failed or cancelled job as it waits again: with fresh attempts, but the claim number goes on growing. A job
+    that was cancelled before it was due, and so never claimed, keeps its due time."""
+    run_at = max(job.run_at, now) if job.claim_id == 0 else now
     return replace(
         job,
-        status="queued",
+        status=waiting(job.pending_deps, run_at, now),
         attempt=0,
         crashes=0,
-        run_at=now,
+        run_at=run_at,
         worker_id=None,
         claimed_at=None,
         started_at=None,
@@ -162,6 +186,7 @@ def replayed(job: Job, now: int) -> Job:
         error=None,
         result=None,
         fingerprint=None,
+        extras=rested(kept_by_replay(job.extras, now)),
     )
 
 

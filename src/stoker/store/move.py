@@ -27,14 +27,17 @@ from stoker.domain.errors import StokerDomainError
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Outcome, after_attempt, problem
+from stoker.domain.schedule import Declaration, Schedule
 from stoker.store.common import attempt_row
 from stoker.store.move_format import (
     FORMAT,
+    READABLE,
     BadFile,
     End,
     Header,
     JobLine,
     KeyLine,
+    Line,
     MovingJob,
     MovingKey,
     OutputLine,
@@ -47,6 +50,15 @@ from stoker.store.move_format import (
     key_line,
     moving_job,
     moving_key,
+)
+from stoker.store.move_schedules import (
+    AppLine,
+    ScheduleLine,
+    app_line,
+    in_queues,
+    moving_app,
+    moving_schedule,
+    schedule_line,
 )
 
 BATCH: Final = 1_000
@@ -95,6 +107,10 @@ class Source(Protocol):
         kept in a file of its own, that has a snapshot of its own."""
         ...
 
+    async def schedules(self) -> tuple[list[Schedule], list[Declaration]]:
+        """Every schedule, and what apps last declared."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -121,6 +137,10 @@ class Target(Protocol):
 
     async def put_outputs(self, outputs: Sequence[OutputLine]) -> int:
         """Store those whose job is there and has written nothing under this or a later claim; how many these were."""
+        ...
+
+    async def put_schedules(self, schedules: Sequence[Schedule], apps: Sequence[Declaration]) -> int:
+        """Store schedules whose name is free, and declarations of apps that have none; how many schedules these were."""
         ...
 
     async def finish(self) -> None:
@@ -164,9 +184,24 @@ async def export_to(
             if queues is None or queue in queues:
                 write(encode_line(output))
                 outputs += 1
-    end = End(jobs=jobs, attempts=attempts, keys=keys, outputs=outputs)
+    schedules = await _export_schedules(source, write, queues)
+    end = End(jobs=jobs, attempts=attempts, keys=keys, outputs=outputs, schedules=schedules)
     write(encode_line(end))
     return end
+
+
+async def _export_schedules(
+    source: Source, write: Callable[[bytes], object], queues: frozenset[str] | None
+) -> int:
+    """Write the schedules whose jobs stand in these queues; what apps declared only with all of them."""
+    schedules, apps = await source.schedules()
+    lines: list[Line] = [schedule_line(schedule) for schedule in in_queues(schedules, queues)]
+    count = len(lines)
+    if queues is None:
+        lines += [app_line(app) for app in apps]
+    for line in lines:
+        write(encode_line(line))
+    return count
 
 
 async def _header_of(source: Source, version: str, queues: frozenset[str] | None) -> Header:
@@ -201,6 +236,9 @@ class Imported(msgspec.Struct):
     """Keys that have expired since, or that the target has already."""
     outputs: int = 0
     """Attempts whose output was stored."""
+    schedules: int = 0
+    schedules_there: int = 0
+    """Schedules whose name the target had already."""
 
 
 async def import_from(
@@ -229,18 +267,12 @@ async def import_from(
             raise BadFile(
                 number, f"the export ended on line {ended_at:,}, and here is more; import one file at a time"
             )
-        match line := decode_line(text, number):
-            case JobLine():
-                await filling.add_job(line, number, len(text))
-            case KeyLine():
-                await filling.add_key(line, number)
-            case OutputLine():
-                await filling.add_output(line, number, len(text))
-            case End():
-                filling.check_end(line, number)
-                ended_at = number
-            case Header():
-                raise BadFile(number, "a second header; import one file at a time")
+        line = decode_line(text, number)
+        if isinstance(line, End):
+            filling.check_end(line, number)
+            ended_at = number
+        else:
+            await filling.add(line, number, len(text))
     if not ended_at:
         raise BadFile(filling.last, "the file is cut off after this line: it has no end")
     await filling.flush()
@@ -255,7 +287,7 @@ def _header(numbered: Iterator[tuple[int, bytes]]) -> Header:
     format = format_of(text)
     if format is None:
         raise BadFile(number, "this is not the header of an export; is it the beginning of the file?")
-    if format != FORMAT:
+    if format not in READABLE:
         raise MoveRefused(
             f"this file has format {format}, and this Stoker reads format {FORMAT}; use the version that wrote it"
         )
@@ -298,11 +330,28 @@ class _Filling:
         self._jobs: list[MovingJob] = []
         self._keys: list[MovingKey] = []
         self._outputs: list[OutputLine] = []
+        self._schedules: list[Schedule] = []
+        self._apps: list[Declaration] = []
         self._bytes = 0
         self._left_behind = 0
         self._seen = Counter[str]()
         self.done = done
         self.last = 1
+
+    async def add(self, line: Line, number: int, size: int) -> None:
+        match line:
+            case JobLine():
+                await self.add_job(line, number, size)
+            case KeyLine():
+                await self.add_key(line, number)
+            case OutputLine():
+                await self.add_output(line, number, size)
+            case ScheduleLine() | AppLine():
+                await self.add_schedule(line, number)
+            case Header():
+                raise BadFile(number, "a second header; import one file at a time")
+            case End():  # seen by the one who reads the file
+                pass
 
     async def add_job(self, line: JobLine, number: int, size: int) -> None:
         self.last = number
@@ -339,6 +388,19 @@ class _Filling:
         if len(self._outputs) >= BATCH or self._bytes >= BATCH_BYTES:
             await self.flush()
 
+    async def add_schedule(self, line: ScheduleLine | AppLine, number: int) -> None:
+        self.last = number
+        if isinstance(line, AppLine):
+            self._apps.append(moving_app(line))
+        else:
+            try:
+                self._schedules.append(moving_schedule(line))
+            except ValueError as error:
+                raise BadFile(number, f"{error} (schedule {line.name})") from None
+            self._seen["schedules"] += 1
+        if len(self._schedules) >= BATCH:
+            await self.flush()
+
     def check_end(self, end: End, number: int) -> None:
         seen = End(**self._seen)
         if seen != end:
@@ -363,13 +425,22 @@ class _Filling:
             stored = await self._target.put_keys(keys)
             self.done.keys += stored
             self.done.keys_left += len(keys) - stored
+        schedules, self._schedules = self._schedules, []
+        apps, self._apps = self._apps, []
+        if schedules or apps:
+            stored = await self._target.put_schedules(schedules, apps)
+            self.done.schedules += stored
+            self.done.schedules_there += len(schedules) - stored
         if outputs:
             self.done.outputs += await self._target.put_outputs(outputs)
         await asyncio.sleep(0)  # a store that never waits would not notice that somebody wants to stop
 
 
 def _in_words(end: End) -> str:
-    return f"{end.jobs:,} jobs, {end.attempts:,} attempts, {end.keys:,} keys and {end.outputs:,} outputs"
+    return (
+        f"{end.jobs:,} jobs, {end.attempts:,} attempts, {end.keys:,} keys, {end.outputs:,} outputs and "
+        f"{end.schedules:,} schedules"
+    )
 
 
 def handed_back(moving: MovingJob, at: int) -> MovingJob:

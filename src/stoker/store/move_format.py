@@ -1,10 +1,12 @@
 """The file that jobs travel in: JSON lines, a header first and an end last.
 
-    {"record": "header", "format": 1, "stoker": "0.4.0", "priority_order": "lowest_first", …}
+    {"record": "header", "format": 2, "stoker": "0.4.0", "priority_order": "lowest_first", …}
     {"record": "job", "id": …, "status": "completed", "payload": {…}, "attempts": [{…}], …}
     {"record": "key", "client": …, "key": …, "job_id": …}
     {"record": "output", "job_id": …, "claim_id": 1, "chunks": [[90, "gpOi…"]], …}
-    {"record": "end", "jobs": 1, "attempts": 1, "keys": 1, "outputs": 1}
+    {"record": "schedule", "name": "digest", "cron": "0 9 * * *", "job": {…}, …}
+    {"record": "app", "app": "billing", "digest": …, "version": 3, "at": …}
+    {"record": "end", "jobs": 1, "attempts": 1, "keys": 1, "outputs": 1, "schedules": 1}
 
 Jobs stand in the order in which they came. What only means something inside one database (`seq`, `lane_id`) is left out, and
 `rank`, which follows from the priority. Times are integer microseconds, UTC; a field that is not there has no value.
@@ -24,7 +26,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec.structs import asdict, astuple, replace
 
+from stoker.domain import extras
+from stoker.domain.client_ids import DIGEST_BYTES
 from stoker.domain.errors import StokerDomainError
+from stoker.domain.extras import NO_EXTRAS, Extras
 from stoker.domain.fingerprint import fingerprint
 from stoker.domain.job import (
     MAX_ATTEMPTS,
@@ -44,9 +49,12 @@ from stoker.domain.job import (
 from stoker.domain.json_text import is_json
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import Kind
+from stoker.store.move_schedules import AppLine, ScheduleLine
 from stoker.store.packing import entries
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+READABLE: Final = (1, 2)
+"""Format 1 has no schedules."""
 
 # What the columns of every store can hold: text without NUL, integers of their width.
 Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
@@ -109,6 +117,11 @@ class MovingKey(msgspec.Struct, frozen=True):
     digest: bytes
     job_id: str
     expires_at: int
+
+
+def taken_key(key: str, id: str) -> str:
+    """That a job cannot be imported, because another one holds its unique key."""
+    return f"another unfinished job of the target holds the unique key {key!r} of job {id}; end one of them first"
 
 
 def without(jobs: Sequence[MovingJob], there: Container[str]) -> list[MovingJob]:
@@ -194,6 +207,9 @@ class JobLine(
     result: msgspec.Raw = NOTHING
     base64: tuple[Literal["error", "payload", "result"], ...] = ()
     attempts: tuple[AttemptLine, ...] = ()
+    digest: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)] | None = None
+    """Of jobs whose ids were made by clients."""
+    extras: Extras = NO_EXTRAS
 
 
 class KeyLine(
@@ -242,9 +258,10 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="en
     attempts: int = 0
     keys: int = 0
     outputs: int = 0
+    schedules: int = 0
 
 
-Line = Header | JobLine | KeyLine | OutputLine | End
+Line = Header | JobLine | KeyLine | OutputLine | ScheduleLine | AppLine | End
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Line).decode
@@ -323,6 +340,8 @@ def job_line(moving: MovingJob) -> bytes:
         result=_wrap(job.result, "result", wrapped),
         base64=tuple(wrapped),  # type: ignore[arg-type]
         attempts=tuple(map(_attempt_line, moving.attempts)),
+        digest=job.digest,
+        extras=extras.decode(job.extras),
     )
     return encode_line(line)
 
@@ -397,6 +416,8 @@ def moving_job(line: JobLine, number: int, order: PriorityOrder) -> MovingJob:
         _unwrap(line, "error", number),
         _unwrap(line, "payload", number) or b"",
         _unwrap(line, "result", number),
+        digest=line.digest,
+        extras=extras.encode(line.extras),
     )
     if job.status == "failed":  # follows from the error, so it need not travel
         job = replace(job, fingerprint=fingerprint(job.type, job.error))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from stoker.domain.edit import Changes
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import RetryPolicy
@@ -23,6 +24,7 @@ from stoker.store.base import (
     Submission,
 )
 from stoker.store.group_commit import GroupCommit
+from stoker.store.schedules import AppChange, ScheduleChange, ScheduleChanged
 
 
 class WritingVerbs:
@@ -109,11 +111,19 @@ class WritingVerbs:
     async def promote(self, limit: int) -> int:
         return int(await self._group.call("promote", limit))
 
+    async def end_overdue(self, limit: int) -> list[Job]:
+        result: list[Job] = await self._group.call("end_overdue", limit)
+        return result
+
     async def correct_times(self, limit: int) -> int:
         return int(await self._group.call("correct_times", limit))
 
     async def cancel(self, ids: Sequence[str]) -> list[Job | None]:
         result: list[Job | None] = await self._group.call("cancel", ids, weight=len(ids))
+        return result
+
+    async def edit(self, id: str, changes: Changes) -> Job | None:
+        result: Job | None = await self._group.call("edit", (id, changes))
         return result
 
     async def replay(self, ids: Sequence[str]) -> list[Job | None]:
@@ -145,3 +155,17 @@ class WritingVerbs:
 
     async def note_types(self, notes: Mapping[str, bytes]) -> None:
         await self._group.call("note_types", notes)
+
+    async def change_schedules(self, change: ScheduleChange) -> list[ScheduleChanged]:
+        weight = change.limit or max(len(change.names or ()), len(change.ticks))
+        result: list[ScheduleChanged] = await self._group.call("change_schedules", change, weight=weight)
+        return result
+
+    async def declare_schedules(self, change: AppChange) -> list[ScheduleChanged] | None:
+        result: list[ScheduleChanged] | None = await self._group.call(
+            "declare_schedules", change, weight=1 + len(change.names)
+        )
+        return result
+
+    async def purge_ticks(self, before: int, limit: int) -> int:
+        return int(await self._group.call("purge_ticks", (before, limit), weight=0))

@@ -23,7 +23,9 @@ from msgspec.structs import astuple
 
 from stoker.domain.job import NO_DEFAULTS, Ident, JobDefaults, Label, Threads
 from stoker.domain.retry import Kind
+from stoker.domain.retry_rules import ErrorNote
 from stoker.domain.session_secret import Secret
+from stoker.wire.schedules import DeclaredSchedule
 
 PROTOCOL: Final = 1
 MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
@@ -80,6 +82,10 @@ class Hello(Frame, frozen=True, omit_defaults=True):
     """Who says hello for this session again must give the same; see `stoker.domain.session_secret`."""
     any_type: bool = False
     """Besides `types`, this worker takes every type that no other worker of the last minute names."""
+    app: Ident | None = None
+    """The app that this worker runs, and the version of its code if it has one: whose schedules are in `schedules`."""
+    app_version: int | None = None
+    schedules: list[DeclaredSchedule] = []
 
 
 FIRST_HELLO: Final = (
@@ -129,6 +135,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     finished_us: int = 0
     cpu_us: int | None = None
     peak_memory_kb: int | None = None
+    note: ErrorNote | None = None
+    """What a retry policy needs to know of the error; a coordinator that does not read it retries by its own policy."""
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -231,6 +239,11 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     queue: str = "default"
     metadata: dict[str, str] = {}
     memory_mb: int | None = None
+    soft_timeout_sec: float | None = None
+    schedule: str | None = None
+    scheduled_for: int | None = None
+    """The schedule that made the job, and its tick in microseconds since 1970: a name of the tick, not a time to wait
+    for."""
 
 
 class AssignmentLot(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from stoker.domain.job import Ident, Key, Label, StringMap, Threads
+from stoker.domain.retry_rules import MAX_ASKED_SEC, MAX_NAMES, RuleName
 from stoker.domain.session_secret import Secret
 
 MAX_LEASE_JOBS = 1_000
@@ -20,6 +21,8 @@ ErrorText = Annotated[str, msgspec.Meta(max_length=65_536)]
 ClaimNumber = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Names = Annotated[tuple[Ident, ...], msgspec.Meta(max_length=1_000)]
 Url = Annotated[str, msgspec.Meta(max_length=2_048, pattern=r"\Ahttps?://[^\s]+\Z")]
+
+AskedSeconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_ASKED_SEC)]
 
 HttpOutcome = Literal["completed", "failed", "cancelled", "handed_back"]
 
@@ -93,6 +96,8 @@ class HttpError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: ErrorText
     traceback: ErrorText | None = None
     retryable: bool = True
+    bases: Annotated[tuple[RuleName, ...], msgspec.Meta(max_length=MAX_NAMES)] = ()
+    """The names of the exception's class and base classes: what `on` and `never` of a retry policy match beside `type`."""
 
 
 class HttpReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +109,10 @@ class HttpReport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: HttpError | None = None
     run_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    retry_after_sec: AskedSeconds | None = None
+    """With `failed`: try again so long from now, instead of after the delay of the retry policy."""
+    snooze_sec: AskedSeconds | None = None
+    """With `failed`: the job cannot be done yet; run it again so long from now, and charge nothing."""
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):

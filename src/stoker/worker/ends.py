@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 
 from stoker.clock import SECOND
 from stoker.domain.retry import Kind
+from stoker.domain.retry_rules import ErrorNote
 from stoker.wire.frames import Done, Report, Reports
 
 REPORT_FRAME_BYTES: Final = 1024 * 1024
@@ -32,6 +33,7 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     error: bytes | None = None
     cpu_us: int | None = None
     peak_memory_kb: int | None = None
+    note: ErrorNote | None = None
 
 
 class CompletedWork(msgspec.Struct):
@@ -137,6 +139,7 @@ def report(ended: Ended, now: float) -> Report:
         us_between(ended.finished, now),
         ended.cpu_us,
         ended.peak_memory_kb,
+        ended.note,
     )
 
 

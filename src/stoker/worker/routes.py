@@ -7,12 +7,16 @@ native runner's place for those; one that does not list them takes every type th
 built-in ones included.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, Literal
 
 import msgspec
+import structlog
 
 from stoker.wire.frames import MAX_FRAME_BYTES, TypeNote
+from stoker.wire.schedules import DeclaredSchedule
+
+log = structlog.get_logger()
 
 Executor = Literal["python", "async", "native", "runner", "command"]
 """`python`: warm children. `async`: one child for many tasks. `native`: warm runners. `runner`: a foreign runner, one
@@ -92,3 +96,14 @@ def routes(
             if type not in own:
                 chosen[type] = executor  # type: ignore[assignment]  # the literals above are executors
     return Routes(chosen, dict(commands), "runner" if any_type else "python")
+
+
+def declared(told: Iterable[object]) -> list[DeclaredSchedule]:
+    """The schedules of an app, as a child told of them; one that cannot be read is left out."""
+    found: list[DeclaredSchedule] = []
+    for item in told:
+        try:
+            found.append(msgspec.convert(item, DeclaredSchedule))
+        except msgspec.ValidationError as error:
+            log.warning("schedule_unreadable", detail=str(error))
+    return found

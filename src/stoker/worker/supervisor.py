@@ -20,7 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 from stoker.executors.builtin import BUILTINS
-from stoker.executors.pipe import Printed, Progressed, Ready, Results
+from stoker.executors.pipe import Printed, Progressed, Ready, Results, Step
 from stoker.executors.process import Callbacks, Child
 from stoker.executors.runner_contract import RunnerContract
 from stoker.settings import Settings
@@ -36,12 +36,13 @@ from stoker.wire.frames import (
     StartNote,
     Welcome,
 )
+from stoker.wire.schedules import DeclaredSchedule
 from stoker.worker.connection import Dialer, Link, SessionLost
 from stoker.worker.ends import Ends, us_between
 from stoker.worker.machine import Machine
 from stoker.worker.output import OutputBuffer
-from stoker.worker.routes import Executor, Routes, notes, routes
-from stoker.worker.threads import Threads
+from stoker.worker.routes import Executor, Routes, declared, notes, routes
+from stoker.worker.threads import LIFESPAN_EXIT_SECONDS, Threads
 
 TICK_SECONDS: Final = 0.05
 LEASE_MARGIN: Final = 0.1
@@ -77,6 +78,8 @@ class Supervisor:
         self._own_types: frozenset[str] = frozenset()
         self._routes = Routes({}, {})
         self._notes: dict[str, frames.TypeNote] = {}
+        self._declared: list[DeclaredSchedule] = []
+        self._app: tuple[str | None, int | None] = (None, None)
         self._output = OutputBuffer()
         self._dialer = dialer
         self._new_id = new_id
@@ -119,6 +122,8 @@ class Supervisor:
             self._routes = self._make_routes(ready)
             self._say_started()
             self._notes = notes(ready.about, self._routes)
+            self._declared = declared(ready.schedules)
+            self._app = ready.app, ready.app_version
             self._say_what_the_runner_gets()
             if "native" in self._routes.by_type.values():
                 self._threads.warm("native")
@@ -140,6 +145,8 @@ class Supervisor:
         self._draining.set()
 
     async def _close(self) -> None:
+        self._threads.retire_idle()
+        await self._until(lambda: not self._threads.is_retiring, LIFESPAN_EXIT_SECONDS)
         self._threads.close()
         if self._link is not None:
             with contextlib.suppress(Exception):
@@ -232,17 +239,29 @@ class Supervisor:
 
     def _on_ready(self, child: Child, ready: Ready) -> None:
         if ready.error is not None:
-            why, _, stack = ready.error.partition("\n")
-            log.error(
-                "app_import_failed", app=self._settings.app, detail=why, exception=stack.rstrip() or None
-            )
-            if not self._ready.done():
-                app = self._settings.app
-                self._ready.set_exception(StartFailed(f"the app {app} cannot be imported: {why}"))
+            self._say_why_it_failed(ready.error, ready.failed)
             return
         if child.knows_types and not self._ready.done():
             self._ready.set_result(ready)
         self._threads.on_ready(child, ready)
+
+    def _say_why_it_failed(self, error: str, step: Step) -> None:
+        """No job is charged: those that wait for a child are handed back in time, and another child is tried later."""
+        app = self._settings.app
+        why, _, stack = error.partition("\n")
+        log.error(
+            "app_import_failed" if step == "import" else "app_lifespan_failed",
+            app=app,
+            detail=why,
+            exception=stack.rstrip() or None,
+        )
+        if not self._ready.done():
+            what = (
+                f"the app {app} cannot be imported"
+                if step == "import"
+                else f"the lifespan of the app {app} failed to start"
+            )
+            self._ready.set_exception(StartFailed(f"{what}: {why}"))
 
     def _on_results(self, child: Child, results: Results) -> None:
         self._threads.on_results(child, results)
@@ -366,6 +385,9 @@ class Supervisor:
             lots=True,
             secret=self._secret,
             any_type=self._routes.any_type,
+            app=self._app[0],
+            app_version=self._app[1],
+            schedules=self._declared,
         )
 
     def _start_over(self, why: str) -> None:

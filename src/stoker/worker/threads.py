@@ -33,6 +33,8 @@ LOT_BYTES: Final = 1024 * 1024
 STUCK_SECONDS: Final = 0.03
 PATIENCE_SECONDS: Final = 0.25
 START_PATIENCE_SECONDS: Final = 15.0
+LIFESPAN_EXIT_SECONDS: Final = 5.0
+"""So long may the lifespan of an app take to end; then its process is killed."""
 REFUSED_PATIENCE_SECONDS: Final = 1.0
 """While the system refuses the child that would run it, a job is better off at another worker."""
 TELL_START_SECONDS: Final = 0.02
@@ -386,6 +388,7 @@ class Threads:
             finished=result.finished,
             cpu_us=result.cpu_us,
             peak_memory_kb=result.peak_memory_kb,
+            note=result.note if kind == "error" else None,
         )
 
     def _spare(self, slot: Slot) -> None:
@@ -574,7 +577,27 @@ class Threads:
             large = self._memory_kb(slot.child.pid) > self._limits.child_max_memory_mb * 1024
             slot.retiring = slot.retiring or old or large
             if slot.retiring and not slot.sent:
-                slot.child.end()
+                self._retire(slot)
+
+    def _retire(self, slot: Slot) -> None:
+        """End an idle child. One that has a lifespan to leave gets time for it."""
+        if not slot.child.has_lifespan:
+            slot.child.end()
+        elif slot.kill_at is None:
+            slot.kill_at = self._now() + LIFESPAN_EXIT_SECONDS
+            slot.child.terminate()
+
+    def retire_idle(self) -> None:
+        """Ask idle children that have a lifespan to leave it; this worker starts no others. `close` ends the rest."""
+        self.closing = True
+        for slot in list(self._slots.values()):
+            if slot.child.has_lifespan and slot.child.ready and not slot.sent:
+                self._retire(slot)
+
+    @property
+    def is_retiring(self) -> bool:
+        """Whether children that were asked to leave their lifespan are still there."""
+        return any(slot.child.has_lifespan and slot.kill_at is not None for slot in self._slots.values())
 
     # ── ending work ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,7 @@ import { askForToken, getToken } from "./token";
 export type Params = Record<string, string | number | boolean | null | undefined>;
 
 export interface Options {
-  method?: "GET" | "POST" | "DELETE";
+  method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   params?: Params;
   body?: unknown;
   headers?: Record<string, string>;

@@ -7,6 +7,7 @@ import type {
   DeadLetter,
   DeadLetterGroup,
   DeadLetterGroups,
+  Extras,
   Job,
   JobError,
   JobRow,
@@ -163,6 +164,22 @@ export function attempt(wire: WireAttempt): Attempt {
   };
 }
 
+export function extras(wire: WireJob): Extras {
+  return {
+    uniqueKey: wire.unique_key ?? null,
+    uniqueUntil: wire.unique_until ?? null,
+    expiresAt: timeOrNull(wire.expires_at ?? null),
+    deadlineAt: timeOrNull(wire.deadline_at ?? null),
+    softTimeoutSec: wire.soft_timeout_sec ?? null,
+    retry: (wire.retry ?? null) as Extras["retry"],
+    snoozes: wire.snoozes ?? null,
+    keepSec: wire.keep_sec ?? null,
+    notifyUrl: wire.notify_url ?? null,
+    schedule: wire.schedule ?? null,
+    scheduledFor: timeOrNull(wire.scheduled_for ?? null),
+  };
+}
+
 export function job(wire: WireJob): Job {
   return {
     ...jobRow(wire),
@@ -186,6 +203,7 @@ export function job(wire: WireJob): Job {
     fingerprint: wire.fingerprint,
     warnings: wire.warnings ?? [],
     attempts: (wire.attempts ?? []).map(attempt),
+    extras: extras(wire),
   };
 }
 

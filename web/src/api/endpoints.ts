@@ -9,6 +9,7 @@ import type {
   DeadLetter,
   DeadLetterGroups,
   Job,
+  JobEdit,
   JobSpec,
   JobsFilter,
   JobsPage,
@@ -100,6 +101,10 @@ const act = async (path: string): Promise<Job> =>
 
 export const cancelJob = (id: string) => act(`/jobs/${segment(id)}/cancel`);
 export const retryJob = (id: string) => act(`/jobs/${segment(id)}/retry`);
+
+/** Changes a job that waits; 409 once it has started. */
+export const editJob = async (id: string, edit: JobEdit): Promise<Job> =>
+  convert.job(await request<WireJob>(`/jobs/${segment(id)}`, { method: "PATCH", body: edit, exact: true }));
 
 export const getWhy = async (id: string, signal?: Signal): Promise<Why> =>
   convert.why(await request<WireWhy>(`/jobs/${segment(id)}/why`, { signal }));

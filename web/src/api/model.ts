@@ -1,6 +1,14 @@
 /** What the pages show. Times are milliseconds since 1970, durations seconds; names as everywhere in Stoker. */
 
-import type { BulkAction, WireJobDefaults, WireJobSpec, WireProgress, WireScaling, WireStatus } from "./wire";
+import type {
+  BulkAction,
+  WireJobDefaults,
+  WireJobEdit,
+  WireJobSpec,
+  WireProgress,
+  WireScaling,
+  WireStatus,
+} from "./wire";
 
 export type Status = WireStatus;
 export type Progress = WireProgress;
@@ -22,6 +30,9 @@ export const priorityName = (priority: number): string => PRIORITY_NAMES[priorit
 
 export const isFinal = (status: Status) =>
   status === "completed" || status === "failed" || status === "cancelled";
+/** It waits, so it can be changed. */
+export const canEdit = (status: Status) =>
+  status === "queued" || status === "scheduled" || status === "blocked";
 export const canCancel = (status: Status) => !isFinal(status);
 /** The server takes a waiting retry as well: it then runs now. */
 export const canRetry = (status: Status) => status === "failed" || status === "cancelled";
@@ -77,6 +88,23 @@ export interface JobError {
   raw: unknown;
 }
 
+/** The optional features that a job uses; null where it does not. */
+export interface Extras {
+  uniqueKey: string | null;
+  uniqueUntil: string | null;
+  expiresAt: number | null;
+  deadlineAt: number | null;
+  softTimeoutSec: number | null;
+  /** The job's own rules for retries, as they were sent. */
+  retry: Record<string, unknown> | null;
+  snoozes: number | null;
+  keepSec: number | null;
+  notifyUrl: string | null;
+  /** The schedule that made it, and the tick that it is for. */
+  schedule: string | null;
+  scheduledFor: number | null;
+}
+
 export interface Job extends JobRow {
   payload: unknown;
   result: unknown;
@@ -98,6 +126,7 @@ export interface Job extends JobRow {
   fingerprint: string | null;
   warnings: string[];
   attempts: Attempt[];
+  extras: Extras;
 }
 
 /** A dead letter: the row of a job and what it said when it failed. */
@@ -313,3 +342,6 @@ export interface JobsFilter {
 
 /** What a submitter says about a job; the server has a default for the type and the payload, the forms have none. */
 export type JobSpec = WireJobSpec & Required<Pick<WireJobSpec, "type" | "payload">>;
+
+/** What is to change of a job that waits; a field that is not there stays, null clears. */
+export type JobEdit = Partial<WireJobEdit>;

@@ -19,7 +19,7 @@ export interface components {
             started_at: string | null;
             finished_at: string | null;
             /** @enum {unknown} */
-            outcome: "cancelled" | "completed" | "crash" | "error" | "handed_back" | "invalid" | "lost" | "running" | "timeout";
+            outcome: "cancelled" | "completed" | "crash" | "error" | "handed_back" | "invalid" | "lost" | "running" | "snoozed" | "timeout";
             charged: boolean;
             error: unknown;
             retry_delay_sec: number | null;
@@ -31,18 +31,36 @@ export interface components {
             attempts: components["schemas"]["AttemptView"][];
         };
         /**
+         * BackfillBody
+         * @description Ticks from `from` to `to`, both included.
+         */
+        BackfillBody: {
+            from: string;
+            to: string;
+        };
+        /**
+         * BackfillView
+         * @description `jobs` are the ids of the jobs that were made, `already` counts the ticks that had one.
+         */
+        BackfillView: {
+            jobs: string[];
+            already: number;
+        };
+        /**
          * Batch
-         * @description `POST /jobs/batch`: stored in one transaction, all or none.
+         * @description `POST /jobs/batch`: stored in one transaction, all or none; or, with `"atomic": false`, each job for itself.
          */
         Batch: {
             jobs: components["schemas"]["JobSpec"][];
+            /** @default true */
+            atomic?: boolean;
         };
         /**
          * BatchView
          * @description The jobs of a batch, in the order in which they were sent.
          */
         BatchView: {
-            jobs: components["schemas"]["JobView"][];
+            jobs: (components["schemas"]["JobView"] | components["schemas"]["PlaceView"])[];
             warnings?: string[];
         };
         /**
@@ -122,10 +140,12 @@ export interface components {
         };
         /**
          * CountView
-         * @description How many jobs were changed.
+         * @description How many jobs were changed. `skipped` counts dead letters that cannot be replayed now, because other jobs hold their
+         *     unique keys; it is left out where there are none.
          */
         CountView: {
             count: number;
+            skipped?: number;
         };
         /**
          * DeadLetterFilter
@@ -273,6 +293,8 @@ export interface components {
             traceback?: string | null;
             /** @default true */
             retryable?: boolean;
+            /** @default [] */
+            bases?: string[];
         };
         /**
          * HttpHeartbeat
@@ -341,6 +363,10 @@ export interface components {
             error?: components["schemas"]["HttpError"] | null;
             /** @default null */
             run_seconds?: number | null;
+            /** @default null */
+            retry_after_sec?: number | null;
+            /** @default null */
+            snooze_sec?: number | null;
         };
         /**
          * HttpReports
@@ -389,6 +415,38 @@ export interface components {
             metadata?: {
                 [key: string]: string;
             };
+            /** @default null */
+            on_conflict?: ("reject" | "replace" | "return") | null;
+            /** @default null */
+            unique_until?: ("finished" | "started") | null;
+            /** @default null */
+            expires_in_sec?: number | null;
+            /** @default null */
+            deadline_sec?: number | null;
+            /** @default null */
+            soft_timeout_sec?: number | null;
+            /** @default null */
+            retry?: components["schemas"]["RetryRules"] | null;
+            /** @default null */
+            keep_sec?: number | null;
+            /** @default null */
+            notify_url?: string | null;
+        };
+        /**
+         * JobEdit
+         * @description What is to change of a job that waits. A field that is left out stays as it is; null clears it, so that it is what a
+         *     submission without it gets. `run_at`: null means now. `metadata` is replaced as a whole.
+         */
+        JobEdit: {
+            priority?: number | null;
+            run_at?: string | null;
+            queue?: string | null;
+            payload?: unknown;
+            max_attempts?: number | null;
+            timeout_sec?: number | null;
+            metadata?: {
+                [key: string]: string;
+            } | null;
         };
         /**
          * JobSpec
@@ -437,6 +495,42 @@ export interface components {
             };
             /** @default null */
             idempotency_key?: string | null;
+            /**
+             * @description An id of the client's own, a UUIDv7 whose time is at most a day ahead of the server's clock: sending the same request again with the same id is safe.
+             * @default null
+             */
+            id?: string | null;
+            /**
+             * @description The W3C trace context that the job comes from, in place of that of the request.
+             * @default null
+             */
+            traceparent?: string | null;
+            /** @default null */
+            unique_key?: string | null;
+            /**
+             * @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says.
+             * @enum {unknown}
+             */
+            on_conflict?: "reject" | "replace" | "return";
+            /**
+             * @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says.
+             * @enum {unknown}
+             */
+            unique_until?: "finished" | "started";
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            expires_in_sec?: number | null;
+            /** @default null */
+            expires_at?: string | null;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            deadline_sec?: number | null;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            soft_timeout_sec?: number | null;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            retry?: components["schemas"]["RetryRules"] | null;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            keep_sec?: number | null;
+            /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
+            notify_url?: string | null;
         };
         /**
          * JobSummaryView
@@ -517,6 +611,37 @@ export interface components {
             fingerprint: string | null;
             warnings?: string[];
             attempts?: components["schemas"]["AttemptView"][];
+            /** @enum {unknown} */
+            unique?: "existing" | "replaced";
+            unique_key?: string;
+            /** @enum {unknown} */
+            unique_until?: "finished" | "started";
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            expires_at?: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            deadline_at?: string;
+            soft_timeout_sec?: number;
+            retry?: components["schemas"]["RetryRules"];
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            next_attempt_at?: string;
+            snoozes?: number;
+            keep_sec?: number;
+            notify_url?: string;
+            schedule?: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            scheduled_for?: string;
         };
         /**
          * JobsFilter
@@ -545,6 +670,10 @@ export interface components {
             fingerprint?: string | null;
             /** @default null */
             q?: string | null;
+            /** @default {} */
+            metadata?: {
+                [key: string]: string;
+            };
         };
         /**
          * JobsView
@@ -610,6 +739,36 @@ export interface components {
             position: number;
             more: boolean;
             ended: boolean;
+        };
+        /**
+         * MinimalBatchView
+         * @description The jobs of a batch, in the order in which they were sent, in an answer to `Prefer: return=minimal`.
+         */
+        MinimalBatchView: {
+            jobs: components["schemas"]["PlaceView"][];
+            warnings?: string[];
+        };
+        /**
+         * MinimalView
+         * @description A job that is stored, in an answer to `Prefer: return=minimal`.
+         */
+        MinimalView: {
+            id: string;
+            replayed?: boolean;
+            warnings?: string[];
+            /** @enum {unknown} */
+            unique?: "existing" | "replaced";
+        };
+        /**
+         * PlaceView
+         * @description A job of a batch in an answer to `Prefer: return=minimal`: its id, or with `"atomic": false` the problem it met.
+         */
+        PlaceView: {
+            id?: string;
+            replayed?: boolean;
+            problem?: components["schemas"]["ProblemDocument"];
+            /** @enum {unknown} */
+            unique?: "existing" | "replaced";
         };
         /**
          * PointView
@@ -697,6 +856,28 @@ export interface components {
             reason: string;
         };
         /**
+         * RetryRules
+         * @description When and whether a job is tried again. Either `delays_sec`, one delay for each retry, or a backoff: `exponential`
+         *     waits `base_sec` * 2^(retry - 1), `linear` `base_sec` * retry and `fixed` `base_sec`, at most `cap_sec`. Each delay
+         *     is spread by ±`jitter` of it; the default is 0.3 for a backoff and none for `delays_sec`.
+         */
+        RetryRules: {
+            /** @default null */
+            backoff?: ("exponential" | "fixed" | "linear") | null;
+            /** @default null */
+            base_sec?: number | null;
+            /** @default null */
+            cap_sec?: number | null;
+            /** @default null */
+            jitter?: number | null;
+            /** @default null */
+            delays_sec?: number[] | null;
+            /** @default [] */
+            on?: string[];
+            /** @default [] */
+            never?: string[];
+        };
+        /**
          * RunHeartbeat
          * @description `POST /workers/heartbeat`: the worker that registered with this `id` is alive.
          */
@@ -738,6 +919,91 @@ export interface components {
             min_workers: number;
             max_workers: number;
             decision: components["schemas"]["Decision"];
+        };
+        /**
+         * ScheduleBody
+         * @description `PUT /schedules/{name}`. `job` is the body of `POST /jobs`, without `run_at`, `expires_at` and `idempotency_key`.
+         *     Without
+         *     `paused`, a schedule that is there stays paused or not.
+         */
+        ScheduleBody: {
+            /** @default null */
+            cron?: string | null;
+            /** @default null */
+            every_sec?: number | null;
+            /** @default UTC */
+            timezone?: string;
+            /**
+             * @default allow
+             * @enum {unknown}
+             */
+            overlap?: "allow" | "cancel_previous" | "queue_one" | "skip";
+            /** @default 60 */
+            catch_up_sec?: number;
+            /** @default 1 */
+            catch_up_max?: number;
+            /** @default 0 */
+            jitter_sec?: number;
+            /** @default null */
+            start_at?: string | null;
+            /** @default null */
+            end_at?: string | null;
+            /** @default null */
+            pause_after_failures?: number | null;
+            job: components["schemas"]["JobSpec"];
+            /** @default null */
+            paused?: boolean | null;
+        };
+        /**
+         * ScheduleView
+         * @description A schedule. `next_run_at` is null while it is paused, and when no tick comes any more.
+         */
+        ScheduleView: {
+            name: string;
+            cron: string | null;
+            every_sec: number | null;
+            timezone: string;
+            job: Record<string, unknown> | unknown;
+            /** @enum {unknown} */
+            overlap: "allow" | "cancel_previous" | "queue_one" | "skip";
+            catch_up_sec: number;
+            catch_up_max: number;
+            jitter_sec: number;
+            start_at: string | null;
+            end_at: string | null;
+            pause_after_failures: number | null;
+            paused: boolean;
+            paused_at: string | null;
+            pause_reason: ("failures" | "user") | null;
+            /** @description Jobs that failed one after the other, as of the last tick. */
+            failures: number;
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            updated_at: string;
+            next_run_at: string | null;
+            last_run_at: string | null;
+            last_job_id: string | null;
+            /** @description The status of the last job; null when it is not kept any more. */
+            last_status: string | null;
+            /** @description The app whose code declares it. */
+            app: string | null;
+            /** @description Its app no longer declares it. */
+            orphaned: boolean;
+        };
+        /**
+         * SchedulesView
+         * @description Schedules by name; `next_cursor` continues the list, null at its end.
+         */
+        SchedulesView: {
+            schedules: components["schemas"]["ScheduleView"][];
+            next_cursor: string | null;
         };
         /** SeriesView */
         SeriesView: {
@@ -822,6 +1088,44 @@ export interface components {
             thread_demand?: number;
             /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
             max_attempts?: number | null;
+        };
+        /**
+         * TickView
+         * @description What became of a tick, or of all ticks from `tick` to `last`.
+         */
+        TickView: {
+            /** @enum {unknown} */
+            kind: "backfill" | "tick" | "trigger";
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            tick: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            last: string;
+            /** @enum {unknown} */
+            outcome: "fired" | "missed" | "skipped";
+            reason: string | null;
+            job_id: string | null;
+            /**
+             * Format: date-time
+             * @example 2026-01-31T12:00:00.000000Z
+             */
+            recorded_at: string;
+        };
+        /**
+         * TicksView
+         * @description The latest first.
+         */
+        TicksView: {
+            ticks: components["schemas"]["TickView"][];
+        };
+        /** TimesView */
+        TimesView: {
+            times: string[];
         };
         /**
          * TypeView
@@ -912,7 +1216,7 @@ export interface components {
             /** @enum {unknown} */
             status: "blocked" | "cancelled" | "completed" | "failed" | "queued" | "running" | "scheduled";
             /** @enum {unknown} */
-            code: "about_to_start" | "backing_off" | "blocked" | "cancelling" | "finished" | "no_worker" | "no_worker_for_labels" | "no_worker_for_queue" | "no_worker_for_type" | "queue_paused" | "running" | "scheduled" | "threads_too_large" | "waiting_for_threads" | "waiting_in_line";
+            code: "about_to_start" | "backing_off" | "blocked" | "cancelling" | "finished" | "no_worker" | "no_worker_for_labels" | "no_worker_for_queue" | "no_worker_for_type" | "queue_paused" | "running" | "scheduled" | "snoozed" | "threads_too_large" | "waiting_for_threads" | "waiting_in_line";
             summary: string;
             details: string[];
             blockers: components["schemas"]["Blocker"][];

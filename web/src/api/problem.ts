@@ -50,6 +50,12 @@ export function refusals(error: unknown, field: string): string[] {
   return error.fields.flatMap((each) => (each.field === field ? [each.message] : []));
 }
 
+/** The first thing that the server said about each field of what it refused. */
+export function refusedFields(error: unknown): Record<string, string> {
+  if (!(error instanceof ApiError) || error.status !== 422) return {};
+  return Object.fromEntries(error.fields.toReversed().map(({ field, message }) => [field, message]));
+}
+
 const NEXT: Record<number, string> = {
   401: "Give the server's token.",
   403: "This token may not do that; ask for one with a wider scope.",

@@ -1,4 +1,7 @@
-/** Keys and options of everything that pages fetch. While the stream is up nothing polls; see `live/sync.ts`. */
+/**
+ * Keys and options of what pages fetch. While the stream is up nothing polls; see `live/sync.ts`. Schedules, of which the
+ * stream does not tell, are in `schedules.ts`.
+ */
 
 import { queryOptions } from "@tanstack/react-query";
 import * as api from "./endpoints";

@@ -13,6 +13,7 @@ export type WireStatus = WireJob["status"];
 export type WireProgress = Schemas["ProgressView"];
 export type WireAttempt = Schemas["AttemptView"];
 export type WireJobSpec = Schemas["JobSpec"];
+export type WireJobEdit = Schemas["JobEdit"];
 export type WireWhy = Schemas["WhyView"];
 export type WireLogs = Schemas["LogsView"];
 export type WireLogEntry = Schemas["LogEntryView"];
@@ -31,6 +32,13 @@ export type WireQueues = Schemas["QueuesView"];
 export type WireJobType = Schemas["TypeView"];
 export type WireJobDefaults = Schemas["JobDefaults"];
 export type WireJobTypes = Schemas["TypesView"];
+
+export type WireSchedule = Schemas["ScheduleView"];
+export type WireSchedules = Schemas["SchedulesView"];
+export type WireScheduleBody = Schemas["ScheduleBody"];
+export type WireTick = Schemas["TickView"];
+export type WireTicks = Schemas["TicksView"];
+export type WireTimes = Schemas["TimesView"];
 
 export type WireStats = Schemas["StatsView"];
 export type WireScaling = Schemas["ScalingState"];

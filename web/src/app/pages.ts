@@ -6,6 +6,7 @@ export const PAGES = [
   { to: "/jobs", label: "Jobs", icon: "jobs", key: "j" },
   { to: "/workers", label: "Workers", icon: "workers", key: "w" },
   { to: "/queues", label: "Queues", icon: "queues", key: "q" },
+  { to: "/schedules", label: "Schedules", icon: "schedules", key: "c" },
   { to: "/dead-letters", label: "Dead letters", icon: "deadLetters", key: "d" },
   { to: "/analytics", label: "Analytics", icon: "analytics", key: "a" },
   { to: "/submit", label: "Submit", icon: "submit", key: "s" },

@@ -37,6 +37,11 @@ export interface DeadLettersSearch {
   group?: string | undefined;
 }
 
+export interface SchedulesSearch {
+  /** The schedule that is looked at; all when absent. */
+  name?: string | undefined;
+}
+
 export interface AnalyticsSearch {
   range?: string | undefined;
   by?: "type" | "queue" | undefined;
@@ -81,6 +86,12 @@ const deadLetters = createRoute({
   validateSearch: (search: Record<string, unknown>): DeadLettersSearch => ({ group: text(search.group) }),
   component: lazyRouteComponent(() => import("@/routes/DeadLettersPage"), "DeadLettersPage"),
 });
+const schedules = createRoute({
+  getParentRoute: () => root,
+  path: "/schedules",
+  validateSearch: (search: Record<string, unknown>): SchedulesSearch => ({ name: text(search.name) }),
+  component: lazyRouteComponent(() => import("@/routes/SchedulesPage"), "SchedulesPage"),
+});
 const analytics = createRoute({
   getParentRoute: () => root,
   path: "/analytics",
@@ -102,7 +113,17 @@ const submit = createRoute({
 });
 
 export const router = createRouter({
-  routeTree: root.addChildren([overview, jobs, job, workers, queues, deadLetters, analytics, submit]),
+  routeTree: root.addChildren([
+    overview,
+    jobs,
+    job,
+    workers,
+    queues,
+    schedules,
+    deadLetters,
+    analytics,
+    submit,
+  ]),
   basepath: "/dashboard",
   defaultPreload: "intent",
 });

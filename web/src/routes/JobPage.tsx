@@ -2,7 +2,7 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { useEffect, useMemo, useState } from "react";
 import { cancelJob, retryJob } from "@/api/endpoints";
-import { canCancel, canRetry, isFinal, type Job } from "@/api/model";
+import { canCancel, canEdit, canRetry, isFinal, type Job } from "@/api/model";
 import { ApiError } from "@/api/problem";
 import { keys, whyQuery, workersQuery } from "@/api/queries";
 import { getToken } from "@/api/token";
@@ -13,6 +13,7 @@ import { EmptyState } from "@/components/EmptyState";
 import { ErrorNote } from "@/components/ErrorNote";
 import { asCurl } from "@/components/job/curl";
 import { ErrorPanel } from "@/components/job/ErrorPanel";
+import { ExtrasPanel } from "@/components/job/ExtrasPanel";
 import { JobHeader } from "@/components/job/JobHeader";
 import { JobTimeline } from "@/components/job/JobTimeline";
 import { JsonPanel } from "@/components/job/JsonPanel";
@@ -33,6 +34,7 @@ import { shortId } from "@/lib/format";
 import { useLive } from "@/live/live";
 import { throttle } from "@/live/sync";
 import { quote } from "@/search/language";
+import { JobEditor } from "./JobEditor";
 
 export function JobPage() {
   const { id } = useParams({ from: "/jobs/$id" });
@@ -87,6 +89,7 @@ function Loaded({ job }: { job: Job }) {
         </div>
         <div className="flex min-w-0 flex-col gap-3 sm:gap-4">
           <JsonPanel title="Payload" value={job.payload} />
+          <ExtrasPanel extras={job.extras} scheduleLink={scheduleLink} />
           <ResourcesPanel job={job} />
           <Words title="Labels" pairs={job.labels} />
           <Words title="Metadata" pairs={job.metadata} />
@@ -95,6 +98,12 @@ function Loaded({ job }: { job: Job }) {
     </Page>
   );
 }
+
+const scheduleLink = (name: string) => (
+  <Link to="/schedules" search={{ name }} className="text-accent underline">
+    {name}
+  </Link>
+);
 
 function resultNote(job: Job): string | null {
   if (job.status === "completed") return null;
@@ -161,6 +170,7 @@ function Actions({ job }: { job: Job }) {
   const client = useQueryClient();
   const navigate = useNavigate();
   const [asking, setAsking] = useState(false);
+  const [editing, setEditing] = useState(false);
   const done = (title: string) => (next: Job) => {
     client.setQueryData(keys.job(job.id), next);
     toast.done(title);
@@ -176,7 +186,7 @@ function Actions({ job }: { job: Job }) {
     onError: toast.error,
     onSettled: () => setAsking(false),
   });
-  const edit = () => void navigate({ to: "/submit", search: { from: job.id } });
+  const resubmit = () => void navigate({ to: "/submit", search: { from: job.id } });
   const copy = () =>
     copyText(asCurl(job, window.location.origin, getToken() !== null)).then(
       () => toast.done("Copied", "The request that submits this job again, for a shell."),
@@ -189,7 +199,7 @@ function Actions({ job }: { job: Job }) {
   useShortcuts("Job", [
     { keys: "r", text: "Retry", run: () => retries && retry.mutate() },
     { keys: "c", text: "Cancel", run: () => cancels && ask() },
-    { keys: "e", text: "Edit and resubmit", run: edit },
+    { keys: "e", text: "Edit and resubmit", run: resubmit },
     { keys: "y", text: "Copy as curl", run: () => void copy() },
   ]);
   return (
@@ -204,10 +214,16 @@ function Actions({ job }: { job: Job }) {
           {job.status === "scheduled" ? "Retry now" : "Retry"}
         </Button>
       )}
-      <Button onClick={edit}>Edit and resubmit</Button>
+      {canEdit(job.status) && (
+        <Button icon="edit" onClick={() => setEditing(true)}>
+          Edit
+        </Button>
+      )}
+      <Button onClick={resubmit}>Edit and resubmit</Button>
       <Button icon="copy" onClick={() => void copy()}>
         Copy as curl
       </Button>
+      {editing && <JobEditor job={job} onClose={() => setEditing(false)} />}
       {asking && (
         <ConfirmDialog
           title="Cancel a running job?"

@@ -104,6 +104,8 @@ function startOf(job: Job | undefined, type: string, types: readonly JobType[]):
       timeout: limit(job.timeoutSec, defaults?.timeout_sec),
       memory: limit(job.memoryMb, defaults?.memory_mb),
       attempts: text(job.maxAttempts),
+      uniqueKey: job.extras.uniqueKey ?? "",
+      softTimeout: limit(job.extras.softTimeoutSec, defaults?.soft_timeout_sec),
     },
   };
 }

@@ -72,6 +72,9 @@ UNREACHABLE: Final = (
 )
 """The server is not there, or not there yet: another try may find it."""
 
+TAKEN: Final = asyncpg.UniqueViolationError
+"""Another transaction wrote a row with the same key."""
+
 UNPREPARED: Final = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 """What a pooler in transaction mode makes of a prepared statement."""
 

@@ -71,6 +71,8 @@ def _status_sql(statuses: tuple[Any, ...]) -> str:
 
 
 def _add_searches(filter: JobFilter, found: Clauses) -> None:
+    for entry in filter.metadata:
+        found.add(Q["has_metadata"], *entry)
     if filter.fingerprint is not None:
         found.add("status = 'failed' AND fingerprint = ?", filter.fingerprint)
     if filter.worker is not None:

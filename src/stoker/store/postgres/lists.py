@@ -78,10 +78,12 @@ class Source(NamedTuple):
     """Jobs that another source has, which are passed over: no job may come from two sources."""
     plain: bool = False
     """Whether the index has nothing that does not match."""
+    walk: str = "walk"
+    """The statement that walks it."""
 
     @property
     def lookup(self) -> bool:
-        return self.key != "true"
+        return self.key != "true" or self.walk != "walk"
 
     @property
     def exact(self) -> bool:
@@ -196,6 +198,8 @@ class Lists:
                 Source(table, wanted, "name = ?", (wanted.name,), plain=only(wanted, "name"))
                 for table in tables
             ]
+        if wanted.metadata and wanted.text is None:
+            return await self._described(wanted, found_in, tables)
         if wanted.text is not None and (found := await self._searched(wanted, tables)) is not None:
             return found
         if wanted.fingerprint is not None and (few := await self._few_alike(wanted)) is not None:
@@ -292,6 +296,23 @@ class Lists:
             found.append(Source(table, rest, key, given, whole=True, but=but))
         return found
 
+    async def _described(
+        self, wanted: JobFilter, found_in: Counter[Status], tables: Sequence[str]
+    ) -> list[Source]:
+        """Jobs by their metadata: those with the rarest entry, which are compared with the rest. A status is always
+        asked for: a job of the other table has none."""
+        entries = []
+        for entry in wanted.metadata:
+            few = await self._at_most(SMALL, Q["metadata_entries"], *entry)
+            entries.append((SMALL + 1 if few is None else few, entry))
+        number, entry = min(entries)
+        found: list[Source] = []
+        for table in tables:
+            statuses = tuple(status for status in found_in if (status in FINAL) == (table == "history"))
+            part = wanted if wanted.dead_letters else replace(wanted, status=statuses)
+            found.append(Source(table, part, values=entry, whole=number <= SMALL, walk="metadata_walk"))
+        return found
+
     async def _few_alike(self, wanted: JobFilter) -> Source | None:
         """Jobs that failed in one way, while they are few."""
         if await self._at_most(SMALL, Q["failed_alike"], wanted.fingerprint) is None:
@@ -323,7 +344,8 @@ class Lists:
     def _walk(self, source: Source, span: Span, budget: int, order: str = "DESC") -> tuple[str, list[Any]]:
         """The first jobs of a source."""
         limit = None if source.whole else budget
-        sql = Q["walk"].format(table=source.table, key=source.key, order=order)
+        more = ", discarded_at, fingerprint" if source.table == "history" else ""
+        sql = Q[source.walk].format(table=source.table, key=source.key, order=order, more=more)
         return sql, [*source.values, span.low, span.high, limit]
 
     def _matching(

@@ -15,6 +15,7 @@ from msgspec.structs import astuple
 
 from stoker.clock import Clock
 from stoker.domain.placement import Lane
+from stoker.store.ended_jobs import PurgedUntil
 from stoker.store.first_in_line import FirstInLine
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.rows import Q
@@ -22,6 +23,7 @@ from stoker.store.postgres.rows import Q
 LOOK_SECONDS: Final = 0.9
 BLOCK: Final = 10_000
 BLOCK_SECONDS: Final = 0.1
+REPEATS_SECONDS: Final = 1.0
 
 _LANE_ID: Final = 3
 """Where a selected row has its lane."""
@@ -34,12 +36,14 @@ class Memory:
         self.lane_of: dict[int, Lane] = {}
         self.active: set[int] = set()
         self.first_in_line = FirstInLine()
+        self.purged = PurgedUntil()
         self._woken: set[int] = set()
         self._last_lane = 0
         self._next_seq = 0
         self._end_seq = 0
         self._block_until = 0.0
         self._look_at = 0.0
+        self._repeats_until = 0.0
 
     # ── lanes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -55,6 +59,24 @@ class Memory:
             rows = [(self._last_lane + number, *key) for number, key in enumerate(new, 1)]
             await link.execute(Q["insert_lanes"], *zip(*rows, strict=True))
             self._learn(rows)
+
+    async def lane_beside(self, link: Link, key: tuple[Any, ...]) -> int:
+        """The id of a lane for a transaction that is not the one which makes lanes: a new one is not known here before
+        it was committed (`learn`), so that no other transaction uses it."""
+        if key not in self.lanes:
+            await self.read_lanes(link)
+        if key in self.lanes:
+            return self.lanes[key]
+        await link.execute(Q["lock_lanes"])
+        rows = {tuple(fields): id for id, *fields in await link.fetch(Q["lanes_after"], 0)}
+        if key not in rows:
+            rows[key] = max(rows.values(), default=0) + 1
+            await link.execute(Q["insert_lanes"], *zip((rows[key], *key), strict=True))
+        return int(rows[key])
+
+    def learn(self, id: int, key: tuple[Any, ...]) -> None:
+        """A lane that was made beside was committed."""
+        self._learn([(id, *key)])
 
     @property
     def last_lane(self) -> int:
@@ -120,6 +142,17 @@ class Memory:
         self.active = ids | self._woken  # the other line of rounds may have filled some since
         self.first_in_line.forget_all()
         self._look_at = now + LOOK_SECONDS
+
+    # ── ids made by clients ────────────────────────────────────────────────────────────────────────────────────────
+
+    def id_repeated(self) -> None:
+        """A client sent an id again."""
+        self._repeats_until = self._clock.monotonic() + REPEATS_SECONDS
+
+    @property
+    def ids_repeat(self) -> bool:
+        """Whether clients sent ids again a moment ago: then it is worth a look before anything is written."""
+        return self._clock.monotonic() < self._repeats_until
 
     # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────
 

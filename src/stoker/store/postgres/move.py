@@ -15,10 +15,13 @@ from msgspec.structs import astuple, replace
 
 from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable
-from stoker.domain.job import PriorityOrder
+from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.placement import lane_key
+from stoker.domain.schedule import Declaration, Schedule
 from stoker.store import queries
+from stoker.store.common import held_keys, noted_limits
+from stoker.store.ended_jobs import keeps_of, metadata_of
 from stoker.store.logs import Extent
 from stoker.store.move_format import (
     ATTEMPT_COLUMNS,
@@ -27,6 +30,7 @@ from stoker.store.move_format import (
     MovingKey,
     OutputLine,
     RecordedAttempt,
+    taken_key,
     without,
 )
 from stoker.store.postgres import database as db
@@ -36,6 +40,7 @@ from stoker.store.postgres.logs import Q as L
 from stoker.store.postgres.logs import Reach
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import FINAL_COLUMNS, HOT_COLUMNS, Q, final_row, hot_row, job_of
+from stoker.store.postgres.schedules import all_schedules, put_absent
 from stoker.store.postgres.schema import check_up_to_date, open_plainly
 
 M: Final = {
@@ -130,6 +135,10 @@ class PostgresSource:
                 return
             after = (found[-1]["client"], found[-1]["key"])
 
+    async def schedules(self) -> tuple[list[Schedule], list[Declaration]]:
+        with refusals(_UNREADABLE):
+            return await all_schedules(self._link)
+
     async def outputs(self) -> AsyncIterator[tuple[OutputLine, str]]:
         last = -1
         while True:
@@ -222,11 +231,31 @@ class PostgresTarget:
         over = [m.job for m in placed if m.job.status in FINAL]
         await self._copy("jobs", HOT_COLUMNS, [hot_row(m.job) for m in placed if m.job.status not in FINAL])
         await self._copy("history", FINAL_COLUMNS, [final_row(job) for job in over])
+        entries = metadata_of(moving.job for moving in placed)
+        if entries:
+            await self._link.execute(Q["put_metadata"], *zip(*entries, strict=True))
+        kept = keeps_of(over)
+        if kept:
+            await self._link.execute(Q["put_keeps"], *zip(*kept, strict=True))
         attempts = [(m.job.seq, *astuple(attempt)) for m in placed for attempt in m.attempts]
         await self._copy("attempts", ("seq", *ATTEMPT_COLUMNS), attempts)
+        await self._put_extras([m.job for m in placed if m.job.extras is not None])
         counts = Counter((m.job.queue, m.job.type, m.job.status) for m in placed)
         added = [(*key, count) for key, count in sorted(counts.items())]
         await self._link.execute(Q["add_counts"], self._shard, *zip(*added, strict=True))
+
+    async def _put_extras(self, jobs: Sequence[Job]) -> None:
+        """Give these jobs their unique keys, and note their expiries and deadlines."""
+        keys, limits = held_keys(jobs), noted_limits(jobs)
+        if keys:
+            rows = await self._link.fetch(Q["take_unique_keys"], *zip(*keys, strict=True))
+            taken = {row[0] for row in rows}
+            for key, id in keys:
+                if key not in taken:
+                    raise StoreUnavailable(taken_key(key, id))
+                taken.remove(key)
+        if limits:
+            await self._link.execute(Q["note_limits"], *zip(*limits, strict=True))
 
     async def _copy(self, table: str, columns: Sequence[str], records: list[tuple[Any, ...]]) -> None:
         if records:
@@ -243,6 +272,10 @@ class PostgresTarget:
                 return 0
             values = [astuple(key) for key in alive.values()]
             return len(await self._link.fetch(M["move_put_keys"], *zip(*values, strict=True), now))
+
+    async def put_schedules(self, schedules: Sequence[Schedule], apps: Sequence[Declaration]) -> int:
+        async with self._database.transaction(self._link):
+            return await put_absent(self._link, schedules, apps)
 
     async def put_outputs(self, outputs: Sequence[OutputLine]) -> int:
         async with self._database.transaction(self._link):

@@ -130,11 +130,12 @@ WITH done AS (
         coalesce(v.started_at, jobs.started_at, jobs.claimed_at) AS started_at, v.completed_at, jobs.cancel_requested_at,
         jobs.timeout_sec, v.cpu_us, v.peak_memory_kb, jobs.lane_id, jobs.claim_id, jobs.memory_mb, jobs.pending_deps,
         jobs.priority, jobs.rank, jobs.attempt, jobs.max_attempts, jobs.crashes, jobs.threads_granted, jobs.id,
-        jobs.on_oversize, jobs.worker_id, jobs.name, jobs.metadata, jobs.payload, v.result
+        jobs.on_oversize, jobs.worker_id, jobs.name, jobs.metadata, jobs.payload, v.result,
+        jobs.digest, jobs.extras
 ), kept AS (
     INSERT INTO stoker.history (seq, created_at, run_at, claimed_at, started_at, completed_at, cancel_requested_at,
         timeout_sec, cpu_us, peak_memory_kb, lane_id, claim_id, memory_mb, pending_deps, priority, rank, attempt, max_attempts,
-        crashes, threads_granted, id, on_oversize, worker_id, name, metadata, payload, result, status)
+        crashes, threads_granted, id, on_oversize, worker_id, name, metadata, payload, result, digest, extras, status)
     SELECT done.*, 'completed' FROM done
 )
 SELECT array_agg(seq), array_agg(claim_id) FROM done
@@ -155,10 +156,10 @@ SELECT {final} FROM stoker.history WHERE id = ANY($1::uuid[]) ORDER BY seq FOR U
 -- name: requeue_jobs
 -- Attempts that ended without ending their job. The rows are locked and were judged by the caller; the fence stands all the same.
 UPDATE stoker.jobs
-SET status = v.status, attempt = v.attempt, crashes = v.crashes, run_at = v.run_at, error = v.error,
+SET status = v.status, attempt = v.attempt, crashes = v.crashes, run_at = v.run_at, error = v.error, extras = v.extras,
     started_at = NULL, worker_id = NULL, threads_granted = NULL, claimed_at = NULL
-FROM unnest($1::bigint[], $2::int[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::bytea[])
-    AS v (seq, claim_id, status, attempt, crashes, run_at, error)
+FROM unnest($1::bigint[], $2::int[], $3::text[], $4::smallint[], $5::smallint[], $6::bigint[], $7::bytea[], $8::text[])
+    AS v (seq, claim_id, status, attempt, crashes, run_at, error, extras)
 WHERE jobs.seq = v.seq AND jobs.claim_id = v.claim_id AND jobs.status || '' = 'running'
 
 -- name: carry_to_history
@@ -258,7 +259,7 @@ RETURNING jobs.seq
 
 -- name: dead_letters
 SELECT seq FROM stoker.history
-WHERE status = 'failed' AND discarded_at IS NULL {where}
+WHERE status = 'failed' AND discarded_at IS NULL AND {free} {where}
 ORDER BY seq LIMIT $1
 FOR UPDATE SKIP LOCKED
 
@@ -333,6 +334,73 @@ FROM stoker.sessions ORDER BY name, registered_at
 -- name: purge_sessions
 DELETE FROM stoker.sessions WHERE status IN ('lost', 'gone') AND last_heartbeat_at < $1
 
+-- ── unique keys ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: take_unique_keys
+-- In one order for all coordinators, so that two batches wait for each other and never in a circle. A key that another job holds
+-- is not returned; one that is being taken or given up right now is waited for.
+INSERT INTO stoker.unique_keys (key, job_id)
+SELECT * FROM unnest($1::text[], $2::uuid[]) AS v (key, job_id) ORDER BY key COLLATE "C"
+ON CONFLICT (key) DO NOTHING
+RETURNING key
+
+-- name: key_holders
+SELECT key, job_id::text FROM stoker.unique_keys WHERE key = ANY($1::text[])
+
+-- name: free_unique_keys
+-- Each if this job holds it. The caller has locked the job, so no other transaction touches the row.
+DELETE FROM stoker.unique_keys AS k USING unnest($1::text[], $2::uuid[]) AS v (key, job_id)
+WHERE k.key = v.key AND k.job_id = v.job_id
+
+-- name: assign_unique_keys
+-- Keys that this transaction took in the name of one job and that another job of it has.
+UPDATE stoker.unique_keys AS k SET job_id = v.job_id FROM unnest($1::text[], $2::uuid[]) AS v (key, job_id)
+WHERE k.key = v.key
+
+-- name: key_is_free
+-- Of a dead letter: no other job holds its unique key.
+(extras IS NULL OR NOT EXISTS (SELECT FROM stoker.unique_keys AS k WHERE k.key = extras::jsonb ->> 'unique_key'))
+
+-- name: count_keys_taken
+SELECT count(*) FROM (
+    SELECT FROM stoker.history
+    WHERE status = 'failed' AND discarded_at IS NULL AND extras IS NOT NULL AND NOT {free} AND {where} LIMIT $1
+) AS found
+
+-- name: rewrite_jobs
+-- Jobs that wait, changed by a person or replaced; fenced by the claim number as well, so that a job which was claimed since is
+-- left alone.
+UPDATE stoker.jobs
+SET status = v.status, lane_id = v.lane_id, priority = v.priority, rank = v.rank, max_attempts = v.max_attempts,
+    timeout_sec = v.timeout_sec, metadata = v.metadata, run_at = v.run_at, payload = v.payload, extras = v.extras
+FROM unnest($1::bigint[], $2::int[], $3::text[], $4::int[], $5::smallint[], $6::smallint[], $7::smallint[],
+            $8::double precision[], $9::text[], $10::bigint[], $11::bytea[], $12::text[])
+    AS v (seq, claim_id, status, lane_id, priority, rank, max_attempts, timeout_sec, metadata, run_at, payload, extras)
+WHERE jobs.seq = v.seq AND jobs.claim_id = v.claim_id AND jobs.status || '' IN ('blocked', 'scheduled', 'queued')
+
+-- ── expiry and deadline ─────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: note_limits
+INSERT INTO stoker.time_limits AS known (seq, at)
+SELECT * FROM unnest($1::bigint[], $2::bigint[]) AS v (seq, at) ORDER BY seq
+ON CONFLICT (seq) DO UPDATE SET at = excluded.at
+
+-- name: due_limits
+SELECT seq, at FROM stoker.time_limits WHERE at <= $1 ORDER BY at, seq LIMIT $2
+
+-- name: late_jobs
+-- Jobs to be looked at because their time may be up; what another transaction has locked is left for the next look.
+SELECT {hot} FROM stoker.jobs WHERE seq = ANY($1::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED
+
+-- name: drop_limits
+-- Rows of jobs that were looked at, which are locked, and of jobs that are gone; unless they were noted again meanwhile.
+DELETE FROM stoker.time_limits AS k USING unnest($1::bigint[], $2::bigint[]) AS v (seq, at)
+WHERE k.seq = v.seq AND k.at = v.at
+  AND (k.seq = ANY($3::bigint[]) OR NOT EXISTS (SELECT FROM stoker.jobs WHERE jobs.seq = k.seq))
+
+-- name: next_limit
+SELECT at FROM stoker.time_limits ORDER BY at LIMIT 1
+
 -- ── idempotency keys ────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- name: get_keys
@@ -363,12 +431,52 @@ DELETE FROM stoker.idempotency_keys WHERE (client, key) IN (
     SELECT client, key FROM stoker.idempotency_keys WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
     FOR UPDATE SKIP LOCKED)
 
+-- ── ids made by clients ─────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: client_ids
+-- Those that name a job, or named one that was pruned. Both tables in one snapshot: a job that moves between them is seen.
+SELECT jobs.id::text, jobs.digest, false FROM unnest($1::uuid[]) AS v (id) JOIN stoker.jobs ON jobs.id = v.id
+UNION ALL
+SELECT history.id::text, history.digest, false FROM unnest($1::uuid[]) AS v (id) JOIN stoker.history ON history.id = v.id
+UNION ALL
+SELECT spent_ids.id::text, spent_ids.digest, true
+FROM unnest($1::uuid[]) AS v (id) JOIN stoker.spent_ids ON spent_ids.id = v.id WHERE spent_ids.expires_at + 0 > $2
+
+-- name: prune_history
+-- The ids that clients made are remembered until $2 microseconds after they were stored.
+WITH gone AS (
+    DELETE FROM stoker.history USING unnest($1::bigint[]) AS v (seq) WHERE history.seq = v.seq
+    RETURNING history.id, history.digest, history.created_at
+)
+INSERT INTO stoker.spent_ids (id, digest, expires_at)
+SELECT id, digest, created_at + $2 FROM gone WHERE digest IS NOT NULL AND created_at + $2 > $3
+ON CONFLICT (id) DO UPDATE SET digest = excluded.digest, expires_at = excluded.expires_at
+
+-- name: purge_spent_ids
+DELETE FROM stoker.spent_ids WHERE id IN (
+    SELECT id FROM stoker.spent_ids WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2
+    FOR UPDATE SKIP LOCKED)
+
 -- ── totals and retention ────────────────────────────────────────────────────────────────────────────────────────────
 
 -- name: add_counts
 INSERT INTO stoker.counts (shard, queue, type, status, count)
 SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS v (queue, type, status, count)
 ON CONFLICT (shard, queue, type, status) DO UPDATE SET count = counts.count + excluded.count
+
+-- name: add_counts_of_named
+-- The same after jobs were written whose ids clients made, $6; whether one of these ids belongs to a job that is over. From the
+-- moment at which the rows were written, others that bring the same id wait for the unique index, and those that brought it
+-- before have committed: no job gets past this look, not even one that came, ran and moved on since the ids were looked up.
+WITH added AS (
+    INSERT INTO stoker.counts (shard, queue, type, status, count)
+    SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS v (queue, type, status, count)
+    ON CONFLICT (shard, queue, type, status) DO UPDATE SET count = counts.count + excluded.count
+)
+SELECT EXISTS (SELECT FROM unnest($6::uuid[]) AS v (id) JOIN stoker.history ON history.id = v.id)
+    OR EXISTS (
+        SELECT FROM unnest($6::uuid[]) AS v (id) JOIN stoker.spent_ids ON spent_ids.id = v.id
+        WHERE spent_ids.expires_at + 0 > $7)
 
 -- name: all_counts
 SELECT queue, type, status, sum(count)::bigint FROM stoker.counts GROUP BY queue, type, status HAVING sum(count) <> 0
@@ -394,9 +502,33 @@ WITH RECURSIVE lane (id) AS (
 SELECT queue, min(run_at) FROM head JOIN stoker.lanes AS lanes ON lanes.id = head.lane_id GROUP BY queue
 
 -- name: expired_jobs
-SELECT seq, lane_id, status FROM stoker.history WHERE status = $1 AND completed_at < $2
+-- Without those that are kept for a time of their own. What was seen before $4 is of these, and not looked at again.
+SELECT seq, lane_id, status, metadata IS NOT NULL FROM stoker.history
+WHERE status = $1 AND completed_at >= $4 AND completed_at < $2
+  AND NOT EXISTS (SELECT FROM stoker.keeps WHERE keeps.seq = history.seq)
 ORDER BY completed_at LIMIT $3
 FOR UPDATE SKIP LOCKED
+
+-- name: kept_long_enough
+SELECT history.seq, history.lane_id, history.status, history.metadata IS NOT NULL
+FROM (SELECT seq, at FROM stoker.keeps WHERE at <= $1 ORDER BY at, seq LIMIT $2) AS due
+CROSS JOIN LATERAL (
+    SELECT seq, lane_id, status, metadata FROM stoker.history WHERE history.seq = due.seq FOR UPDATE SKIP LOCKED
+) AS history
+
+-- name: put_keeps
+INSERT INTO stoker.keeps (seq, at) SELECT * FROM unnest($1::bigint[], $2::bigint[])
+ON CONFLICT (seq) DO UPDATE SET at = excluded.at
+
+-- name: drop_keeps
+DELETE FROM stoker.keeps USING unnest($1::bigint[]) AS v (seq) WHERE keeps.seq = v.seq
+
+-- name: put_metadata
+INSERT INTO stoker.job_metadata (key, value, seq) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
+ON CONFLICT DO NOTHING
+
+-- name: drop_metadata
+DELETE FROM stoker.job_metadata USING unnest($1::bigint[]) AS v (seq) WHERE job_metadata.seq = v.seq
 
 -- name: delete_attempts
 DELETE FROM stoker.attempts USING unnest($1::bigint[]) AS v (seq) WHERE attempts.seq = v.seq
@@ -543,6 +675,30 @@ SELECT lane.id, may.rank, $3::smallint FROM unnest($1::int[]) AS lane (id) CROSS
 WHERE $3 = (
     SELECT priority FROM stoker.jobs WHERE status = 'queued' AND lane_id = lane.id AND jobs.rank = may.rank ORDER BY seq LIMIT 1
 )
+
+-- name: has_metadata
+-- `seq` is that of the job: the inner select has no such column. A scalar, so that it is one look at the key for each job.
+coalesce((
+    SELECT true FROM (
+        SELECT job_metadata.seq AS of_seq FROM stoker.job_metadata WHERE job_metadata.key = ? AND job_metadata.value = ?
+    ) AS entry WHERE entry.of_seq = seq LIMIT 1
+), false)
+
+-- name: metadata_entries
+SELECT count(*) FROM (SELECT FROM stoker.job_metadata WHERE key = $2 AND value = $3 LIMIT $1) AS entries
+
+-- name: metadata_walk
+-- The newest jobs with an entry of metadata, in the order of the key of that table; see `walk`. Those of the other table count
+-- as looked at, and have no status.
+SELECT entry.of_seq AS seq, found.* FROM (
+    SELECT job_metadata.seq AS of_seq FROM stoker.job_metadata
+    WHERE job_metadata.key = ? AND job_metadata.value = ? AND job_metadata.seq >= ? AND job_metadata.seq < ?
+    ORDER BY job_metadata.seq {order} LIMIT ?
+) AS entry
+LEFT JOIN LATERAL (
+    SELECT id, status, lane_id, priority, name, created_at, worker_id{more} FROM stoker.{table} AS jobs WHERE jobs.seq = entry.of_seq
+) AS found ON true
+ORDER BY entry.of_seq {order}
 
 -- name: worker_matches
 worker_id IN (SELECT ?::text UNION ALL SELECT sessions.id FROM stoker.sessions WHERE sessions.name = ?)

@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from stoker.domain.explain import POSITION_CAP, Line
 from stoker.domain.job import Job
 from stoker.domain.retry import Claim, claim_of
@@ -11,12 +13,14 @@ from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import RECENT_JOBS, ShortId
 from stoker.store.base import (
     SPARKS,
+    TOTAL_CAP,
     Attempt,
     Bulk,
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
     FailureSample,
+    JobFilter,
     JobQuery,
     JobState,
     JobSummary,
@@ -39,6 +43,7 @@ from stoker.store.postgres.filters import by_lane, filter_sql, tables
 from stoker.store.postgres.lists import WALKING, Lists
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import LISTED_Q, SAMPLES, SUMMARY_Q, Q, is_id, job_of, summary_of
+from stoker.store.postgres.schedules import ScheduleReads
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 ROWS_A_TURN: Final = 200
@@ -51,6 +56,7 @@ class Reader:
     def __init__(self, database: Database, memory: Memory) -> None:
         self._database = database
         self._memory = memory
+        self.schedules = ScheduleReads(database)
 
     async def _jobs(self, sql: str, *values: Any) -> list[Job]:
         return await self._database.read(lambda link: self._jobs_over(link, sql, *values))
@@ -133,6 +139,24 @@ class Reader:
 
     async def sessions(self) -> list[Session]:
         return [session_of(row) for row in await self._database.fetch(Q["all_sessions"])]
+
+    async def next_limit_at(self) -> int | None:
+        at: int | None = await self._database.fetchval(Q["next_limit"])
+        return at
+
+    async def key_holder(self, key: str) -> str | None:
+        rows = await self._database.fetch(Q["key_holders"], [key])
+        return rows[0][1] if rows else None
+
+    async def keys_taken(self, filter: JobFilter) -> int:
+        async def count(link: Link) -> int:
+            await self._memory.read_lanes(link)
+            wanted = replace(filter, status=None, dead_letters=False)
+            where, values = filter_sql(wanted, self._memory, first=2)
+            query = Q["count_keys_taken"].replace("{free}", Q["key_is_free"]).replace("{where}", where)
+            return int(await link.fetchval(query, TOTAL_CAP, *values))
+
+        return await self._database.read(count)
 
     async def known_key(self, client: str, key: str, now: int) -> bool:
         return bool(await self._database.fetch(Q["get_keys"], [client], [key], now))

@@ -10,7 +10,7 @@ many jobs it carries.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Final
@@ -19,14 +19,21 @@ import structlog
 from msgspec.structs import replace
 
 from stoker.domain import byte_bounds, lifecycle
-from stoker.domain.errors import IdempotencyMismatch, WrongSecret
+from stoker.domain.edit import Changes, edited
+from stoker.domain.errors import Conflict, IdempotencyMismatch, JobPruned, UniqueConflict, WrongSecret
+from stoker.domain.extras import InvalidOption
 from stoker.domain.job import Job
+from stoker.domain.keeping import keeps, kept_until, leaves_something
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.lot import Lot, joined, lot_of, lots_of
 from stoker.domain.placement import Lane, Plan, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.domain.session_secret import may_go_on
+from stoker.domain.time_limits import ended as ended_by_time
+from stoker.domain.time_limits import passed
+from stoker.domain.unique import Settled, freed_by_claim, key_of
+from stoker.domain.webhooks import delivery_of
 from stoker.store.base import (
     NO_NOTE,
     WHOLE_JOBS,
@@ -49,6 +56,7 @@ from stoker.store.base import (
     Start,
     Submission,
 )
+from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, named_by_client
 from stoker.store.common import (
     SERIES_CHUNK_SEC,
     attempt_row,
@@ -65,11 +73,13 @@ from stoker.store.common import (
     replayed,
     serving,
     session_texts,
+    split_by_time,
     stale_ids,
     stepped,
 )
+from stoker.store.ended_jobs import metadata_rows
 from stoker.store.first_in_line import one_more, without_room
-from stoker.store.postgres.database import SCHEMA, Link
+from stoker.store.postgres.database import SCHEMA, TAKEN, Link
 from stoker.store.postgres.filters import by_lane, filter_sql, tables
 from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.rows import (
@@ -83,21 +93,35 @@ from stoker.store.postgres.rows import (
     is_id,
     job_of,
 )
+from stoker.store.postgres.schedules import ScheduleVerbs
+from stoker.store.postgres.time_limits import TimeLimits
+from stoker.store.postgres.unique import Again, UniqueKeys
+
+__all__ = ["Again", "Round"]
 
 KeyName = tuple[str, str]
 _SEQ: Final = itemgetter(0)
 log = structlog.get_logger()
 
 
-class Again(Exception):
-    """Another coordinator got in between: the same round, run again, will see what it did."""
+class Round(ScheduleVerbs):
+    """`judge` is the time that leases and due times are judged by; None means the server's own clock.
 
-
-class Round:
-    """`judge` is the time that leases and due times are judged by; None means the server's own clock."""
+    Ids that clients made are almost always new. So a round first writes their jobs, where the unique index refuses an id
+    that an unfinished job has, and asks for finished jobs along with its counters: it exchanges no more with the server than
+    without such ids. When one turns out to be known, the round runs `Again`, with `look_up_ids`.
+    """
 
     def __init__(
-        self, link: Link, memory: Memory, now: int, *, judge: int | None, shard: int, in_doubt: bool
+        self,
+        link: Link,
+        memory: Memory,
+        now: int,
+        *,
+        judge: int | None,
+        shard: int,
+        in_doubt: bool,
+        look_up_ids: bool,
     ) -> None:
         self._link = link
         self._memory = memory
@@ -105,6 +129,8 @@ class Round:
         self._judge = judge
         self._shard = shard
         self._in_doubt = in_doubt
+        self._look_up_ids = look_up_ids
+        self._ids = NO_IDS
         self._deltas: Counter[tuple[str, str, str]] = Counter()
         self._woken: set[int] = set()
         self._read: set[int] = set()
@@ -114,17 +140,31 @@ class Round:
         """Jobs of this round that are due and that nobody has claimed yet."""
         self._settled: list[Lot] = []
         """Those that are claimed already, and those that are not due."""
+        self._made: set[str] = set()
+        self._purged_until: dict[str, int] = {}
+        self._pruned: dict[KeyName, tuple[bytes, str]] = {}
+        """Live keys whose jobs were deleted: their digests, and the ids of these jobs."""
+        self._lane_beside: tuple[int, tuple[Any, ...]] | None = None
+        self._left_behind: list[int] = []
+        """Jobs that ended in this round, and whose end is told by a webhook or begins a retention of their own."""
+        self._unique = UniqueKeys(link, now, self._holders)
+        self._limits = TimeLimits(link)
 
     # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
+        await self._unique.take_all(calls)
         for verb, places in by_verb(calls, VERBS):
             answers = await VERBS[verb](self, [calls[place][1] for place in places])
             for place, answer in zip(places, answers, strict=True):
                 results[place] = answer
+        if self._left_behind:
+            await self._write_left_behind()
         await self._write_fresh()
+        await self._unique.write()
+        await self._limits.write()
         await self._write_counts()
         return results
 
@@ -132,12 +172,21 @@ class Round:
         """Called after the commit: the memory follows the database. Whether jobs were left in the queue."""
         self._memory.first_in_line.remember(self._firsts, self._now)
         self._memory.first_in_line.forget(self._read)
+        if self._lane_beside is not None:
+            self._memory.learn(*self._lane_beside)
         self._memory.wake(self._woken)
+        if self._purged_until:
+            self._memory.purged.looked(self._purged_until)
         return bool(self._woken)
 
     async def _write_counts(self) -> None:
         rows = [(*key, count) for key, count in sorted(self._deltas.items()) if count]
-        if rows:
+        if new := self._ids.new:
+            columns = _columns(rows) if rows else [()] * 4
+            values = (self._shard, *columns, new, self._now)
+            if await self._link.fetchval(Q["add_counts_of_named"], *values):
+                raise self._repeated()
+        elif rows:
             await self._link.execute(Q["add_counts"], self._shard, *_columns(rows))
 
     def _count(self, job: Job | Claim, leaves: Status, enters: Status, number: int = 1) -> None:
@@ -161,14 +210,21 @@ class Round:
                 found |= {job.id: job for job in await self._jobs(query, missing, light=light)}
         return found
 
+    async def _holders(self, ids: Collection[str], locked: bool) -> Mapping[str, Job]:
+        if locked:
+            return await self._found(list(ids))
+        return {job.id: job for job in await self._jobs("get_jobs", list(ids))} if ids else {}
+
     async def _copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
         await self._link.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
 
     async def _into_history(self, jobs: Sequence[Job]) -> None:
         """Move jobs that are over, and that are locked."""
         await self._copy("history", FINAL_COLUMNS, map(final_row, jobs))
+        self._unique.free((key_of(job.extras), job.id) for job in jobs if job.extras is not None)
         await self._carry("carry_to_history", jobs)
         await self._link.execute(Q["delete_jobs"], *_columns([(job.seq, job.claim_id) for job in jobs]))
+        self._left_behind += [job.seq for job in jobs if leaves_something(job.extras)]
 
     async def _carry(self, query: str, jobs: Sequence[Job]) -> None:
         large = [job.seq for job in jobs if job.payload == byte_bounds.UNREAD]
@@ -184,15 +240,21 @@ class Round:
         seqs = iter(await self._memory.numbers(self._link, count))
         keys = await self._known_keys(submissions)
         stored = await self._stored_before(submissions)
+        self._ids = await self._client_ids(submissions)
         taken: dict[KeyName, tuple[bytes, str, int]] = {}
         answers: list[list[Accepted] | Exception] = []
         for call in calls:
-            resolved = _resolve(call, keys)
+            resolved = _resolve(call, keys, self._pruned, self._ids)
+            if not isinstance(resolved, Exception):
+                resolved = self._settle(resolved, keys)
             if isinstance(resolved, Exception):
                 answers.append(resolved)
                 continue
+            rewritten = self._unique.keep()
             accepted = [self._accept(item, seqs, stored, keys, taken) for item in resolved]
             answers.append(list(chain.from_iterable(accepted)))
+            for settled in rewritten:
+                await self._rewrite(settled.before, settled.job)
         self._fresh = joined(self._fresh)
         await self._put_keys(taken)
         return answers
@@ -205,16 +267,110 @@ class Round:
         keys: dict[KeyName, tuple[bytes, Job]],
         taken: dict[KeyName, tuple[bytes, str, int]],
     ) -> list[Accepted]:
-        submission, name = item
+        submission, name, parts, settled = item
         if name is not None and name in keys:
             return [Accepted(lot_of(keys[name][1]), True)]
-        found = [stored[id] for id in submission.lot.ids if id in stored]  # all of them, or none
-        lots = [lot_of(job) for job in found] or [self._number(submission.lot, seqs)]
+        if settled is not None:
+            accepted = [Accepted(lot_of(settled.job), True, settled.mark)]
+        elif submission.lot.digests is None:
+            found = [stored[id] for id in submission.lot.ids if id in stored]  # all of them, or none
+            lots = [lot_of(job) for job in found] or [self._number(submission.lot, seqs)]
+            accepted = [Accepted(lot, False) for lot in lots]
+        else:
+            accepted = [self._accept_part(part, seqs) for part in parts]
+        if settled is None and submission.lot.like.extras is not None:
+            self._unique.numbered(accepted[0].job)
         if name is not None and submission.key is not None:
-            job = lots[0].like
+            job = accepted[0].job
             keys[name] = (submission.key.digest, job)
             taken[name] = (submission.key.digest, job.id, submission.key.expires_at)
-        return [Accepted(lot, False) for lot in lots]
+        return accepted
+
+    def _accept_part(self, part: Part, seqs: Iterator[int]) -> Accepted:
+        if isinstance(part, Repeat):
+            job = self._ids.job(part.id)
+            # After a commit whose answer was lost, what was stored by this very call is no repeat.
+            return Accepted(lot_of(job), not (self._in_doubt and job.created_at == part.created_at))
+        lot = self._number(part, seqs)
+        self._ids.placed(lot)
+        return Accepted(lot, False)
+
+    async def _client_ids(self, submissions: Sequence[Submission]) -> ClientIds:
+        named = named_by_client(submissions)
+        if not named:
+            return NO_IDS
+        if not (self._look_up_ids or self._in_doubt):
+            return ClientIds()
+        rows = await self._link.fetch(Q["client_ids"], named, self._now)
+        if not rows:
+            return ClientIds()
+        self._memory.id_repeated()
+        # A job that is pruned between these two statements is gone as well.
+        jobs = await self._found([row[0] for row in rows if not row[2]])
+        return ClientIds({row[0]: Stored(row[1], jobs.get(row[0])) for row in rows})
+
+    def _repeated(self) -> Again:
+        self._memory.id_repeated()
+        return Again("the id of a job was sent again at the same time")
+
+    def _settle(
+        self, resolved: list["Resolved"], keys: dict[KeyName, tuple[bytes, Job]]
+    ) -> list["Resolved"] | UniqueConflict:
+        """What becomes of the submissions of a call whose unique keys are taken."""
+        self._unique.begin()
+        found: list[Resolved] = []
+        seen: set[KeyName] = set()
+        for item in resolved:
+            submission, name, parts, _ = item
+            repeated = (name is not None and (name in keys or name in seen)) or any(
+                isinstance(part, Repeat) for part in parts
+            )
+            if name is not None:
+                seen.add(name)
+            if submission.lot.like.extras is not None and not repeated:
+                settled = self._unique.take(submission.lot.like, submission.on_conflict)
+                if isinstance(settled, Exception):
+                    self._ids.undo()
+                    return settled
+                if settled is not None and submission.lot.digests is not None:
+                    self._ids.give_up(submission.lot.ids)
+                item = (submission, name, parts, settled)
+            found.append(item)
+        return found
+
+    async def _rewrite(self, before: Job, after: Job) -> None:
+        """Store a waiting job, which is locked or of this round, as it is now."""
+        fresh = [lot for lot in self._fresh + self._settled if after.id in lot.ids]
+        if fresh:  # not written yet
+            (lot,) = fresh
+            after = replace(after, seq=lot.like.seq, lane_id=lot.like.lane_id)
+            self._fresh = [lot for lot in self._fresh if after.id not in lot.ids]
+            self._settled = [lot for lot in self._settled if after.id not in lot.ids]
+            (self._fresh if after.status == "queued" else self._settled).append(lot_of(after))
+            return
+        row = (
+            after.seq,
+            after.claim_id,
+            after.status,
+            after.lane_id,
+            after.priority,
+            after.rank,
+            after.max_attempts,
+            after.timeout_sec,
+            after.metadata,
+            after.run_at,
+            after.payload,
+            after.extras,
+        )
+        if _changed(await self._link.execute(Q["rewrite_jobs"], *_columns([row]))) != 1:
+            # Ended by another command of this round: run one by one, each sees what the others did.
+            raise RuntimeError(f"job {after.id} was ended and replaced in one round")
+        self._deltas[before.queue, before.type, before.status] -= 1
+        self._deltas[after.queue, after.type, after.status] += 1
+        self._read.add(before.lane_id)
+        if after.status == "queued":
+            self._woken.add(after.lane_id)
+        self._limits.note([after])
 
     def _number(self, lot: Lot, seqs: Iterator[int]) -> Lot:
         lane_id = self._memory.lanes[lane_key(lot.like)]
@@ -226,7 +382,9 @@ class Round:
         """After a commit whose answer was lost: which of these jobs it stored after all."""
         if not self._in_doubt:
             return {}
-        return await self._found([id for submission in submissions for id in submission.lot.ids])
+        return await self._found(
+            [id for item in submissions if item.lot.digests is None for id in item.lot.ids]
+        )
 
     async def _known_keys(self, submissions: Sequence[Submission]) -> dict[KeyName, tuple[bytes, Job]]:
         names = {(item.key.client, item.key.key) for item in submissions if item.key is not None}
@@ -236,6 +394,7 @@ class Round:
         if not rows:
             return {}
         jobs = await self._found([row[3] for row in rows])
+        self._pruned = {(row[0], row[1]): (row[2], row[3]) for row in rows if row[3] not in jobs}
         return {(row[0], row[1]): (row[2], jobs[row[3]]) for row in rows if row[3] in jobs}
 
     async def _put_keys(self, taken: dict[KeyName, tuple[bytes, str, int]]) -> None:
@@ -262,12 +421,38 @@ class Round:
         lots = self._settled + self._fresh
         if not lots:
             return
-        await self._copy("jobs", HOT_COLUMNS, map(hot_row, chain.from_iterable(lots)))
+        try:
+            await self._copy("jobs", HOT_COLUMNS, map(hot_row, chain.from_iterable(lots)))
+        except TAKEN as error:
+            if not self._ids.new:
+                raise
+            raise self._repeated() from error
+        self._limits.note_lots(lots)
         for lot in lots:
             like = lot.like
             self._deltas[like.queue, like.type, like.status] += len(lot)
             if like.status == "queued":
                 self._woken.add(like.lane_id)
+        entries = [row for lot in lots if lot.like.metadata is not None for row in metadata_rows(lot)]
+        if entries:
+            await self._link.execute(Q["put_metadata"], *_columns(entries))
+
+    async def _write_left_behind(self) -> None:
+        """Store what the ends of this round leave behind: deliveries of webhooks, and until when jobs are kept."""
+        # A job that was replayed in the same round is not in the history any more.
+        jobs = await self._jobs("history_by_seq", sorted(self._left_behind))
+        until = [(job.seq, at) for job in jobs if (at := kept_until(job)) is not None]
+        if until:
+            await self._link.execute(Q["put_keeps"], *_columns(until))
+        deliveries = [made for job in jobs if (made := delivery_of(job, self._now)) is not None]
+        if not deliveries:
+            return
+        key = lane_key(deliveries[0])  # they all have the same
+        lane_id = await self._memory.lane_beside(self._link, key)
+        if key not in self._memory.lanes:
+            self._lane_beside = (lane_id, key)
+        for job, seq in zip(deliveries, await self._memory.numbers(self._link, len(deliveries)), strict=True):
+            self._fresh.append(lot_of(replace(job, seq=seq, lane_id=lane_id)))
 
     # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -281,18 +466,52 @@ class Round:
         able = await self._unpaused(able) if able else {}
         if not able:
             return Granted([], request.cursor)
-        fresh = [lot for lot in self._fresh if lot.like.lane_id in able]
+        fresh, _ = split_by_time([lot for lot in self._fresh if lot.like.lane_id in able], self._now)
         fresh_seqs = {seq for lot in fresh for seq in lot.seqs}
         rooms = self._rooms(able, request)
-        heads = lots_of(await self._heads(rooms)) + await self._first_of(without_room(rooms))
+        found = await self._heads(rooms)
+        late = [job for job in found if job.extras is not None and passed(job, self._now) is not None]
+        ended = await self._end_by_time(late) if late else []
+        heads = lots_of([job for job in found if job not in late] if late else found)
+        heads += split_by_time(await self._first_of(without_room(rooms)), self._now)[0]
         planned = plan_for(heads + fresh, able, request, self._now)
         chosen, more = await self._within_bytes(planned, request)
         grants = [Grant(claimed(placed, self._now), placed.session_id) for placed in chosen.placed]
-        waiting = [lot for lot in self._fresh if lot.like.lane_id not in able]
+        self._unique.free(
+            (freed_by_claim(placed.lot.like), placed.lot.like.id)
+            for placed in chosen.placed
+            if placed.lot.like.extras is not None
+        )
+        waiting = [lot for lot in self._fresh if lot.like.seq not in fresh_seqs]
         self._fresh = waiting + [lot for lot in chosen.rest if lot.like.seq in fresh_seqs]
         self._settled += [grant.lot for grant in grants if grant.lot.like.seq in fresh_seqs]
         await self._claim_stored([grant for grant in grants if grant.lot.like.seq not in fresh_seqs])
-        return Granted(grants, chosen.cursor, more or planned.cut)
+        return Granted(grants, chosen.cursor, more or planned.cut or bool(ended), ended)
+
+    async def _end_by_time(self, jobs: Iterable[Job]) -> list[Job]:
+        """End those of these locked jobs that wait and whose expiry or deadline has passed; as they are now."""
+        events = [(job, event) for job in jobs if (event := passed(job, self._now)) is not None]
+        over = [ended_by_time(job, event, self._now) for job, event in events]
+        if over:
+            await self._into_history(over)
+        for (job, _), after in zip(events, over, strict=True):
+            self._count(job, job.status, after.status)
+            self._read.add(job.lane_id)
+        return over
+
+    async def end_overdue(self, calls: list[int]) -> list[list[Job]]:
+        return [await self._end_overdue(call) for call in calls]
+
+    async def _end_overdue(self, limit: int) -> list[Job]:
+        due = await self._limits.due(self._now, limit)
+        if not due:
+            return []
+        jobs = await self._jobs("late_jobs", [seq for seq, _ in due], light=True)
+        ended = await self._end_by_time(jobs)
+        over = {job.seq for job in ended}
+        self._limits.note(job for job in jobs if job.seq not in over)
+        await self._limits.drop(due, jobs)
+        return ended
 
     async def _within_bytes(self, planned: Plan, request: ClaimRequest) -> tuple[Plan, bool]:
         """Cut a plan to its byte bounds and read the large payloads of what is left."""
@@ -387,14 +606,27 @@ class Round:
             return set()
         (found,) = await self._link.fetch(Q["complete_jobs"], *_columns(rows))
         seqs, claim_ids = found[0] or [], found[1] or []
+        if any(leaves_something(done.claim.extras) for done in all_done):
+            told = {seq for done in all_done if leaves_something(done.claim.extras) for seq in done.seqs}
+            self._left_behind += [seq for seq in seqs if seq in told]
         if len(seqs) == len(rows):
             for done in all_done:
                 self._count(done.claim, "running", "completed", len(done))
+                if done.claim.extras is not None:
+                    self._unique.free((key_of(done.claim.extras), id) for id in done.ids)
             return set()
         written = set(zip(seqs, claim_ids, strict=True))
         claims = {(seq, done.claim.claim_id): done.claim for done in all_done for seq in done.seqs}
         for key in written:
             self._count(claims[key], "running", "completed")
+        for done in all_done:
+            if done.claim.extras is not None:
+                ended = zip(done.ids, done.seqs, strict=True)
+                self._unique.free(
+                    (key_of(done.claim.extras), id)
+                    for id, seq in ended
+                    if (seq, done.claim.claim_id) in written
+                )
         before = await self._completed_before(
             [seq for seq, claim_id in claims if (seq, claim_id) not in written]
         )
@@ -434,7 +666,10 @@ class Round:
         again = [after for _, after, _ in ends if after.status not in FINAL]
         over = [after for _, after, _ in ends if after.status in FINAL]
         if again:
-            rows = [(j.seq, j.claim_id, j.status, j.attempt, j.crashes, j.run_at, j.error) for j in again]
+            rows = [
+                (j.seq, j.claim_id, j.status, j.attempt, j.crashes, j.run_at, j.error, j.extras)
+                for j in again
+            ]
             await self._link.execute(Q["requeue_jobs"], *_columns(rows))
         if over:
             await self._into_history(over)
@@ -443,6 +678,7 @@ class Round:
         for job, after, _ in ends:
             self._count(job, "running", after.status)
         self._woken |= {after.lane_id for after in again if after.status == "queued"}
+        self._limits.note(again)
 
     async def _ended_before(self, items: list[Finish]) -> "Answers":
         """The answers that were given before, where an attempt ended this way and its job was not claimed again since."""
@@ -555,6 +791,12 @@ class Round:
         await self._link.execute(Q["correct_heartbeats"], self._judge)
         return len(corrected)
 
+    def _released(self, lane_id: int, queue: str, type: str) -> None:
+        """A blocked job became queued."""
+        self._woken.add(lane_id)
+        self._deltas[queue, type, "blocked"] -= 1
+        self._deltas[queue, type, "queued"] += 1
+
     async def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         found = await self._found([id for call in calls for id in call])
         found |= {job.id: job for job in await self._cancel(found.values())}
@@ -566,9 +808,9 @@ class Round:
         running = [
             job
             for job in jobs
-            if lifecycle.after(job.status, "cancel_requested") is not None and job.cancel_requested_at is None
+            if lifecycle.after(job.status, "cancel_requested") and job.cancel_requested_at is None
         ]
-        waiting = [job for job in jobs if job.status in ("blocked", "scheduled", "queued")]
+        waiting = [job for job in jobs if job.status in lifecycle.WAITING]
         over = [cancelled(job, self._now) for job in waiting]
         if running:
             await self._link.execute(Q["request_cancels"], [job.seq for job in running], self._now)
@@ -577,6 +819,23 @@ class Round:
         for job in waiting:
             self._count(job, job.status, "cancelled")
         return [cancelled(job, self._now) for job in running] + over
+
+    async def edit(self, calls: list[tuple[str, Changes]]) -> list[Job | Exception | None]:
+        return [await self._edit(*call) for call in calls]
+
+    async def _edit(self, id: str, changes: Changes) -> Job | Exception | None:
+        job = (await self._found([id])).get(id)
+        if job is None:
+            return None
+        try:
+            after = edited(job, changes, self._now)
+        except (Conflict, InvalidOption) as error:
+            return error
+        lane = lane_key(after)
+        await self._memory.know_lanes(self._link, {lane})
+        after = replace(after, lane_id=self._memory.lanes[lane])
+        await self._rewrite(job, after)
+        return after
 
     async def replay(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         few = [id for call in calls if len(call) <= WHOLE_JOBS for id in call]
@@ -589,19 +848,27 @@ class Round:
     async def _replay(self, jobs: Iterable[Job]) -> list[Job]:
         """Queue again those of these locked jobs that may be; as they are now."""
         jobs = list(jobs)
-        ended = [job for job in jobs if lifecycle.after(job.status, "replayed") is not None]
-        early = [job for job in jobs if lifecycle.after(job.status, "hurried") is not None]
+        ended = [job for job in jobs if lifecycle.after(job.status, "replayed")]
+        if any(job.extras is not None for job in ended):
+            ended = await self._unique.take_again(ended)
+        early = [job for job in jobs if lifecycle.after(job.status, "hurried")]
         again = [replayed(job, self._now) for job in ended]
+        kept = [job.seq for job in again if keeps(job.extras)]
+        if kept:
+            await self._link.execute(Q["drop_keeps"], kept)
         if again:
             await self._copy("jobs", HOT_COLUMNS, map(hot_row, again))
             await self._carry("carry_to_jobs", again)
             await self._link.execute(Q["delete_history"], [job.seq for job in ended])
         if early:
             await self._link.execute(Q["hurry_jobs"], [job.seq for job in early], self._now)
-        for job in ended + early:
-            self._count(job, job.status, "queued")
-            self._woken.add(job.lane_id)
-        return again + [replace(job, status="queued", run_at=self._now) for job in early]
+        self._limits.note(again)
+        hurried = [replace(job, status="queued", run_at=self._now) for job in early]
+        for job, after in zip(ended + early, again + hurried, strict=True):
+            self._count(job, job.status, after.status)
+            if after.status == "queued":
+                self._woken.add(job.lane_id)
+        return again + hurried
 
     async def replay_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
         counts = []
@@ -619,14 +886,15 @@ class Round:
         return counts
 
     async def discard_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
-        return [await self._discard(await self._dead(*call)) for call in calls]
+        return [await self._discard(await self._dead(*call, free="TRUE")) for call in calls]
 
     async def _discard(self, seqs: list[int]) -> int:
         return len(await self._link.fetch(Q["discard_jobs"], sorted(seqs), self._now)) if seqs else 0
 
-    async def _dead(self, filter: JobFilter, limit: int) -> list[int]:
+    async def _dead(self, filter: JobFilter, limit: int, free: str = Q["key_is_free"]) -> list[int]:
         where, values = filter_sql(replace(filter, status=None, dead_letters=False), self._memory, first=2)
-        rows = await self._link.fetch(Q["dead_letters"].replace("{where}", f"AND {where}"), limit, *values)
+        query = Q["dead_letters"].replace("{where}", f"AND {where}").replace("{free}", free)
+        rows = await self._link.fetch(query, limit, *values)
         return [row[0] for row in rows]
 
     # ── bulk operations ────────────────────────────────────────────────────────────────────────────────────────────
@@ -682,27 +950,42 @@ class Round:
         return [await self._purge(*call) for call in calls]
 
     async def _purge(self, retention: Retention, limit: int) -> int:
-        purged = 0
+        kept = await self._link.fetch(Q["kept_long_enough"], self._now - retention.keep_grace_us, limit)
+        if kept:
+            await self._link.execute(Q["drop_keeps"], [row[0] for row in kept])
+        purged = await self._delete_history(kept, retention)
         for status, age in (
             ("completed", retention.completed_us),
             ("cancelled", retention.completed_us),
             ("failed", retention.failed_us),
         ):
-            rows = await self._link.fetch(Q["expired_jobs"], status, self._now - age, limit - purged)
-            if not rows:
-                continue
-            seqs = [row[0] for row in rows]
-            await self._link.execute(Q["delete_history"], seqs)
-            await self._link.execute(Q["delete_attempts"], seqs)
-            lanes = await self._memory.lanes_named(self._link, {row[1] for row in rows})
-            for _, lane_id, left in rows:
-                self._deltas[lanes[lane_id].queue, lanes[lane_id].type, left] -= 1
-            purged += len(rows)
+            until, room = self._now - age, limit - purged
+            since = self._memory.purged.since(status, until)
+            rows = await self._link.fetch(Q["expired_jobs"], status, until, room, since)
+            if len(rows) < room:
+                self._purged_until[status] = until
+            purged += await self._delete_history(rows, retention)
         await self._link.execute(Q["purge_keys"], self._now, limit)
+        await self._link.execute(Q["purge_spent_ids"], self._now, limit)
         await self._link.execute(Q["purge_sessions"], self._now - retention.sessions_us)
         await self._purge_series()
         await self._link.execute(Q["purge_bulks"], self._now - retention.completed_us)
         return purged
+
+    async def _delete_history(self, rows: Sequence[Any], retention: Retention) -> int:
+        """Delete ended jobs, given as (seq, lane, status, whether it has metadata); return how many there were."""
+        if not rows:
+            return 0
+        seqs = [row[0] for row in rows]
+        await self._link.execute(Q["prune_history"], seqs, retention.client_ids_us, self._now)
+        await self._link.execute(Q["delete_attempts"], seqs)
+        described = [row[0] for row in rows if row[3]]
+        if described:
+            await self._link.execute(Q["drop_metadata"], described)
+        lanes = await self._memory.lanes_named(self._link, {row[1] for row in rows})
+        for _, lane_id, left, _ in rows:
+            self._deltas[lanes[lane_id].queue, lanes[lane_id].type, left] -= 1
+        return len(rows)
 
     async def _purge_series(self) -> None:
         for bucket_sec, kept_sec in KEPT_SEC.items():
@@ -711,7 +994,7 @@ class Round:
             await self._link.execute(Q["purge_gauges"], *span)
 
 
-Resolved = tuple[Submission, KeyName | None]
+Resolved = tuple[Submission, KeyName | None, Sequence[Part], Settled | None]
 Answers = dict[tuple[int, int, str], Status]
 
 VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] = {
@@ -724,6 +1007,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] 
     "complete": Round.complete,
     "expire": Round.expire,
     "cancel": Round.cancel,
+    "edit": Round.edit,
     "replay": Round.replay,
     "replay_where": Round.replay_where,
     "discard": Round.discard,
@@ -732,30 +1016,51 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] 
     "stop_bulk": Round.stop_bulk,
     "bulk_step": Round.bulk_step,
     "promote": Round.promote,
+    "end_overdue": Round.end_overdue,
     "correct_times": Round.correct_times,
     "purge": Round.purge,
     "probe": Round.probe,
+    "purge_ticks": Round.purge_ticks,
+    "declare_schedules": Round.declare_schedules,
+    "change_schedules": Round.change_schedules,
     "insert": Round.insert,
     "claim": Round.claim,
 }
 
 
 def _resolve(
-    call: Sequence[Submission], keys: dict[KeyName, tuple[bytes, Job]]
+    call: Sequence[Submission],
+    keys: dict[KeyName, tuple[bytes, Job]],
+    pruned: Mapping[KeyName, tuple[bytes, str]],
+    ids: ClientIds,
 ) -> list[Resolved] | Exception:
-    """The submissions of one call with their keys' names; or, when a key was used for something else, the error."""
+    """The submissions of one call with their keys' names, and what of each is new by the ids that clients made; or, when a
+    key or an id was used for something else, the error."""
     own: dict[KeyName, bytes] = {}
     resolved: list[Resolved] = []
+    ids.begin()
     for submission in call:
         key = submission.key
-        if key is None:
-            resolved.append((submission, None))
+        name = None if key is None else (key.client, key.key)
+        if key is not None and name is not None and (name in keys or name in own):
+            if key.digest != (keys[name][0] if name in keys else own[name]):
+                ids.undo()
+                return IdempotencyMismatch(key.key)
+            resolved.append((submission, name, (), None))
             continue
-        name = (key.client, key.key)
-        digest = keys[name][0] if name in keys else own.setdefault(name, key.digest)
-        if digest != key.digest:
-            return IdempotencyMismatch(key.key)
-        resolved.append((submission, name))
+        if key is not None and name is not None:
+            if name in pruned:
+                digest, id = pruned[name]
+                ids.undo()
+                return JobPruned(id, key.key) if digest == key.digest else IdempotencyMismatch(key.key)
+            own[name] = key.digest
+        parts: Sequence[Part] | Exception = ()
+        if submission.lot.digests is not None:
+            parts = ids.split(submission.lot)
+        if isinstance(parts, Exception):
+            ids.undo()
+            return parts
+        resolved.append((submission, name, parts, None))
     return resolved
 
 

@@ -16,6 +16,7 @@ from stoker.domain.errors import StoreUnavailable
 from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.retry import Claim
+from stoker.domain.schedule import Declaration, Schedule, Tick
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import ShortId
 from stoker.store.base import (
@@ -24,6 +25,7 @@ from stoker.store.base import (
     Count,
     DeadLetterGroups,
     FailureSample,
+    JobFilter,
     JobQuery,
     JobState,
     JobSummary,
@@ -39,6 +41,7 @@ from stoker.store.postgres.memory import Memory
 from stoker.store.postgres.reads import Reader
 from stoker.store.postgres.rows import Q
 from stoker.store.postgres.writer import Writer
+from stoker.store.schedules import SchedulesQuery
 from stoker.store.verbs import WritingVerbs
 
 DEFAULT_MAX_PENDING: Final = 100_000
@@ -226,8 +229,32 @@ class PostgresStore(WritingVerbs):
     async def sessions(self) -> list[Session]:
         return await self._reader.sessions()
 
+    async def next_limit_at(self) -> int | None:
+        return await self._reader.next_limit_at()
+
+    async def key_holder(self, key: str) -> str | None:
+        return await self._reader.key_holder(key)
+
+    async def keys_taken(self, filter: JobFilter) -> int:
+        return await self._reader.keys_taken(filter)
+
     async def known_key(self, client: str, key: str) -> bool:
         return await self._reader.known_key(client, key, self.now_us())
+
+    async def next_schedule_at(self) -> int | None:
+        return await self._reader.schedules.next_at()
+
+    async def schedule(self, name: str) -> Schedule | None:
+        return await self._reader.schedules.one(name)
+
+    async def schedules(self, query: SchedulesQuery) -> list[Schedule]:
+        return await self._reader.schedules.page(query)
+
+    async def schedule_ticks(self, name: str, limit: int, before: int | None = None) -> list[Tick]:
+        return await self._reader.schedules.ticks(name, limit, before)
+
+    async def schedule_app(self, app: str) -> Declaration | None:
+        return await self._reader.schedules.app(app)
 
     async def close(self) -> None:
         await self._finish_rounds()

@@ -23,6 +23,8 @@ from stoker.store.postgres.rows import Q
 
 RECONNECT_SECONDS: Final = 0.1
 TRIES: Final = 5
+INSERTING: Final = frozenset({"insert", "edit", "change_schedules", "declare_schedules"})
+"""Verbs that may make lanes."""
 
 
 class Writer:
@@ -49,7 +51,7 @@ class Writer:
         in_doubt = False
         for attempt in range(1, 1_000_000):
             try:
-                return await self._round(calls, in_doubt=in_doubt)
+                return await self._round(calls, in_doubt=in_doubt, again=attempt > 1)
             except StoreUnreachable:
                 in_doubt = True
                 if loop.time() >= deadline:
@@ -63,7 +65,7 @@ class Writer:
                     raise StoreUnavailable(f"{error}; try again") from error
         raise AssertionError("unreachable")
 
-    async def _round(self, calls: list[tuple[str, Any]], *, in_doubt: bool) -> Sequence[Any]:
+    async def _round(self, calls: list[tuple[str, Any]], *, in_doubt: bool, again: bool) -> Sequence[Any]:
         link = await self._connected()
         made_before = self._memory.last_lane
         round = Round(
@@ -73,12 +75,13 @@ class Writer:
             judge=self._clock.judge(),
             shard=self._shard,
             in_doubt=in_doubt,
+            look_up_ids=again or self._memory.ids_repeat,
         )
         try:
             async with self._database.transaction(link, first=_first(calls)):
                 results = await round.run(calls)
         except BaseException as error:
-            if any(verb == "insert" for verb, _ in calls):
+            if any(verb in INSERTING for verb, _ in calls):
                 self._memory.forget_lanes_after(made_before)
             if not isinstance(error, Again):
                 await self.let_go()

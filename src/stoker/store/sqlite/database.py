@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import apsw
 import structlog
@@ -20,6 +20,19 @@ CHECK_SECONDS: Final = 0.5
 _MAPPED_BYTES = 2**31 - 2**16  # the most that SQLite maps; what lies beyond is read as usual
 
 log = structlog.get_logger()
+
+
+class OwnedDatabase(Protocol):
+    """A database that this process alone writes to: a file, or one in memory (`stoker.testing.store`)."""
+
+    @property
+    def db(self) -> apsw.Connection: ...
+    @property
+    def path(self) -> Path: ...
+    def check(self, monotonic: float) -> None: ...
+    def reader(self) -> apsw.Connection: ...
+    def close(self) -> None: ...
+    def drop(self) -> None: ...
 
 
 class DatabaseFile:
@@ -93,6 +106,10 @@ class DatabaseFile:
                 "stop it with SIGTERM, which moves what it has stored into the database file, and start it again"
             )
         return None
+
+    def reader(self) -> apsw.Connection:
+        """Open a connection that can only read."""
+        return open_reader(self.path)
 
     def close(self) -> None:
         """The last to be closed of all connections to the file: SQLite then moves the log into it."""

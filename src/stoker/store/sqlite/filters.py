@@ -41,6 +41,9 @@ def filter_sql(filter: JobFilter) -> tuple[str, list[Any]]:
     if filter.fingerprint is not None:
         clauses.append("status = 'failed' AND fingerprint = ?")
         values.append(filter.fingerprint)
+    for entry in filter.metadata:
+        clauses.append(Q["has_metadata"])
+        values += entry
     if filter.worker is not None:
         clauses.append(Q["worker_matches"])
         values += [filter.worker, filter.worker]

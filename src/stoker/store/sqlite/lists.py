@@ -79,6 +79,8 @@ class Source(NamedTuple):
     """Jobs that another source has, which are passed over: no job may come from two sources."""
     pairs: tuple[tuple[int, int], ...] = ()
     """Lanes and ranks, whose values `key` asks for: the source is all of them together."""
+    walk: str = "walk"
+    """The statement that walks it."""
 
     @property
     def lookup(self) -> bool:
@@ -184,6 +186,8 @@ class Lists:
         if wanted.name is not None:
             plain = only(wanted, "name")
             return [Source("INDEXED BY jobs_name", wanted, "name = ?", (wanted.name,), plain=plain)]
+        if wanted.metadata and wanted.text is None:
+            return [self._described(wanted)]
         if wanted.text is not None and (found := self._searched(wanted, counts)) is not None:
             return found
         if wanted.fingerprint is not None and (few := self._few_alike(wanted)) is not None:
@@ -274,6 +278,18 @@ class Lists:
         key = f"seq IN ({union(parts)})"
         return [Source("NOT INDEXED", rest, key, tuple(values), whole=True, but=but), *found]
 
+    def _described(self, wanted: JobFilter) -> Source:
+        """Jobs by their metadata: those with the rarest entry, which are compared with the rest."""
+        entries = [
+            (
+                SMALL + 1 if (few := self._at_most(SMALL, Q["metadata_entries"], *entry)) is None else few,
+                entry,
+            )
+            for entry in wanted.metadata
+        ]
+        number, entry = min(entries)
+        return Source("metadata", wanted, values=entry, whole=number <= SMALL, walk="metadata_walk")
+
     def _few_alike(self, wanted: JobFilter) -> Source | None:
         """Jobs that failed in one way, while they are few."""
         if self._at_most(SMALL, Q["failed_alike"], wanted.fingerprint) is None:
@@ -322,7 +338,7 @@ class Lists:
         where, compared = ("1", []) if source.plain else _compared(source)
         limit = -1 if source.whole else budget
         columns = "seq" if source.plain else ", ".join(dict.fromkeys(("seq", *_columns(source))))
-        sql = Q["walk"].format(columns=columns, index=source.index_sql, key=source.key, order=order)
+        sql = Q[source.walk].format(columns=columns, index=source.index_sql, key=source.key, order=order)
         return sql, [*source.values, low, high, limit], where, compared
 
     def _matches(

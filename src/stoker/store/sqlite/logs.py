@@ -61,6 +61,11 @@ class SqliteLogs:
         except (apsw.Error, OSError) as error:
             raise StoreUnavailable(f"cannot open {path}: {error}") from error
 
+    @classmethod
+    def open_in_memory(cls) -> "SqliteLogs":
+        """Output that ends with the process, written on the caller's thread: for the test kit."""
+        return cls(Book(_open(Path(":memory:"))), threads=False, max_waiting_bytes=MAX_WAITING_BYTES)
+
     @property
     def dropped_bytes(self) -> int:
         return self._gather.dropped_bytes

@@ -15,7 +15,10 @@ from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import COLUMNS, Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Lane, lane_key
+from stoker.domain.schedule import Declaration, Schedule
 from stoker.store import queries
+from stoker.store.common import held_keys, noted_limits
+from stoker.store.ended_jobs import keeps_of, metadata_of
 from stoker.store.move_format import (
     ATTEMPT_COLUMNS,
     Chunk,
@@ -23,12 +26,14 @@ from stoker.store.move_format import (
     MovingKey,
     OutputLine,
     RecordedAttempt,
+    taken_key,
     without,
 )
 from stoker.store.sqlite import database, open_marker
 from stoker.store.sqlite.logs import SCHEMA as LOGS_SCHEMA
 from stoker.store.sqlite.logs import SqliteLogs, logs_path
 from stoker.store.sqlite.round import COLUMN_LIST, Memory, Q
+from stoker.store.sqlite.schedules import all_schedules, put_absent
 from stoker.store.sqlite.schema import check_up_to_date, version_of
 
 M: Final = queries.load("stoker.store.sqlite", "move.sql")
@@ -96,6 +101,10 @@ class SqliteSource:
             for key, *fields in _rows(self._logs, M["all_outputs"]):
                 for (queue,) in _rows(self._db, M["queue_of"], fields[0]):
                     yield _output_line(fields, _rows(self._logs, M["chunks_of"], key)), queue
+
+    async def schedules(self) -> tuple[list[Schedule], list[Declaration]]:
+        with _refusals("the database cannot be read"):
+            return all_schedules(self._db)
 
     async def close(self) -> None:
         self._db.close()
@@ -208,13 +217,24 @@ class SqliteTarget:
                 self._place(number, moving) for number, moving in enumerate(fresh, self._memory.next_seq)
             ]
             self._db.executemany(_INSERT_JOB, [astuple(moving.job) for moving in placed])
+            self._db.executemany(Q["put_metadata"], metadata_of(moving.job for moving in placed))
+            self._db.executemany(Q["put_keep"], keeps_of(moving.job for moving in placed))
             self._db.executemany(
                 _INSERT_ATTEMPT, [(m.job.seq, *astuple(attempt)) for m in placed for attempt in m.attempts]
             )
+            self._put_extras([moving.job for moving in placed if moving.job.extras is not None])
             counts = Counter((m.job.queue, m.job.type, m.job.status) for m in placed)
             self._db.executemany(Q["add_count"], [(*key, count) for key, count in sorted(counts.items())])
         self._memory.next_seq += len(placed)
         return len(placed)
+
+    def _put_extras(self, jobs: list[Job]) -> None:
+        """Give these jobs their unique keys, and note their expiries and deadlines."""
+        for key, id in held_keys(jobs):
+            self._db.execute(Q["take_key"], (key, id))
+            if not self._db.changes():
+                raise StoreUnavailable(taken_key(key, id))
+        self._db.executemany(Q["note_limit"], noted_limits(jobs))
 
     def _known(self, ids: list[str]) -> set[str]:
         return {id for (id,) in _rows(self._db, M["known_ids"], msgspec.json.encode(ids).decode())}
@@ -253,6 +273,12 @@ class SqliteTarget:
             for output in outputs:
                 if output.job_id in there:
                     stored += _put_output(self._logs, output)
+        return stored
+
+    async def put_schedules(self, schedules: Sequence[Schedule], apps: Sequence[Declaration]) -> int:
+        stored = 0
+        with _refusals("the database refused a batch; nothing of it was stored"), self._db:
+            stored += put_absent(self._db, schedules, apps)
         return stored
 
     async def finish(self) -> None:

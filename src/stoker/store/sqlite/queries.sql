@@ -11,6 +11,28 @@ INSERT INTO jobs (seq, id, payload, created_at, run_at, {columns})
 SELECT ?1 + ?2 * rowid, CAST(substr(value, 17, ?4) AS TEXT), substr(value, 17 + ?4), CAST(substr(value, 1, 16) AS INTEGER),
     coalesce(?5, CAST(substr(value, 1, 16) AS INTEGER)), {values} FROM carray(?3)
 
+-- name: insert_alike_named
+-- The same for jobs whose ids were made by clients: their digests, of 16 bytes, stand between id and payload.
+INSERT INTO jobs (seq, id, digest, payload, created_at, run_at, {columns})
+SELECT ?1 + ?2 * rowid, CAST(substr(value, 17, ?4) AS TEXT), substr(value, 17 + ?4, 16), substr(value, 33 + ?4),
+    CAST(substr(value, 1, 16) AS INTEGER), coalesce(?5, CAST(substr(value, 1, 16) AS INTEGER)), {values} FROM carray(?3)
+
+-- name: client_ids
+-- Ids of clients that name a job, or named one that was pruned; -1 for those. Most are new, and cost a probe of each index.
+SELECT spent_ids.id, spent_ids.digest, -1 FROM carray(?1) AS given CROSS JOIN spent_ids ON spent_ids.id = given.value
+WHERE spent_ids.expires_at > ?2
+UNION ALL
+SELECT jobs.id, jobs.digest, jobs.seq FROM carray(?1) AS given CROSS JOIN jobs ON jobs.id = given.value
+
+-- name: spend_ids
+-- Before these jobs are deleted: the ids that clients made are remembered until ?1 microseconds after they were stored.
+INSERT OR REPLACE INTO spent_ids (id, digest, expires_at)
+SELECT id, digest, created_at + ?1 FROM jobs
+WHERE seq IN (SELECT value FROM json_each(?3)) AND digest IS NOT NULL AND created_at + ?1 > ?2
+
+-- name: purge_spent_ids
+DELETE FROM spent_ids WHERE id IN (SELECT id FROM spent_ids WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)
+
 -- name: claim_heads
 -- The head of one lane, in running order, straight off the partial index: what stands behind the head is never read.
 -- `+?` hides the values from the query planner, which would otherwise plan anew for each of them: 23 µs instead of 1.
@@ -78,7 +100,7 @@ FROM jobs WHERE id IN (SELECT value FROM json_each(?))
 -- The end of an attempt that did not complete the job; fenced like complete_jobs.
 UPDATE jobs
 SET status = ?3, attempt = ?4, crashes = ?5, run_at = ?6, started_at = ?7, completed_at = ?8, worker_id = ?9,
-    threads_granted = ?10, claimed_at = ?11, cpu_us = ?12, peak_memory_kb = ?13, error = ?14, fingerprint = ?15
+    threads_granted = ?10, claimed_at = ?11, cpu_us = ?12, peak_memory_kb = ?13, error = ?14, fingerprint = ?15, extras = ?16
 WHERE seq = ?1 AND claim_id = ?2 AND status = 'running'
 
 -- name: insert_attempt
@@ -105,13 +127,57 @@ UPDATE jobs SET cancel_requested_at = ?2 WHERE seq = ?1 AND status = 'running' A
 
 -- name: replay_job
 UPDATE jobs
-SET status = 'queued', attempt = 0, crashes = 0, run_at = ?2, worker_id = NULL, claimed_at = NULL, started_at = NULL,
+SET status = ?2, attempt = 0, crashes = 0, run_at = ?3, worker_id = NULL, claimed_at = NULL, started_at = NULL,
     completed_at = NULL, cancel_requested_at = NULL, discarded_at = NULL, threads_granted = NULL, cpu_us = NULL,
-    peak_memory_kb = NULL, error = NULL, result = NULL, fingerprint = NULL
+    peak_memory_kb = NULL, error = NULL, result = NULL, fingerprint = NULL, extras = ?4
 WHERE seq = ?1 AND status IN ('failed', 'cancelled')
 
 -- name: hurry_job
 UPDATE jobs SET status = 'queued', run_at = ?2 WHERE seq = ?1 AND status = 'scheduled'
+
+-- name: key_holder
+SELECT job_id FROM unique_keys WHERE key = ?
+
+-- name: take_key
+-- Nothing where another job holds it.
+INSERT INTO unique_keys (key, job_id) VALUES (?, ?) ON CONFLICT (key) DO NOTHING
+
+-- name: free_key
+DELETE FROM unique_keys WHERE key = ? AND job_id = ?
+
+-- name: key_is_free
+-- Of a dead letter: no other job holds its unique key.
+(extras IS NULL OR NOT EXISTS (SELECT 1 FROM unique_keys WHERE key = json_extract(extras, '$.unique_key')))
+
+-- name: count_keys_taken
+SELECT count(*) FROM (
+    SELECT 1 FROM jobs {index} WHERE status = 'failed' AND discarded_at IS NULL AND extras IS NOT NULL AND NOT {free} AND {where}
+    LIMIT ?)
+
+-- name: rewrite_job
+-- A job that waits, changed by a person or replaced; fenced by the claim number as well, so that a job which was claimed since is
+-- left alone.
+UPDATE jobs
+SET status = ?3, queue = ?4, lane_id = ?5, priority = ?6, rank = ?7, max_attempts = ?8, timeout_sec = ?9, metadata = ?10,
+    run_at = ?11, payload = ?12, extras = ?13
+WHERE seq = ?1 AND claim_id = ?2 AND status IN ('blocked', 'scheduled', 'queued')
+
+-- name: note_limit
+INSERT INTO time_limits (seq, at) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET at = excluded.at
+
+-- name: due_limits
+SELECT seq FROM time_limits INDEXED BY time_limits_at WHERE at <= ? ORDER BY at, seq LIMIT ?
+
+-- name: drop_limit
+DELETE FROM time_limits WHERE seq = ?
+
+-- name: next_limit
+SELECT min(at) FROM time_limits
+
+-- name: end_waiting
+-- A job that waits and whose time is up.
+UPDATE jobs SET status = ?3, completed_at = ?4, error = ?5, fingerprint = ?6
+WHERE seq = ?1 AND claim_id = ?2 AND status IN ('blocked', 'scheduled', 'queued')
 
 -- name: discard_job
 UPDATE jobs SET discarded_at = ?2 WHERE seq = ?1 AND status = 'failed' AND discarded_at IS NULL
@@ -279,8 +345,29 @@ SELECT queue, min(run_at) FROM (
 ) JOIN lanes ON lanes.id = lane_id GROUP BY queue
 
 -- name: expired_jobs
-SELECT seq, queue, type, status FROM jobs WHERE status = ? AND completed_at IS NOT NULL AND completed_at < ?
-ORDER BY completed_at LIMIT ?
+-- Without those that are kept for a time of their own. What was seen before ?4 is of these, and not looked at again.
+SELECT seq, queue, type, status, metadata IS NOT NULL FROM jobs
+WHERE status = ?1 AND completed_at IS NOT NULL AND completed_at >= ?4 AND completed_at < ?2
+  AND NOT EXISTS (SELECT 1 FROM keeps WHERE keeps.seq = jobs.seq)
+ORDER BY completed_at LIMIT ?3
+
+-- name: kept_long_enough
+SELECT jobs.seq, jobs.queue, jobs.type, jobs.status, jobs.metadata IS NOT NULL
+FROM keeps INDEXED BY keeps_at CROSS JOIN jobs ON jobs.seq = keeps.seq
+WHERE keeps.at <= ? AND jobs.status IN ('completed', 'failed', 'cancelled')
+ORDER BY keeps.at LIMIT ?
+
+-- name: put_keep
+INSERT OR REPLACE INTO keeps (seq, at) VALUES (?, ?)
+
+-- name: drop_keep
+DELETE FROM keeps WHERE seq = ?
+
+-- name: put_metadata
+INSERT OR IGNORE INTO job_metadata (key, value, seq) VALUES (?, ?, ?)
+
+-- name: drop_metadata
+DELETE FROM job_metadata WHERE seq = ?
 
 -- name: delete_job
 DELETE FROM jobs WHERE seq = ?
@@ -290,7 +377,7 @@ DELETE FROM attempts WHERE seq = ?
 
 -- name: dead_letters
 SELECT seq FROM jobs {index}
-WHERE status = 'failed' AND discarded_at IS NULL AND {where} ORDER BY seq LIMIT ?
+WHERE status = 'failed' AND discarded_at IS NULL AND {free} AND {where} ORDER BY seq LIMIT ?
 
 -- name: matching
 -- The numbers of jobs that match, off one index, for a bulk operation. Several statuses have several of these.
@@ -397,6 +484,19 @@ FROM kinds JOIN jobs AS sample ON sample.seq = (
     WHERE one.status = 'failed' AND one.fingerprint = kinds.fingerprint LIMIT 1
 )
 LIMIT ?
+
+-- name: has_metadata
+-- `seq` is that of the job: the inner select has no such column. One look at the key of the table.
+EXISTS (SELECT 1 FROM (SELECT seq AS of_seq FROM job_metadata WHERE key = ? AND value = ?) WHERE of_seq = seq)
+
+-- name: metadata_entries
+SELECT 1 FROM job_metadata WHERE key = ? AND value = ?
+
+-- name: metadata_walk
+-- The newest jobs with an entry of metadata, in the order of the key of that table; see `walk`.
+SELECT {columns} FROM (
+    SELECT seq AS of_seq FROM job_metadata WHERE key = ? AND value = ? AND seq >= ? AND seq < ? ORDER BY seq {order} LIMIT ?
+) CROSS JOIN jobs ON jobs.seq = of_seq ORDER BY of_seq {order}
 
 -- name: worker_matches
 worker_id IN (SELECT ? UNION ALL SELECT id FROM sessions WHERE name = ?)

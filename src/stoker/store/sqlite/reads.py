@@ -19,6 +19,7 @@ from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import RECENT_JOBS, ShortId
 from stoker.store.base import (
     SPARKS,
+    TOTAL_CAP,
     Attempt,
     Bulk,
     Count,
@@ -47,6 +48,7 @@ from stoker.store.common import (
 from stoker.store.sqlite.filters import best_index, filter_sql, union
 from stoker.store.sqlite.lists import Lists
 from stoker.store.sqlite.round import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
+from stoker.store.sqlite.schedules import ScheduleReads
 from stoker.store.walks import SMALL
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
@@ -70,6 +72,7 @@ class Reader:
     def __init__(self, db: apsw.Connection, completed_to: Callable[[], int | None] = lambda: None) -> None:
         self._db = db
         self._lists = Lists(db, completed_to)
+        self.schedules = ScheduleReads(db)
 
     def get(self, id: str) -> Job | None:
         row = self._db.execute(_BY_ID, (id,)).fetchone()
@@ -132,6 +135,24 @@ class Reader:
 
     def sessions(self) -> list[Session]:
         return [session_of(row) for row in self._db.execute(Q["all_sessions"])]
+
+    def next_limit_at(self) -> int | None:
+        (at,) = self._db.execute(Q["next_limit"]).fetchone() or (None,)
+        return None if at is None else int(at)
+
+    def key_holder(self, key: str) -> str | None:
+        row = self._db.execute(Q["key_holder"], (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def keys_taken(self, filter: JobFilter) -> int:
+        where, values = filter_sql(replace(filter, status=None, dead_letters=False))
+        sql = Q["count_keys_taken"].format(
+            index=best_index(replace(filter, status=None, dead_letters=True), few=True),
+            free=Q["key_is_free"],
+            where=where,
+        )
+        (count,) = self._db.execute(sql, (*values, TOTAL_CAP)).fetchone() or (0,)
+        return int(count)
 
     def known_key(self, client: str, key: str, now: int) -> bool:
         return self._db.execute(Q["get_key"], (client, key, now)).fetchone() is not None

@@ -9,7 +9,7 @@ over only after the commit, so a round that fails leaves no trace.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from operator import attrgetter
@@ -20,15 +20,21 @@ from msgspec.structs import astuple, replace
 
 from stoker.domain import byte_bounds, lifecycle
 from stoker.domain.byte_bounds import INLINE_BYTES
-from stoker.domain.errors import IdempotencyMismatch, WrongSecret
+from stoker.domain.edit import Changes, edited
+from stoker.domain.errors import Conflict, IdempotencyMismatch, JobPruned, WrongSecret
+from stoker.domain.extras import InvalidOption
 from stoker.domain.job import COLUMNS, Job
-from stoker.domain.lifecycle import Status
+from stoker.domain.keeping import keeps, kept_until, leaves_something
+from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.lot import OWN_FIELDS, Lot, joined, lot_of, lots_of
 from stoker.domain.placement import Lane, Plan, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
 from stoker.domain.session_secret import may_go_on
-from stoker.store import queries
+from stoker.domain.time_limits import ended as ended_by_time
+from stoker.domain.time_limits import passed
+from stoker.domain.unique import freed_by_claim, key_of
+from stoker.domain.webhooks import delivery_of
 from stoker.store.base import (
     WHOLE_JOBS,
     Accepted,
@@ -51,6 +57,7 @@ from stoker.store.base import (
     Start,
     Submission,
 )
+from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, named_by_client
 from stoker.store.common import (
     SERIES_CHUNK_SEC,
     attempt_row,
@@ -65,23 +72,32 @@ from stoker.store.common import (
     json_text,
     lost_outcome,
     plan_for,
+    replayed,
     serving,
     session_texts,
+    split_by_time,
     stale_ids,
     stepped,
     tally_values,
     unpaused,
 )
+from stoker.store.ended_jobs import PurgedUntil, metadata_rows
 from stoker.store.first_in_line import FirstInLine, one_more, without_room
 from stoker.store.sqlite.filters import best_index, filter_sql
+from stoker.store.sqlite.schedules import ScheduleVerbs
+from stoker.store.sqlite.statements import Q as Q
+from stoker.store.sqlite.time_limits import TimeLimits
+from stoker.store.sqlite.unique import UniqueKeys
 
-Q: Final = queries.load("stoker.store.sqlite")
 COLUMN_LIST: Final = ", ".join(COLUMNS)
-SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL"}
+SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL", "digest": "NULL"}
 SUMMARY_LIST: Final = ", ".join(SUMMARY.get(column, column) for column in COLUMNS)
 """Without what can be large."""
-HEAD: Final = {"payload": f"CASE WHEN length(payload) <= {INLINE_BYTES} THEN payload ELSE x'' END"}
-"""The length of a BLOB is in the head of its row, so a large payload is not touched."""
+HEAD: Final = {
+    "payload": f"CASE WHEN length(payload) <= {INLINE_BYTES} THEN payload ELSE x'' END",
+    "digest": "NULL",
+}
+"""The length of a BLOB is in the head of its row, so a large payload is not touched; a digest stands behind it."""
 ROWS_PER_STATEMENT: Final = 100
 FEW_ALIKE: Final = 8
 """So many jobs are written one by one, also when they are alike."""
@@ -91,17 +107,21 @@ _FIRST = Q["claim_heads"].format(columns=SUMMARY_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
 _OF_SESSION = Q["claims_of_session"].format(columns=SUMMARY_LIST)
-_LIGHT_LIST = ", ".join(SUMMARY[column] if column in ("payload", "result") else column for column in COLUMNS)
+_LIGHT_LIST = ", ".join(
+    SUMMARY[column] if column in ("payload", "result", "digest") else column for column in COLUMNS
+)
 _LIGHT_BY_SEQ = Q["job_by_seq"].format(columns=_LIGHT_LIST)
 _LIGHT_BY_ID = Q["job_by_id"].format(columns=_LIGHT_LIST)
 """Jobs to be judged and changed: their payloads and results, which may be large, stay where they are."""
 _INSERT = Q["insert_jobs"].format(columns=COLUMN_LIST, rows="(" + ", ".join("?" * len(COLUMNS)) + ")")
 _SHARED_COLUMNS = [column for column in COLUMNS if column not in OWN_FIELDS]
 _SHARED = attrgetter(*_SHARED_COLUMNS)
-_INSERT_ALIKE = Q["insert_alike"].format(
-    columns=", ".join(_SHARED_COLUMNS),
-    values=", ".join(f"?{number}" for number, _ in enumerate(_SHARED_COLUMNS, 6)),
-)
+_ALIKE = {
+    "columns": ", ".join(_SHARED_COLUMNS),
+    "values": ", ".join(f"?{number}" for number, _ in enumerate(_SHARED_COLUMNS, 6)),
+}
+_INSERT_ALIKE = Q["insert_alike"].format(**_ALIKE)
+_INSERT_ALIKE_NAMED = Q["insert_alike_named"].format(**_ALIKE)
 
 
 def _first_seq(lot: Lot) -> int:
@@ -122,6 +142,7 @@ class Memory:
         self.paused: dict[str, int] = {}
         self.first_in_line = FirstInLine()
         self.next_seq = 1
+        self.purged = PurgedUntil()
         self.completed_to = 0
         """No job with a higher number completed in this process. Raised before the commit: no reader sees a job above it."""
 
@@ -139,7 +160,19 @@ class Memory:
         self.lane_of[id] = lane
 
 
-class Round:
+class _Staged:
+    """What one call brings, until it is known that nothing of it is refused."""
+
+    __slots__ = ("accepted", "fresh", "keys", "rows")
+
+    def __init__(self) -> None:
+        self.accepted: list[Accepted] = []
+        self.fresh: list[Lot] = []
+        self.keys: dict[tuple[str, str], tuple[bytes, Job]] = {}
+        self.rows: list[tuple[str, str, bytes, str, int]] = []
+
+
+class Round(ScheduleVerbs):
     def __init__(self, db: apsw.Connection, memory: Memory, now: int) -> None:
         self._db = db
         self._memory = memory
@@ -158,6 +191,14 @@ class Round:
         """Jobs of this round that are due and that nobody has claimed yet."""
         self._settled: list[Lot] = []
         """Those that are claimed already, and those that are not due."""
+        self._made: set[str] = set()
+        self._purged_until: dict[str, int] = {}
+        self._not_completed: set[tuple[int, int]] = set()
+        """Completions that were not written, because they are stale or were written before."""
+        self._left_behind: list[int] = []
+        """Jobs that ended in this round, and whose end is told by a webhook or begins a retention of their own."""
+        self._unique = UniqueKeys(db, now, self._by_id)
+        self._limits = TimeLimits(db)
 
     # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,6 +209,8 @@ class Round:
             answers = VERBS[verb](self, [calls[place][1] for place in places])
             for place, answer in zip(places, answers, strict=True):
                 results[place] = answer
+        if self._left_behind:
+            self._write_left_behind()
         self._write_fresh()
         self._write_counts()
         return results
@@ -182,6 +225,8 @@ class Round:
         memory.first_in_line.remember(self._firsts, self._now)
         memory.first_in_line.forget(self._woken | self._read)
         memory.paused = self._paused
+        if self._purged_until:
+            memory.purged.looked(self._purged_until)
         memory.next_seq = self._seq
 
     def _write_counts(self) -> None:
@@ -220,47 +265,136 @@ class Round:
 
     def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
         keys: dict[tuple[str, str], tuple[bytes, Job]] = {}
-        answers = [self._insert_call(call, keys) for call in calls]
+        named = [id for call in calls for id in named_by_client(call)]
+        ids = self._client_ids(named) if named else NO_IDS
+        answers = [self._insert_call(call, keys, ids) for call in calls]
         self._fresh = joined(self._fresh)
         return answers
 
     def _insert_call(
-        self, call: Sequence[Submission], keys: dict[tuple[str, str], tuple[bytes, Job]]
+        self, call: Sequence[Submission], keys: dict[tuple[str, str], tuple[bytes, Job]], ids: ClientIds
     ) -> list[Accepted] | Exception:
-        """All of one call or, when a key was used for something else, nothing of it."""
-        accepted: list[Accepted] = []
-        fresh: list[Lot] = []
-        new_keys: dict[tuple[str, str], tuple[bytes, Job]] = {}
-        rows: list[tuple[str, str, bytes, str, int]] = []
+        """All of one call or, when a key or an id was used for something else, nothing of it."""
+        ids.begin()
+        self._unique.begin()
+        staged = _Staged()
         for submission in call:
-            key = submission.key
-            if key is not None:
-                name = (key.client, key.key)
-                known = new_keys.get(name) or keys.get(name) or self._known_key(name)
-                if known is not None:
-                    digest, job = known
-                    if digest != key.digest:
-                        return IdempotencyMismatch(key.key)
-                    accepted.append(Accepted(lot_of(job), True))
-                    continue
-            lot = self._place(submission.lot)
-            fresh.append(lot)
-            if key is not None:
-                job = lot.like
-                new_keys[key.client, key.key] = (key.digest, job)
-                rows.append((key.client, key.key, key.digest, job.id, key.expires_at))
-            accepted.append(Accepted(lot, False))
+            refusal = self._accept(submission, staged, keys, ids)
+            if refusal is not None:
+                ids.undo()
+                return refusal
+        self._take_in(staged.fresh)
+        keys.update(staged.keys)
+        if staged.rows:
+            self._db.executemany(Q["put_key"], staged.rows)
+        return staged.accepted
+
+    def _accept(
+        self,
+        submission: Submission,
+        staged: "_Staged",
+        keys: dict[tuple[str, str], tuple[bytes, Job]],
+        ids: ClientIds,
+    ) -> Exception | None:
+        """Stage the jobs of a submission, or those that it repeats; or return why its call is refused."""
+        lot, key = submission.lot, submission.key
+        if key is not None:
+            name = (key.client, key.key)
+            known = staged.keys.get(name) or keys.get(name) or self._known_key(name, key.digest)
+            if isinstance(known, Exception):
+                return known
+            if known is not None:
+                digest, job = known
+                staged.accepted.append(Accepted(lot_of(job), True))
+                return None if digest == key.digest else IdempotencyMismatch(key.key)
+        parts: Sequence[Part] | Exception = (lot,) if lot.digests is None else ids.split(lot)
+        if isinstance(parts, Exception):
+            return parts
+        for part in parts:
+            accepted = self._accept_part(part, submission, staged, ids)
+            if isinstance(accepted, Exception):
+                return accepted
+            staged.accepted.append(accepted)
+        if key is not None:
+            job = staged.accepted[-1].job
+            staged.keys[key.client, key.key] = (key.digest, job)
+            staged.rows.append((key.client, key.key, key.digest, job.id, key.expires_at))
+        return None
+
+    def _accept_part(
+        self, part: Part, submission: Submission, staged: "_Staged", ids: ClientIds
+    ) -> Accepted | Exception:
+        """Stage a part of a submission; or return the job that it repeats or that holds its unique key, or the conflict."""
+        if isinstance(part, Repeat):
+            return Accepted(lot_of(ids.job(part.id)), True)
+        lot = self._place(part)
+        settled = None
+        if lot.like.extras is not None:
+            settled = self._unique.take(lot.like, submission.on_conflict)
+        if isinstance(settled, Exception):
+            return settled
+        if settled is not None:
+            ids.give_up(lot.ids)
+            return Accepted(lot_of(settled.job), True, settled.mark)
+        staged.fresh.append(lot)
+        if lot.digests is not None:
+            ids.placed(lot)
+        return Accepted(lot, False)
+
+    def _take_in(self, fresh: Iterable[Lot]) -> None:
+        """Take in the jobs of a call that is accepted, and change those that it replaces."""
         for lot in fresh:
             (self._fresh if lot.like.status == "queued" else self._settled).append(lot)
-        keys.update(new_keys)
-        if rows:
-            self._db.executemany(Q["put_key"], rows)
-        return accepted
+        for settled in self._unique.keep():
+            self._rewrite(settled.before, settled.job)
 
-    def _known_key(self, name: tuple[str, str]) -> tuple[bytes, Job] | None:
+    def _rewrite(self, before: Job, after: Job) -> bool:
+        """Store a waiting job as it is now; False when it was claimed or ended since it was read."""
+        if before.seq >= self._memory.next_seq:  # of this round, and not written yet
+            self._fresh = [lot for lot in self._fresh if lot.ids[0] != after.id]
+            self._settled = [lot for lot in self._settled if lot.ids[0] != after.id]
+            (self._fresh if after.status == "queued" else self._settled).append(lot_of(after))
+            return True
+        changed = self._changed(
+            Q["rewrite_job"],
+            after.seq,
+            after.claim_id,
+            after.status,
+            after.queue,
+            after.lane_id,
+            after.priority,
+            after.rank,
+            after.max_attempts,
+            after.timeout_sec,
+            after.metadata,
+            after.run_at,
+            after.payload,
+            after.extras,
+        )
+        if changed:
+            self._deltas[before.queue, before.type, before.status] -= 1
+            self._deltas[after.queue, after.type, after.status] += 1
+            self._read.add(before.lane_id)
+            if after.status == "queued":
+                self._woken.add(after.lane_id)
+            self._limits.note(after)
+        return changed
+
+    def _known_key(self, name: tuple[str, str], digest: bytes) -> tuple[bytes, Job] | Exception | None:
+        """What a live key stands for: its digest and job, or the error for a job that was deleted since."""
         row = self._db.execute(Q["get_key"], (*name, self._now)).fetchone()
-        job = None if row is None else self._by_id(str(row[1]))
-        return None if row is None or job is None else (bytes(row[0]), job)
+        if row is None:
+            return None
+        job = self._by_id(str(row[1]))
+        if job is not None:
+            return bytes(row[0]), job
+        return JobPruned(str(row[1]), name[1]) if bytes(row[0]) == digest else IdempotencyMismatch(name[1])
+
+    def _client_ids(self, named: list[str]) -> ClientIds:
+        found = self._rows(Q["client_ids"], apsw.carray(tuple(named)), self._now)
+        return ClientIds(
+            {id: Stored(digest, None if seq < 0 else self._by_seq(seq)) for id, digest, seq in found}
+        )
 
     def _place(self, lot: Lot) -> Lot:
         key = lane_key(lot.like)
@@ -287,7 +421,24 @@ class Round:
             self._deltas[like.queue, like.type, like.status] += count
             if like.status == "queued":
                 self._woken.add(like.lane_id)
+            if like.metadata is not None:
+                self._db.executemany(Q["put_metadata"], metadata_rows(lot))
+            if like.extras is not None:
+                self._limits.note_lot(lot)
         self._db.executemany(_INSERT, map(astuple, few))
+
+    def _write_left_behind(self) -> None:
+        """Store what the ends of this round leave behind: deliveries of webhooks, and until when jobs are kept."""
+        for seq in self._left_behind:
+            job = self._by_seq(seq)
+            if job is None or job.status not in lifecycle.FINAL:  # it was replayed in the same round
+                continue
+            until = kept_until(job)
+            if until is not None:
+                self._db.execute(Q["put_keep"], (seq, until))
+            delivery = delivery_of(job, self._now)
+            if delivery is not None:
+                self._fresh.append(self._place(lot_of(delivery)))
 
     def _insert_alike(self, lot: Lot) -> bool:
         """One statement for all of them: what they share is bound once, and the rest goes as one array, which SQLite walks
@@ -297,10 +448,16 @@ class Round:
         if len(set(map(len, ids))) > 1:
             return False
         first, step = lot.seqs[0], lot.seqs[1] - lot.seqs[0]
-        own = zip(lot.created, ids, lot.payloads, strict=True)
-        rows = apsw.carray(tuple([b"%016d%b%b" % place for place in own]))
+        if lot.digests is None:
+            statement, own = _INSERT_ALIKE, zip(lot.created, ids, lot.payloads, strict=True)
+            texts = [b"%016d%b%b" % place for place in own]
+        else:
+            statement = _INSERT_ALIKE_NAMED
+            named = zip(lot.created, ids, lot.digests, lot.payloads, strict=True)
+            texts = [b"%016d%b%b%b" % place for place in named]
+        rows = apsw.carray(tuple(texts))
         run_at = None if like.run_at == like.created_at else like.run_at
-        self._db.execute(_INSERT_ALIKE, (first - step, step, rows, len(ids[0]), run_at, *_SHARED(like)))
+        self._db.execute(statement, (first - step, step, rows, len(ids[0]), run_at, *_SHARED(like)))
         return True
 
     # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -313,7 +470,8 @@ class Round:
         able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
         if not able:
             return Granted([], request.cursor)
-        planned = plan_for(self._candidates(able, request), able, request, self._now)
+        candidates, ended, late = self._able_to_start(self._candidates(able, request))
+        planned = plan_for(candidates, able, request, self._now)
         chosen, more = self._within_bytes(planned, request)
         first_new = self._memory.next_seq
         stored: list[tuple[int, str, int, int]] = []
@@ -321,19 +479,69 @@ class Round:
         for placed in chosen.placed:
             lot = claimed(placed, self._now)
             grants.append(Grant(lot, placed.session_id))
+            if lot.like.extras is not None:
+                self._unique.free([(freed_by_claim(placed.lot.like), lot.like.id)])
             if lot.like.seq >= first_new:
                 self._settled.append(lot)
             else:
                 stored += [(seq, placed.session_id, placed.threads, self._now) for seq in lot.seqs]
                 self._count(lot.like, "queued", "running", len(lot))
-        waiting = [lot for lot in self._fresh if lot.like.lane_id not in able]
+        waiting = [lot for lot in self._fresh if lot.like.lane_id not in able] + late
         self._fresh = waiting + [lot for lot in chosen.rest if lot.like.seq >= first_new]
         changed = self._write_rows(Q["claim_jobs"], stored)
         if changed != len(
             stored
         ):  # impossible inside one transaction; if it happens, nothing may be handed out
             raise RuntimeError(f"claimed {changed} of {len(stored)} planned jobs")
-        return Granted(grants, chosen.cursor, more or planned.cut)
+        return Granted(grants, chosen.cursor, more or planned.cut or bool(ended), ended)
+
+    def _able_to_start(self, candidates: list[Lot]) -> tuple[list[Lot], list[Job], list[Lot]]:
+        """Return the candidates whose time is not up; the stored ones whose time is up, which are over now; and the other
+        late ones, of this round, which are left to upkeep."""
+        able, late = split_by_time(candidates, self._now)
+        if not late:
+            return able, [], []
+        first_new = self._memory.next_seq
+        stored = [job for lot in late if lot.like.seq < first_new for job in lot]
+        ended = [after for job in stored if (after := self._end_by_time(job)) is not None]
+        return able, ended, [lot for lot in late if lot.like.seq >= first_new]
+
+    def _end_by_time(self, job: Job) -> Job | None:
+        """End a waiting job whose expiry or deadline has passed; None where it has not, or where it no longer waits."""
+        event = passed(job, self._now)
+        if event is None:
+            return None
+        after = ended_by_time(job, event, self._now)
+        if not self._changed(
+            Q["end_waiting"],
+            job.seq,
+            job.claim_id,
+            after.status,
+            after.completed_at,
+            after.error,
+            after.fingerprint,
+        ):
+            return None
+        self._count(job, job.status, after.status)
+        self._read.add(job.lane_id)
+        self._unique.free([(key_of(job.extras), job.id)])
+        if leaves_something(job.extras):
+            self._left_behind.append(job.seq)
+        return after
+
+    def end_overdue(self, calls: list[int]) -> list[list[Job]]:
+        return [self._end_overdue(call) for call in calls]
+
+    def _end_overdue(self, limit: int) -> list[Job]:
+        ended: list[Job] = []
+        for seq in self._limits.due(self._now, limit):
+            job = self._light_by_seq(seq)
+            after = None if job is None else self._end_by_time(job)
+            if after is not None:
+                ended.append(after)
+            elif job is not None:
+                self._limits.note(job)
+        return ended
 
     def _within_bytes(self, planned: Plan, request: ClaimRequest) -> tuple[Plan, bool]:
         """Cut a plan to its byte bounds and read the large payloads of what is left."""
@@ -436,6 +644,14 @@ class Round:
                 self._db.execute("RELEASE completions")
                 claims = list(chain.from_iterable([[done.claim] * len(done) for done in all_done]))
                 refused |= self._complete_singly(chunk, claims[first : first + ROWS_PER_STATEMENT])
+        for done in all_done:
+            if done.claim.extras is not None:
+                key, claim_id = key_of(done.claim.extras), done.claim.claim_id
+                ended = zip(done.ids, done.seqs, strict=True)
+                self._unique.free((key, id) for id, seq in ended if (seq, claim_id) not in refused)
+                if leaves_something(done.claim.extras):
+                    written = [seq for seq in done.seqs if (seq, claim_id) not in self._not_completed]
+                    self._left_behind += written
         return refused
 
     def _complete_singly(self, rows: list[CompletionRow], claims: list[Claim]) -> set[tuple[int, int]]:
@@ -445,6 +661,7 @@ class Round:
             if not self._write_rows(Q["complete_jobs"], [row]):
                 self._count(claim, "running", "completed", -1)  # it was counted with the others
                 seq, claim_id = row[:2]
+                self._not_completed.add((seq, claim_id))
                 if not self._same_end_again(seq, claim_id, "completed"):
                     refused.add((seq, claim_id))
         return refused
@@ -477,6 +694,7 @@ class Round:
             ended.peak_memory_kb,
             ended.error,
             ended.fingerprint,
+            ended.extras,
         )
         if not written:
             return None
@@ -484,6 +702,12 @@ class Round:
         self._count(job, "running", ended.status)
         if ended.status == "queued":
             self._woken.add(job.lane_id)
+        if job.extras is not None:
+            self._limits.note(ended)
+            if ended.status in FINAL:
+                self._unique.free([(key_of(job.extras), job.id)])
+                if leaves_something(job.extras):
+                    self._left_behind.append(job.seq)
         return ended.status
 
     def _repeated_end(self, job: Job | None, claim: Claim, outcome: Outcome) -> Status | None:
@@ -602,6 +826,12 @@ class Round:
         self._db.execute(Q["correct_heartbeats"], (self._now,))
         return len(far)
 
+    def _released(self, lane_id: int, queue: str, type: str) -> None:
+        """A blocked job became queued."""
+        self._woken.add(lane_id)
+        self._deltas[queue, type, "blocked"] -= 1
+        self._deltas[queue, type, "queued"] += 1
+
     def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         return [[self._cancel(id) for id in call] for call in calls]
 
@@ -614,12 +844,31 @@ class Round:
 
     def _cancel_job(self, job: Job) -> bool:
         """Whether that changed it."""
-        if lifecycle.after(job.status, "cancel_requested") is not None:
+        if lifecycle.after(job.status, "cancel_requested"):
             return self._changed(Q["request_cancel"], job.seq, self._now)
         changed = self._changed(Q["cancel_waiting"], job.seq, self._now)
         if changed:
             self._count(job, job.status, "cancelled")
+            if job.extras is not None:
+                self._unique.free([(key_of(job.extras), job.id)])
+                if leaves_something(job.extras):
+                    self._left_behind.append(job.seq)
         return changed
+
+    def edit(self, calls: list[tuple[str, Changes]]) -> list[Job | Exception | None]:
+        return [self._edit(*call) for call in calls]
+
+    def _edit(self, id: str, changes: Changes) -> Job | Exception | None:
+        job = self._by_id(id)
+        if job is None:
+            return None
+        try:
+            after = edited(job, changes, self._now)
+        except (Conflict, InvalidOption) as error:
+            return error
+        after = replace(after, lane_id=self._lane_id(Lane(*lane_key(after))))
+        self._rewrite(job, after)
+        return after
 
     def replay(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         return [[self._replay(id, whole=len(call) <= WHOLE_JOBS) for id in call] for call in calls]
@@ -633,35 +882,46 @@ class Round:
 
     def _replay_job(self, job: Job) -> bool:
         """Whether that changed it."""
-        statement = Q["hurry_job"] if job.status == "scheduled" else Q["replay_job"]
-        changed = self._changed(statement, job.seq, self._now)
+        if job.status == "scheduled":
+            after = replace(job, status="queued", run_at=self._now)
+            changed = self._changed(Q["hurry_job"], job.seq, self._now)
+        else:
+            if job.status not in lifecycle.sources("replayed") or not self._unique.take_again(job):
+                return False
+            after = replayed(job, self._now)
+            changed = self._changed(Q["replay_job"], job.seq, after.status, after.run_at, after.extras)
+            self._limits.note(after)
         if changed:
-            self._count(job, job.status, "queued")
-            self._woken.add(job.lane_id)
+            self._count(job, job.status, after.status)
+            if after.status == "queued":
+                self._woken.add(job.lane_id)
+            if keeps(job.extras):
+                self._db.execute(Q["drop_keep"], (job.seq,))
         return changed
 
     def replay_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
         counts: list[int] = []
         for call in calls:
             jobs = [job for seq in self._dead(*call) if (job := self._light_by_seq(seq)) is not None]
-            for job in jobs:
-                self._replay_job(job)
-            counts.append(len(jobs))
+            counts.append(sum([self._replay_job(job) for job in jobs]))
         return counts
 
     def discard(self, calls: list[Sequence[str]]) -> list[int]:
         return [sum(self._discard(self._light_by_id(id)) for id in call) for call in calls]
 
     def discard_where(self, calls: list[tuple[JobFilter, int]]) -> list[int]:
-        return [sum(self._discard(self._light_by_seq(seq)) for seq in self._dead(*call)) for call in calls]
+        return [
+            sum(self._discard(self._light_by_seq(seq)) for seq in self._dead(*call, free="TRUE"))
+            for call in calls
+        ]
 
     def _discard(self, job: Job | None) -> bool:
         return job is not None and self._changed(Q["discard_job"], job.seq, self._now)
 
-    def _dead(self, filter: JobFilter, limit: int) -> list[int]:
+    def _dead(self, filter: JobFilter, limit: int, free: str = Q["key_is_free"]) -> list[int]:
         filter = replace(filter, status=None, dead_letters=True)
         where, values = filter_sql(replace(filter, status=None, dead_letters=False))
-        sql = Q["dead_letters"].format(where=where, index=best_index(filter, few=True))
+        sql = Q["dead_letters"].format(where=where, index=best_index(filter, few=True), free=free)
         return [int(row[0]) for row in self._rows(sql, *values, limit)]
 
     # ── bulk operations ────────────────────────────────────────────────────────────────────────────────────────────
@@ -704,27 +964,43 @@ class Round:
         return [self._purge(*call) for call in calls]
 
     def _purge(self, retention: Retention, limit: int) -> int:
-        purged = 0
+        kept = self._rows(Q["kept_long_enough"], self._now - retention.keep_grace_us, limit)
+        self._db.executemany(Q["drop_keep"], [(row[0],) for row in kept])
+        purged = self._delete_jobs(kept, retention)
         for status, age in (
             ("completed", retention.completed_us),
             ("cancelled", retention.completed_us),
             ("failed", retention.failed_us),
         ):
-            rows = self._rows(Q["expired_jobs"], status, self._now - age, limit - purged)
-            self._db.executemany(Q["delete_job"], [(row[0],) for row in rows])
-            self._db.executemany(Q["delete_attempts"], [(row[0],) for row in rows])
-            for _, queue, type, left in rows:
-                self._deltas[queue, type, left] -= 1
-            purged += len(rows)
+            until, room = self._now - age, limit - purged
+            rows = self._rows(
+                Q["expired_jobs"], status, until, room, self._memory.purged.since(status, until)
+            )
+            if len(rows) < room:
+                self._purged_until[status] = until
+            purged += self._delete_jobs(rows, retention)
         if (
             purged
         ):  # a sequence number is part of the fence: it is never used twice, also when its row is gone
             self._db.execute(Q["put_meta"], ("last_seq", str(self._seq - 1)))
         self._db.execute(Q["purge_keys"], (self._now, limit))
+        self._db.execute(Q["purge_spent_ids"], (self._now, limit))
         self._db.execute(Q["purge_sessions"], (self._now - retention.sessions_us,))
         self._purge_series()
         self._db.execute(Q["purge_bulks"], (self._now - retention.completed_us,))
         return purged
+
+    def _delete_jobs(self, rows: Sequence[tuple[Any, ...]], retention: Retention) -> int:
+        """Delete ended jobs, given as (seq, queue, type, status, whether it has metadata); return how many there were."""
+        if rows:
+            spent = (retention.client_ids_us, self._now, json_text([row[0] for row in rows]))
+            self._db.execute(Q["spend_ids"], spent)
+        self._db.executemany(Q["delete_job"], [(row[0],) for row in rows])
+        self._db.executemany(Q["delete_attempts"], [(row[0],) for row in rows])
+        self._db.executemany(Q["drop_metadata"], [(row[0],) for row in rows if row[4]])
+        for _, queue, type, left, _ in rows:
+            self._deltas[queue, type, left] -= 1
+        return len(rows)
 
     def _purge_series(self) -> None:
         for bucket_sec, kept_sec in KEPT_SEC.items():
@@ -750,6 +1026,7 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "complete": Round.complete,
     "expire": Round.expire,
     "cancel": Round.cancel,
+    "edit": Round.edit,
     "replay": Round.replay,
     "replay_where": Round.replay_where,
     "discard": Round.discard,
@@ -758,10 +1035,14 @@ VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
     "stop_bulk": Round.stop_bulk,
     "bulk_step": Round.bulk_step,
     "promote": Round.promote,
+    "end_overdue": Round.end_overdue,
     "correct_times": Round.correct_times,
     "purge": Round.purge,
     "put_series": Round.put_series,
     "probe": Round.probe,
+    "purge_ticks": Round.purge_ticks,
+    "declare_schedules": Round.declare_schedules,
+    "change_schedules": Round.change_schedules,
     "insert": Round.insert,
     "claim": Round.claim,
 }

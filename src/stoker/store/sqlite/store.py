@@ -12,6 +12,7 @@ from stoker.domain.errors import StoreUnavailable
 from stoker.domain.explain import Line
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.retry import Claim
+from stoker.domain.schedule import Declaration, Schedule, Tick
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import ShortId
 from stoker.store.base import (
@@ -20,6 +21,7 @@ from stoker.store.base import (
     Count,
     DeadLetterGroups,
     FailureSample,
+    JobFilter,
     JobQuery,
     JobState,
     JobSummary,
@@ -27,6 +29,7 @@ from stoker.store.base import (
     Session,
 )
 from stoker.store.group_commit import Command, GroupCommit
+from stoker.store.schedules import SchedulesQuery
 from stoker.store.sqlite import database
 from stoker.store.sqlite.readers import Readers
 from stoker.store.sqlite.reads import Reader
@@ -47,7 +50,7 @@ class SqliteStore(WritingVerbs):
 
     def __init__(
         self,
-        file: database.DatabaseFile,
+        file: database.OwnedDatabase,
         clock: Clock,
         *,
         threads: bool,
@@ -59,7 +62,7 @@ class SqliteStore(WritingVerbs):
         self._memory = Memory()
         self._memory.load(db)
         self._writer: Writer = ThreadWriter(db) if threads else InlineWriter(db)
-        self._reads = database.open_reader(file.path)
+        self._reads = file.reader()
         self._open_reader: Reader | None = Reader(self._reads, self._highest_completed)
         self._completed_to: int | None = None
         self._readers: dict[Kind, Readers] = {}
@@ -167,6 +170,15 @@ class SqliteStore(WritingVerbs):
     async def sessions(self) -> list[Session]:
         return await self._aside("look", lambda reader: reader.sessions())
 
+    async def next_limit_at(self) -> int | None:
+        return self._reader.next_limit_at()
+
+    async def key_holder(self, key: str) -> str | None:
+        return self._reader.key_holder(key)
+
+    async def keys_taken(self, filter: JobFilter) -> int:
+        return self._reader.keys_taken(filter)
+
     async def known_key(self, client: str, key: str) -> bool:
         return self._reader.known_key(client, key, self.now_us())
 
@@ -205,6 +217,21 @@ class SqliteStore(WritingVerbs):
         return await self._aside(
             "list", lambda reader: reader.series(bucket_sec, start, end, queue, type, folded=folded)
         )
+
+    async def next_schedule_at(self) -> int | None:
+        return self._reader.schedules.next_at()
+
+    async def schedule(self, name: str) -> Schedule | None:
+        return self._reader.schedules.one(name)
+
+    async def schedules(self, query: SchedulesQuery) -> list[Schedule]:
+        return await self._aside("look", lambda reader: reader.schedules.page(query))
+
+    async def schedule_ticks(self, name: str, limit: int, before: int | None = None) -> list[Tick]:
+        return await self._aside("look", lambda reader: reader.schedules.ticks(name, limit, before))
+
+    async def schedule_app(self, app: str) -> Declaration | None:
+        return self._reader.schedules.app(app)
 
     async def _aside(self, kind: Kind, read: Callable[[Reader], T]) -> T:
         """For reads that may take more than a moment."""

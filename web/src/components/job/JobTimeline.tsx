@@ -20,6 +20,7 @@ const RAN: Record<string, string> = {
   running: "bg-running",
   cancelled: "bg-cancelled",
   handed_back: "bg-cancelled",
+  snoozed: "bg-cancelled",
 };
 
 /** Where the time went: one line per attempt, all on the same axis. */

@@ -14,6 +14,7 @@ const job = {
   maxAttempts: 4,
   labels: {},
   metadata: {},
+  extras: { uniqueKey: null, softTimeoutSec: null },
 } as unknown as Job;
 
 describe("asCurl", () => {
@@ -21,6 +22,10 @@ describe("asCurl", () => {
     expect(asCurl(job, "http://h:1", false)).toContain(
       `'{"type":"echo","payload":{"big":12345678901234567890,"quote":"it'\\''s"},"priority":1,"max_attempts":4}'`,
     ));
+  it("carries the unique key", () =>
+    expect(
+      asCurl({ ...job, extras: { ...job.extras, uniqueKey: "invoice:42" } }, "http://h:1", false),
+    ).toContain(`"unique_key":"invoice:42"`));
   it("names the token and does not tell it", () =>
     expect(asCurl(job, "http://h:1", true)).toContain("Bearer $STOKER_TOKEN"));
 });

@@ -17,6 +17,8 @@ export function specOf(job: Job): JobSpec {
     ...(job.timeoutSec === null ? {} : { timeout_sec: job.timeoutSec }),
     ...(job.memoryMb === null ? {} : { memory_mb: job.memoryMb }),
     ...(job.maxAttempts === null ? {} : { max_attempts: job.maxAttempts }),
+    ...(job.extras.uniqueKey === null ? {} : { unique_key: job.extras.uniqueKey }),
+    ...(job.extras.softTimeoutSec === null ? {} : { soft_timeout_sec: job.extras.softTimeoutSec }),
     ...(hasAny(job.labels) ? { labels: job.labels } : {}),
     ...(hasAny(job.metadata) ? { metadata: job.metadata } : {}),
   };

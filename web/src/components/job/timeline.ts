@@ -45,11 +45,12 @@ export interface Timeline {
 type TimedJob = Pick<Job, "createdAt" | "runAt" | "completedAt" | "status" | "attempts">;
 
 /** Outcomes after which a job goes on by itself. */
-const GOES_ON = new Set(["retried", "handed_back", "lost"]);
+const GOES_ON = new Set(["retried", "handed_back", "lost", "snoozed"]);
 
 const OUTCOMES: Record<string, string> = {
   invalid: "failed, not retried",
   handed_back: "handed back",
+  snoozed: "snoozed, not charged",
 };
 
 /** How an attempt ended, in words for people; null for one that has not begun. */

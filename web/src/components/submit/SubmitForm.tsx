@@ -4,6 +4,7 @@ import type { JobSpec, JobType } from "@/api/model";
 import { Button } from "@/components/Button";
 import { Panel } from "@/components/Panel";
 import { RangePicker } from "@/components/RangePicker";
+import { AdvancedFields } from "./AdvancedFields";
 import { build, fieldsOf, initials, NEEDED, spread, type Typed, tell } from "./fields";
 import { JsonInput } from "./JsonInput";
 import { OptionFields } from "./OptionFields";
@@ -140,6 +141,12 @@ export function SubmitForm({
             options={options}
             mistakes={read.mistakes}
             queues={queues}
+            onChange={(change) => setOptions({ ...options, ...change })}
+          />
+          <AdvancedFields
+            type={known}
+            options={options}
+            mistakes={read.mistakes}
             onChange={(change) => setOptions({ ...options, ...change })}
           />
         </Panel>

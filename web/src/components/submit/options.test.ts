@@ -17,6 +17,7 @@ it("says nothing about what was left as it is", () =>
 it("reads all of them", () =>
   expect(
     readOptions({
+      ...NO_OPTIONS,
       name: "n",
       queue: "mail",
       priority: "0",
@@ -35,6 +36,32 @@ it("reads all of them", () =>
     memory_mb: 500,
     delay_sec: 7200,
     max_attempts: 5,
+  }));
+
+it("reads the advanced ones", () =>
+  expect(
+    readOptions({
+      ...NO_OPTIONS,
+      uniqueKey: "invoice:42",
+      onConflict: "replace",
+      expires: "10m",
+      deadline: "1h",
+      softTimeout: "none",
+    }),
+  ).toEqual({
+    fields: {
+      unique_key: "invoice:42",
+      on_conflict: "replace",
+      expires_in_sec: 600,
+      deadline_sec: 3600,
+      soft_timeout_sec: null,
+    },
+    mistakes: {},
+  }));
+
+it("wants a key for what is said about keys", () =>
+  expect(readOptions({ ...NO_OPTIONS, onConflict: "reject" }).mistakes).toEqual({
+    onConflict: "needs a unique key",
   }));
 
 it("tells what cannot be", () => {

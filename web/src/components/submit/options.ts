@@ -11,6 +11,12 @@ export interface Options {
   memory: string;
   delay: string;
   attempts: string;
+  uniqueKey: string;
+  onConflict: string;
+  uniqueUntil: string;
+  expires: string;
+  deadline: string;
+  softTimeout: string;
 }
 
 export const NO_OPTIONS: Options = {
@@ -22,6 +28,12 @@ export const NO_OPTIONS: Options = {
   memory: "",
   delay: "",
   attempts: "",
+  uniqueKey: "",
+  onConflict: "",
+  uniqueUntil: "",
+  expires: "",
+  deadline: "",
+  softTimeout: "",
 };
 
 /** Typed where a limit should be none although the type has one. */
@@ -41,6 +53,12 @@ export function defaultsOf(type: JobType | undefined): Options {
     memory: text(defaults.memory_mb, NONE),
     delay: NONE,
     attempts: text(defaults.max_attempts, "4"),
+    uniqueKey: NONE,
+    onConflict: defaults.on_conflict ?? "return",
+    uniqueUntil: defaults.unique_until ?? "finished",
+    expires: text(defaults.expires_in_sec, NONE),
+    deadline: text(defaults.deadline_sec, NONE),
+    softTimeout: text(defaults.soft_timeout_sec, NONE),
   };
 }
 
@@ -93,5 +111,17 @@ export function readOptions(options: Options): ReadOptions {
   if (delay) fields.delay_sec = delay;
   const attempts = whole("attempts", 1, 100);
   if (attempts !== undefined) fields.max_attempts = attempts;
+  if (options.uniqueKey) fields.unique_key = options.uniqueKey;
+  if (options.onConflict) fields.on_conflict = options.onConflict as OptionFields["on_conflict"];
+  if (options.uniqueUntil) fields.unique_until = options.uniqueUntil as OptionFields["unique_until"];
+  for (const key of ["onConflict", "uniqueUntil"] as const) {
+    if (options[key] && !options.uniqueKey) mistakes[key] = "needs a unique key";
+  }
+  const expires = isNone("expires") ? null : length("expires", 0.001);
+  if (expires !== undefined) fields.expires_in_sec = expires;
+  const deadline = isNone("deadline") ? null : length("deadline", 0.001);
+  if (deadline !== undefined) fields.deadline_sec = deadline;
+  const softTimeout = isNone("softTimeout") ? null : length("softTimeout", 0.001);
+  if (softTimeout !== undefined) fields.soft_timeout_sec = softTimeout;
   return read;
 }

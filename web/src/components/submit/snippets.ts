@@ -26,6 +26,12 @@ const OPTIONS = [
   ["memory_mb", "--memory-mb"],
   ["delay_sec", "--delay"],
   ["max_attempts", "--max-attempts"],
+  ["unique_key", "--unique-key"],
+  ["on_conflict", "--on-conflict"],
+  ["unique_until", "--unique-until"],
+  ["expires_in_sec", "--expires-in"],
+  ["deadline_sec", "--deadline"],
+  ["soft_timeout_sec", "--soft-timeout"],
 ] as const satisfies readonly (readonly [keyof JobSpec, string])[];
 
 export function cli(spec: JobSpec, origin: string): string {

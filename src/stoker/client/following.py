@@ -1,0 +1,98 @@
+"""What happened to a job, as events: `for event in job.events(): print(event)`.
+
+The server keeps every attempt, so a look at the job tells all that happened to it until then; `events_of` is that. Following
+it means looking again, with a request that the server holds until the job has ended or a moment is over, and telling what
+is new.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Literal, cast
+
+import msgspec
+
+from stoker.client.requests import JobError, JobInfo, ProgressInfo, get_job
+from stoker.client.walks import Steps
+
+LOOK_SECONDS: Final = 0.5
+"""How late an event may come that is not the end."""
+
+EventKind = Literal[
+    "submitted", "started", "progress", "retrying", "handed_back", "completed", "failed", "cancelled"
+]
+
+
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to a job. `job` is the job as it was when this was seen."""
+
+    kind: EventKind
+    job: JobInfo
+    at: datetime | None = None
+    attempt: int | None = None
+    """For `started`, `progress`, `retrying` and `handed_back`."""
+    worker_id: str | None = None
+    outcome: str | None = None
+    """How the attempt ended: error, timeout, crash, lost, ..."""
+    error: JobError | None = None
+    retry_delay_sec: float | None = None
+    progress: ProgressInfo | None = None
+
+    def __str__(self) -> str:
+        which = f" attempt {self.attempt}" if self.attempt is not None else ""
+        why = f": {self.error}" if self.error is not None else ""
+        return f"{self.kind}{which}{why}"
+
+
+def event_walk(job_id: str, *, follow: bool) -> Steps[JobEvent]:
+    """A walk over what happened to the job; with `follow`, until it has ended."""
+    told = 0
+    progress: ProgressInfo | None = None
+    wait = 0.0
+    while True:
+        job: JobInfo = yield get_job(job_id, wait)
+        events = events_of(job)
+        new = events[told:]
+        told = max(told, len(events))
+        if job.progress is not None and job.progress != progress and not job.is_final:
+            progress = job.progress
+            new.append(JobEvent(kind="progress", job=job, attempt=job.attempt, progress=progress))
+        yield new
+        if job.is_final or not follow:
+            return
+        wait = LOOK_SECONDS
+
+
+def events_of(job: JobInfo) -> list[JobEvent]:
+    """All that happened to a job so far, oldest first. A later look at it has these as its beginning."""
+    events = [JobEvent(kind="submitted", job=job, at=job.created_at)]
+    for attempt in job.attempts:
+        if attempt.started_at is not None:
+            events.append(
+                JobEvent(
+                    kind="started",
+                    job=job,
+                    at=attempt.started_at,
+                    attempt=attempt.attempt,
+                    worker_id=attempt.worker_id,
+                )
+            )
+        last = attempt is job.attempts[-1]
+        if attempt.outcome in (None, "running") or attempt.finished_at is None or (last and job.is_final):
+            continue
+        events.append(
+            JobEvent(
+                kind="handed_back" if attempt.charged is False else "retrying",
+                job=job,
+                at=attempt.finished_at,
+                attempt=attempt.attempt,
+                worker_id=attempt.worker_id,
+                outcome=attempt.outcome,
+                error=attempt.error,
+                retry_delay_sec=attempt.retry_delay_sec,
+            )
+        )
+    if job.is_final:
+        end = cast(EventKind, job.status)
+        events.append(JobEvent(kind=end, job=job, at=job.completed_at, error=job.error))
+    return events

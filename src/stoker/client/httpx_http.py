@@ -1,0 +1,96 @@
+"""HTTP by httpx, for servers that the SDK's own client cannot reach: those behind a proxy, and other rare cases.
+
+It has the methods of `OwnHttp`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+
+from stoker.client.http1 import Answer, ExchangeError
+from stoker.client.sync_http import CONNECT_TIMEOUT_SECONDS
+
+if TYPE_CHECKING:
+    from stoker.client.requests import Request
+
+_of_parents: Final[list[object]] = []
+
+
+class HttpxHttp:
+    """Connections to one server, for blocking calls and for event loops."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._url = url
+        self._headers = headers
+        self._begin()
+
+    def _begin(self) -> None:
+        self._client: httpx.Client | None = None
+        self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    def exchange(self, request: Request, timeout: float) -> Answer:
+        """Send a request and return its answer."""
+        if self._client is None:
+            self._client = httpx.Client(base_url=self._url, headers=self._headers)
+        try:
+            return _answer(self._client.request(**_arguments(request, timeout)))
+        except httpx.TransportError as error:
+            raise _failure(error) from error
+
+    async def exchange_async(self, request: Request, timeout: float) -> Answer:
+        """The same, without blocking the loop."""
+        loop = asyncio.get_running_loop()
+        client = self._async_clients.get(loop)
+        if client is None:
+            client = self._async_clients[loop] = httpx.AsyncClient(base_url=self._url, headers=self._headers)
+        try:
+            return _answer(await client.request(**_arguments(request, timeout)))
+        except httpx.TransportError as error:
+            raise _failure(error) from error
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    async def aclose_loop(self) -> None:
+        client = self._async_clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's connections without a word to the server."""
+        _of_parents.append((self._client, list(self._async_clients.values())))
+        self._begin()
+
+
+def _arguments(request: Request, timeout: float) -> dict[str, Any]:
+    headers = dict(request.headers)
+    if request.body is not None:
+        headers["Content-Type"] = "application/json"
+    return {
+        "method": request.method,
+        "url": request.path,
+        "params": dict(request.params) or None,
+        "content": request.body,
+        "headers": headers,
+        "timeout": httpx.Timeout(timeout, connect=CONNECT_TIMEOUT_SECONDS),
+    }
+
+
+def _answer(response: httpx.Response) -> Answer:
+    reason = response.reason_phrase.encode()
+    return Answer(response.status_code, reason, response.headers.raw, response.content)
+
+
+def _failure(error: httpx.TransportError) -> ExchangeError:
+    sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
+    wrong_address = isinstance(error, (httpx.UnsupportedProtocol, httpx.ProxyError))
+    return ExchangeError(str(error) or type(error).__name__, sent=sent, hopeless=wrong_address)

@@ -1,0 +1,437 @@
+"""Schedules: declared above a task (`@app.cron`, `@app.every`), and made at run time (`app.schedules`).
+
+What is declared is kept by the app, and a worker of the app tells it to the coordinator when it connects. What is made
+at run time is a request like any other. Worker children import this module, so it stays light.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from stoker.client.arguments import encode_arguments
+from stoker.client.errors import ArgumentError, TaskError
+from stoker.client.job import JobHandle
+from stoker.client.requests import Conversation, JobInfo, Request, get, post
+from stoker.client.task import Task
+from stoker.domain import json_text
+from stoker.domain.job import Ident
+from stoker.domain.json_values import to_json
+
+if TYPE_CHECKING:
+    from stoker.client.app import Stoker
+
+T = TypeVar("T", bound=Callable[..., Any])
+_PENDING: Final = "__stoker_schedules__"
+_LEFT_OUT: Final = ("run_at", "idempotency_key", "id")
+"""What a job of a schedule cannot say."""
+PAGE: Final = 200
+
+Overlap = Literal["allow", "skip", "queue_one", "cancel_previous"]
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """What can be said of a schedule besides when it ticks; the names are those of `PUT /schedules/{name}`."""
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    timezone: str
+    overlap: Overlap
+    catch_up_sec: float
+    catch_up_max: int
+    jitter_sec: float
+    start_at: datetime | str | None
+    end_at: datetime | str | None
+    pause_after_failures: int | None
+
+
+_OPTIONS: Final = tuple(ScheduleOptions.__annotations__)
+_CALL: Final = ("args", "kwargs")
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as the server tells of it."""
+
+    name: str
+    cron: str | None = None
+    every_sec: float | None = None
+    timezone: str = "UTC"
+    job: dict[str, Any] = {}
+    overlap: str = "allow"
+    catch_up_sec: float = 60
+    catch_up_max: int = 1
+    jitter_sec: float = 0
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    pause_after_failures: int | None = None
+    paused: bool = False
+    paused_at: datetime | None = None
+    pause_reason: str | None = None
+    failures: int = 0
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    next_run_at: datetime | None = None
+    last_run_at: datetime | None = None
+    last_job_id: str | None = None
+    last_status: str | None = None
+    app: str | None = None
+    orphaned: bool = False
+
+
+class BackfillInfo(msgspec.Struct, frozen=True):
+    """The ids of the jobs that were made, and how many ticks of the span had one before."""
+
+    jobs: list[str]
+    already: int = 0
+
+
+class _Page(msgspec.Struct, frozen=True):
+    schedules: list[ScheduleInfo]
+    next_cursor: str | None = None
+
+
+class _Times(msgspec.Struct, frozen=True):
+    times: list[datetime]
+
+
+ScheduleInfos = list[ScheduleInfo]
+Moments = list[datetime]
+
+
+# --- declaring -------------------------------------------------------------------------------------------
+
+
+def checked_app_name(name: str | None) -> str | None:
+    """The name of an app. Raises `ArgumentError` for one that cannot be."""
+    if name is None:
+        return None
+    try:
+        return msgspec.convert(name, Ident)
+    except msgspec.ValidationError:
+        raise ArgumentError(
+            f"name={name!r} cannot be the name of an app: use up to 128 letters, digits and _ . : / @ + -",
+            "name",
+        ) from None
+
+
+def decorator(
+    app: Stoker, when: Mapping[str, Any], name: str | None, options: ScheduleOptions
+) -> Callable[[T], T]:
+    """What `@app.cron(...)` and `@app.every(...)` do to a task, or to the function that `@app.task` above it will make
+    one."""
+    where = "@app.cron" if "cron" in when else "@app.every"
+    fields = schedule_fields(where, {**when, **options}, TaskError)
+
+    def decorate(target: T) -> T:
+        if isinstance(target, Task):
+            _declare(app, target, name, fields, options)
+        elif callable(target):
+            waiting = getattr(target, _PENDING, [])
+            setattr(target, _PENDING, [*waiting, (app, name, fields, options)])
+        else:
+            raise TaskError(f"{where}(...) stands above a task or a function, not above {target!r}")
+        return target
+
+    return decorate
+
+
+def declare_pending(app: Stoker, task: Task[..., Any]) -> None:
+    """Declare what stood below `@app.task`, the lowest last."""
+    for owner, name, fields, options in getattr(task.function, _PENDING, []):
+        if owner is app:
+            _declare(app, task, name, fields, options)
+
+
+def _declare(
+    app: Stoker, task: Task[..., Any], name: str | None, fields: Mapping[str, Any], options: ScheduleOptions
+) -> None:
+    chosen = _checked_name(name or task.name, TaskError)
+    job = job_of(task, options.get("args", ()), options.get("kwargs", {}))
+    app.declare(chosen, {**fields, "name": chosen, "job": msgspec.json.encode(job)})
+
+
+def schedule_fields(
+    where: str, given: Mapping[str, Any], error: type[TaskError] | type[ArgumentError]
+) -> dict[str, Any]:
+    """The fields of a schedule for the server, checked where that needs no server. Raises `error`."""
+    fields: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in (*_OPTIONS, "cron", "every_sec", "paused"):
+            raise _wrong(error, f"{where} has no option {name!r}; there are {', '.join(_OPTIONS)}", name)
+        if name in _CALL or value is None:
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            raise _wrong(error, f"{where}: {name}={value} is no number", name)
+        fields[name] = value.isoformat() if isinstance(value, datetime) else value
+        if isinstance(value, datetime) and value.tzinfo is None:
+            raise _wrong(error, f"{where}: {name}={value.isoformat()} has no time zone; say which", name)
+    if ("cron" in fields) == ("every_sec" in fields):
+        raise _wrong(error, f"{where} needs either cron or every_sec", "cron")
+    _check_when(where, fields, error)
+    return fields
+
+
+def _check_when(where: str, fields: Mapping[str, Any], error: type[TaskError] | type[ArgumentError]) -> None:
+    """Find a mistake where it is written, and not when a worker connects."""
+    from stoker.domain.recurrence import BadSchedule, check_cron, check_timezone, every_us
+
+    try:
+        check_timezone(str(fields.get("timezone", "UTC")))
+        if "cron" in fields:
+            check_cron(str(fields["cron"]), str(fields.get("timezone", "UTC")))
+        else:
+            every_us(float(fields["every_sec"]))
+    except BadSchedule as bad:
+        raise _wrong(error, f"{where}: {bad}", bad.field) from None
+    except (TypeError, ValueError):
+        raise _wrong(
+            error, f"{where}: every_sec={fields['every_sec']!r} is no number of seconds", "every_sec"
+        ) from None
+    if fields.get("overlap", "allow") not in ("allow", "skip", "queue_one", "cancel_previous"):
+        text = (
+            f"{where}: overlap must be allow, skip, queue_one or cancel_previous, not {fields['overlap']!r}"
+        )
+        raise _wrong(error, text, "overlap")
+
+
+def _checked_name(name: str, error: type[TaskError] | type[ArgumentError]) -> str:
+    from stoker.domain.schedule import RESERVED_NAMES, ScheduleName
+
+    try:
+        if name not in RESERVED_NAMES:
+            return msgspec.convert(name, ScheduleName)
+    except msgspec.ValidationError:
+        pass
+    text = (
+        f"{name!r} cannot be the name of a schedule: use up to 128 letters, digits and _ . : @ + -, beginning with a "
+        "letter, a digit or _; name='...' gives another"
+    )
+    raise _wrong(error, text, "name")
+
+
+def _wrong(error: type[TaskError] | type[ArgumentError], text: str, field: str) -> Exception:
+    return ArgumentError(text, field) if error is ArgumentError else TaskError(text)
+
+
+def job_of(task: Task[..., Any] | str, args: Sequence[Any], kwargs: Any) -> dict[str, Any]:
+    """The job of a schedule, as it is submitted; `kwargs` of a type that is given by its name are the payload."""
+    if isinstance(task, str):
+        return {"type": task, "payload": msgspec.Raw(_payload(kwargs))}
+    payload = encode_arguments(task.arguments, tuple(args), dict(kwargs))
+    given: dict[str, Any] = msgspec.to_builtins(task.defaults)
+    for name in _LEFT_OUT:
+        if given.get(name) is not None:
+            raise ArgumentError(f"a job of a schedule cannot have {name}; leave it out", name)
+    return {"type": task.name, "payload": msgspec.Raw(payload), **given}
+
+
+def _payload(value: Any) -> bytes:
+    try:
+        return json_text.encode(value, to_json)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ArgumentError(f"the payload cannot be sent as JSON: {error}", "payload") from None
+
+
+# --- at run time -----------------------------------------------------------------------------------------
+
+
+def schedule_path(name: str, action: str = "") -> str:
+    """The path of a schedule, or of something to do with it."""
+    return f"/schedules/{quote(name, safe='')}{f'/{action}' if action else ''}"
+
+
+def put_schedule(name: str, body: Mapping[str, Any], answer: Any = ScheduleInfo) -> Request:
+    """Putting twice is putting once."""
+    return Request(
+        method="PUT",
+        path=schedule_path(name),
+        body=msgspec.json.encode(body),
+        answer=answer,
+        repeatable=True,
+    )
+
+
+def delete_schedule(name: str, *, orphaned: bool = False, answer: Any = ScheduleInfo) -> Request:
+    params = {"orphaned": "true"} if orphaned else {}
+    return Request(method="DELETE", path=schedule_path(name), params=params, answer=answer)
+
+
+class ScheduleClient:
+    """The schedules of a server. Every method has a twin ending in `_async`."""
+
+    def __init__(self, app: Stoker) -> None:
+        self._app = app
+
+    def set(
+        self,
+        name: str,
+        task: Task[..., Any] | str,
+        *,
+        cron: str | None = None,
+        every_sec: float | None = None,
+        payload: Any = None,
+        paused: bool | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        timezone: str = "UTC",
+        overlap: Overlap = "allow",
+        catch_up_sec: float = 60,
+        catch_up_max: int = 1,
+        jitter_sec: float = 0,
+        start_at: datetime | str | None = None,
+        end_at: datetime | str | None = None,
+        pause_after_failures: int | None = None,
+    ) -> ScheduleInfo:
+        """Make or change a schedule: `app.schedules.set("digest-42", digest, args=(42,), cron="@daily")`.
+
+        `task` is a task, perhaps with other options (`digest.options(priority=0)`), or the name of a type with its
+        `payload`.
+        """
+        call = dict(locals())
+        del call["self"]
+        info: ScheduleInfo = self._app.transport.send(_set(**call))
+        return info
+
+    async def set_async(self, name: str, task: Task[..., Any] | str, **options: Any) -> ScheduleInfo:
+        """Make or change a schedule, like `set`."""
+        info: ScheduleInfo = await self._app.transport.send_async(_set(name, task, **options))
+        return info
+
+    def get(self, name: str) -> ScheduleInfo:
+        """The schedule. Raises `NotFound`."""
+        info: ScheduleInfo = self._app.transport.send(get(schedule_path(name), ScheduleInfo))
+        return info
+
+    async def get_async(self, name: str) -> ScheduleInfo:
+        """The schedule, like `get`."""
+        info: ScheduleInfo = await self._app.transport.send_async(get(schedule_path(name), ScheduleInfo))
+        return info
+
+    def list(self, *, orphaned: bool = False) -> ScheduleInfos:
+        """All schedules, by name; or those that their app no longer declares."""
+        return self._app.transport.run(_list(orphaned))
+
+    async def list_async(self, *, orphaned: bool = False) -> ScheduleInfos:
+        """All schedules, like `list`."""
+        return await self._app.transport.run_async(_list(orphaned))
+
+    def delete(self, name: str) -> ScheduleInfo:
+        """Delete it; its jobs stay. The schedule as it was. Raises `NotFound`."""
+        info: ScheduleInfo = self._app.transport.send(delete_schedule(name))
+        return info
+
+    async def delete_async(self, name: str) -> ScheduleInfo:
+        """Delete it, like `delete`."""
+        info: ScheduleInfo = await self._app.transport.send_async(delete_schedule(name))
+        return info
+
+    def pause(self, name: str) -> ScheduleInfo:
+        """No tick fires until it is resumed."""
+        info: ScheduleInfo = self._app.transport.send(_act(name, "pause"))
+        return info
+
+    async def pause_async(self, name: str) -> ScheduleInfo:
+        """Pause it, like `pause`."""
+        info: ScheduleInfo = await self._app.transport.send_async(_act(name, "pause"))
+        return info
+
+    def resume(self, name: str) -> ScheduleInfo:
+        """Ticks fire again; those that passed are not made up for."""
+        info: ScheduleInfo = self._app.transport.send(_act(name, "resume"))
+        return info
+
+    async def resume_async(self, name: str) -> ScheduleInfo:
+        """Resume it, like `resume`."""
+        info: ScheduleInfo = await self._app.transport.send_async(_act(name, "resume"))
+        return info
+
+    def trigger(self, name: str) -> JobHandle[Any]:
+        """Run its job now, also while it is paused; the job."""
+        return self._handle(self._app.transport.send(_trigger(name)))
+
+    async def trigger_async(self, name: str) -> JobHandle[Any]:
+        """Run its job now, like `trigger`."""
+        return self._handle(await self._app.transport.send_async(_trigger(name)))
+
+    def _handle(self, info: JobInfo) -> JobHandle[Any]:
+        app = self._app
+        return JobHandle(app.transport, info.id, info, typed=app._typed, type_name=info.type)
+
+    def next(self, name: str, count: int = 10) -> Moments:
+        """The next ticks."""
+        answer: _Times = self._app.transport.send(_next(name, count))
+        return answer.times
+
+    async def next_async(self, name: str, count: int = 10) -> Moments:
+        """The next ticks, like `next`."""
+        answer: _Times = await self._app.transport.send_async(_next(name, count))
+        return answer.times
+
+    def backfill(self, name: str, start: datetime | str, end: datetime | str) -> BackfillInfo:
+        """Make a job for each tick from `start` to `end` that has none."""
+        info: BackfillInfo = self._app.transport.send(_backfill(name, start, end))
+        return info
+
+    async def backfill_async(self, name: str, start: datetime | str, end: datetime | str) -> BackfillInfo:
+        """Make jobs for ticks of the past, like `backfill`."""
+        info: BackfillInfo = await self._app.transport.send_async(_backfill(name, start, end))
+        return info
+
+
+def _set(
+    name: str,
+    task: Task[..., Any] | str,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    payload: Any = None,
+    **fields: Any,
+) -> Request:
+    where = "app.schedules.set"
+    if not isinstance(task, Task | str):
+        raise ArgumentError(f"{where} takes a task, or the name of a type, not {task!r}", "task")
+    if isinstance(task, str) and (args or kwargs):
+        raise ArgumentError(f"{where}: args and kwargs are those of a task; a type has a payload", "args")
+    body = schedule_fields(where, fields, ArgumentError)
+    job = job_of(task, args, payload if isinstance(task, str) else kwargs or {})
+    return put_schedule(_checked_name(name, ArgumentError), {**body, "job": job})
+
+
+def _list(orphaned: bool) -> Conversation[list[ScheduleInfo]]:
+    """A conversation: page after page."""
+    found: list[ScheduleInfo] = []
+    cursor: str | None = None
+    while True:
+        page: _Page = yield get(
+            "/schedules", _Page, limit=PAGE, cursor=cursor, orphaned="true" if orphaned else None
+        )
+        found += page.schedules
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+def _act(name: str, action: str) -> Request:
+    return post(schedule_path(name, action), answer=ScheduleInfo, repeatable=True)
+
+
+def _trigger(name: str) -> Request:
+    return post(schedule_path(name, "trigger"), answer=JobInfo)
+
+
+def _next(name: str, count: int) -> Request:
+    return get(schedule_path(name, "next"), _Times, count=count)
+
+
+def _backfill(name: str, start: datetime | str, end: datetime | str) -> Request:
+    span = {"from": _text(start), "to": _text(end)}
+    return post(schedule_path(name, "backfill"), span, answer=BackfillInfo, repeatable=True)
+
+
+def _text(moment: datetime | str) -> str:
+    return moment.isoformat() if isinstance(moment, datetime) else moment

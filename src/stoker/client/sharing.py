@@ -1,0 +1,229 @@
+"""Concurrent submits share requests.
+
+While a submit request of this process is under way, further submits gather, and the next request carries all of them, as
+group commit does in a database. A lone submit goes at once, on the caller's own thread or task, and waits for nothing.
+
+Threads share by leader and follower (`ThreadSharing`). A thread that finds no request under way sends its own job. The
+others take a seat and wait. The thread whose request ends hands all seats to the first of them, which sends one batch for
+all, tells each what became of its job, and hands on in turn. So no thread is needed besides those that submit.
+
+Tasks of an event loop do the same with futures (`LoopSharing`), where a task of our own sends the batches.
+
+Each caller gets its own outcome. Ids make repeats safe, so a batch that the server refuses as a whole for what is wrong with
+one job is sent again one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Final, NamedTuple
+
+from stoker.client.submission import Accepted, NewJob, Submitted
+
+MAX_JOBS: Final = 10_000
+"""Of a shared request."""
+MAX_BYTES: Final = 1024 * 1024
+"""Of a shared request."""
+ALONE_BYTES: Final = 64 * 1024
+"""A larger job has a request to itself: it would keep the others waiting."""
+THREAD_REQUESTS: Final = 1
+LOOP_REQUESTS: Final = 1
+"""How many submit requests of one loop are under way at once."""
+_PATIENCE: Final = 1.0 if sys.platform == "win32" else -1.0
+"""A thread that waits on Windows does not hear Ctrl-C."""
+
+
+def batch_size(jobs: Iterable[NewJob]) -> int:
+    """Return how many of the first jobs one request can carry. No two of them have the same name."""
+    size = number = 0
+    names: set[str] = set()
+    for job in jobs:
+        size += len(job.body)
+        if number and (number == MAX_JOBS or size > MAX_BYTES or not names.isdisjoint(job.names)):
+            break
+        names.update(job.names)
+        number += 1
+    return number
+
+
+# --- threads ---------------------------------------------------------------------------------------------
+
+
+class _Seat:
+    """A thread that waits for its job to be sent."""
+
+    __slots__ = ("batch", "gate", "job", "outcome")
+
+    def __init__(self, job: NewJob) -> None:
+        self.job = job
+        self.gate = threading.Lock()
+        """Held until there is an outcome, or a batch to lead."""
+        self.gate.acquire()
+        self.batch: list[_Seat] | None = None
+        """The seats that this thread sends for, its own first; None for a thread that follows."""
+        self.outcome: Submitted | None = None
+
+    def wait(self) -> None:
+        while not self.gate.acquire(timeout=_PATIENCE):
+            pass
+
+
+class ThreadSharing:
+    """The submits of all threads to one server."""
+
+    def __init__(
+        self, send_one: Callable[[NewJob], Accepted], send_many: Callable[[list[NewJob]], list[Submitted]]
+    ) -> None:
+        """`send_one` raises what it cannot do; `send_many` returns it for each job."""
+        self._send_one = send_one
+        self._send_many = send_many
+        self.forget()
+
+    def forget(self) -> None:
+        """In a forked child: the other threads stayed with the parent."""
+        self._mutex = threading.Lock()
+        self._under_way = 0
+        self._seats: list[_Seat] = []
+
+    def submit(self, job: NewJob) -> Accepted:
+        """Return when the job is stored. Raises what is wrong with it."""
+        if len(job.body) > ALONE_BYTES:
+            return self._send_one(job)
+        with self._mutex:
+            if self._under_way < THREAD_REQUESTS:
+                self._under_way += 1
+                seat = None
+            else:
+                seat = _Seat(job)
+                self._seats.append(seat)
+        if seat is not None:
+            return self._seated(seat)
+        try:
+            return self._send_one(job)
+        finally:
+            self._hand_on()
+
+    def _seated(self, seat: _Seat) -> Accepted:
+        try:
+            seat.wait()
+            if seat.batch is not None:
+                self._lead(seat, seat.batch)
+        except BaseException:
+            self._leave(seat)
+            raise
+        outcome = seat.outcome
+        assert outcome is not None  # noqa: S101 - the gate opens for nothing else
+        return outcome if isinstance(outcome, Accepted) else outcome.give()
+
+    def _lead(self, leader: _Seat, batch: list[_Seat]) -> None:
+        outcomes = self._send_many([seat.job for seat in batch])
+        for seat, outcome in zip(batch, outcomes, strict=True):
+            seat.outcome = outcome
+        for seat in batch:
+            if seat is not leader:
+                seat.gate.release()
+        leader.batch = None
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        """A request has ended: let the first that waits send for all."""
+        with self._mutex:
+            leader = self._next_leader()
+        if leader is not None:
+            leader.gate.release()
+
+    def _next_leader(self) -> _Seat | None:
+        if not self._seats:
+            self._under_way -= 1
+            return None
+        number = batch_size(seat.job for seat in self._seats)
+        batch = self._seats[:number]
+        del self._seats[:number]
+        batch[0].batch = batch
+        return batch[0]
+
+    def _leave(self, seat: _Seat) -> None:
+        """A thread was interrupted. What it was to send for others is handed on; ids make sending it twice harmless."""
+        with self._mutex:
+            if seat in self._seats:
+                self._seats.remove(seat)
+                return
+            batch, seat.batch = seat.batch, None
+            if batch is None:
+                return
+            others = [other for other in batch if other is not seat]
+            self._seats[:0] = [other for other in others if other.outcome is None]
+            told = [other for other in others if other.outcome is not None and other.gate.locked()]
+            leader = self._next_leader()
+        for other in told:
+            other.gate.release()
+        if leader is not None:
+            leader.gate.release()
+
+
+# --- event loops -----------------------------------------------------------------------------------------
+
+
+class _Waiting(NamedTuple):
+    job: NewJob
+    future: asyncio.Future[Submitted]
+
+
+class LoopSharing:
+    """The submits of all tasks of one event loop to one server."""
+
+    def __init__(
+        self,
+        send_one: Callable[[NewJob], Coroutine[Any, Any, Accepted]],
+        send_many: Callable[[list[NewJob]], Coroutine[Any, Any, list[Submitted]]],
+    ) -> None:
+        self._send_one = send_one
+        self._send_many = send_many
+        self._under_way = 0
+        self._waiting: list[_Waiting] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def submit(self, job: NewJob) -> Accepted:
+        """Return when the job is stored. Raises what is wrong with it."""
+        if len(job.body) > ALONE_BYTES:
+            return await self._send_one(job)
+        if self._under_way >= LOOP_REQUESTS:
+            future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
+            self._waiting.append(_Waiting(job, future))
+            outcome = await future
+            return outcome if isinstance(outcome, Accepted) else outcome.give()
+        self._under_way += 1
+        try:
+            return await self._send_one(job)
+        finally:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """A request has ended: send what has gathered. A submit whose task was cancelled meanwhile is not sent."""
+        waiting = [place for place in self._waiting if not place.future.done()]
+        if not waiting:
+            self._waiting = waiting
+            self._under_way -= 1
+            return
+        number = batch_size(place.job for place in waiting)
+        batch, self._waiting = waiting[:number], waiting[number:]
+        task = asyncio.get_running_loop().create_task(self._send(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, batch: list[_Waiting]) -> None:
+        try:
+            outcomes = await self._send_many([place.job for place in batch])
+        except BaseException:
+            for place in batch:
+                place.future.cancel()
+            self._under_way -= 1
+            raise
+        for place, outcome in zip(batch, outcomes, strict=True):
+            if not place.future.done():
+                place.future.set_result(outcome)
+        # The tasks that have just been told run first, so that what they submit next is part of the next request.
+        asyncio.get_running_loop().call_soon(self._hand_on)

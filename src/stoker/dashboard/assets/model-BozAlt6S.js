@@ -1,1 +1,0 @@
-var e=[`queued`,`running`,`scheduled`,`blocked`,`completed`,`failed`,`cancelled`],t=[`high`,`normal`,`low`],n=e=>t[e]??String(e),r=e=>e===`completed`||e===`failed`||e===`cancelled`,i=e=>!r(e),a=e=>e===`failed`||e===`cancelled`,o=({status:e,attempt:t})=>e===`scheduled`&&t>0;export{r as a,a as i,e as n,o,i as r,n as s,t};

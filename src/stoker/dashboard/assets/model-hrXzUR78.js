@@ -1,0 +1,1 @@
+var e=[`queued`,`running`,`scheduled`,`blocked`,`completed`,`failed`,`cancelled`],t=[`high`,`normal`,`low`],n=e=>t[e]??String(e),r=e=>e===`completed`||e===`failed`||e===`cancelled`,i=e=>e===`queued`||e===`scheduled`||e===`blocked`,a=e=>!r(e),o=e=>e===`failed`||e===`cancelled`,s=({status:e,attempt:t})=>e===`scheduled`&&t>0;export{o as a,n as c,i,e as n,r as o,a as r,s,t};

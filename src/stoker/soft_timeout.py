@@ -1,0 +1,12 @@
+"""What a task sees when its soft timeout is over: an exception that leaves it time to tidy up."""
+
+
+class SoftTimeout(Exception):
+    """Raised in a task that has run for `soft_timeout_sec`; a task that goes on is killed at `timeout_sec`.
+
+    A task that does not catch it fails with this error, and is tried again while it has attempts left.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        after = "" if seconds is None else f" of {seconds:g} s"
+        super().__init__(f"the job ran for longer than its soft timeout{after}")

@@ -1,0 +1,44 @@
+"""When jobs with an expiry or a deadline are looked at next, in the shared store.
+
+Only jobs that wait are noted. A row that outlives its job, or that belongs to a job which runs by now, is dropped when its
+time comes; a job that waits again is noted again. Every transaction locks a job before it writes the job's row here, so two
+never wait for each other.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from stoker.domain.job import Job
+from stoker.domain.lot import Lot
+from stoker.domain.time_limits import next_limit
+from stoker.store.postgres.database import Link
+from stoker.store.postgres.rows import Q
+
+
+class TimeLimits:
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._noted: dict[int, int] = {}
+
+    def note(self, jobs: Iterable[Job]) -> None:
+        """Note jobs that wait again or were changed; written at the end of the round."""
+        for job in jobs:
+            if job.extras is not None and (at := next_limit(job)) is not None:
+                self._noted[job.seq] = at
+
+    def note_lots(self, lots: Iterable[Lot]) -> None:
+        """Note jobs that are inserted; those of a lot share their times."""
+        for lot in lots:
+            if lot.like.extras is not None and (at := next_limit(lot.like)) is not None:
+                self._noted |= dict.fromkeys(lot.seqs, at)
+
+    async def write(self) -> None:
+        if self._noted:
+            await self._link.execute(Q["note_limits"], *zip(*sorted(self._noted.items()), strict=True))
+
+    async def due(self, now: int, limit: int) -> list[tuple[int, int]]:
+        """Return the jobs to look at, with the times that are noted for them."""
+        return [(row[0], row[1]) for row in await self._link.fetch(Q["due_limits"], now, limit)]
+
+    async def drop(self, due: Sequence[tuple[int, int]], looked_at: Iterable[Job]) -> None:
+        """Forget those of these that were looked at, or whose jobs are gone."""
+        await self._link.execute(Q["drop_limits"], *zip(*due, strict=True), [job.seq for job in looked_at])

@@ -1,0 +1,155 @@
+"""Unique keys in the shared store: taken before anything else of a round, given up at its end.
+
+Other coordinators take keys too. A round takes all keys that its submissions want by one statement, in the order of the keys
+and before it locks any job, so that two rounds wait for each other and never in a circle. A key that is given up while a
+round waits for it is a reason to run the round again. The keys of jobs that end are deleted last: the job's lock keeps every
+other transaction from that row.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from stoker.domain.errors import UniqueConflict
+from stoker.domain.job import Job, OnConflict
+from stoker.domain.lifecycle import FINAL
+from stoker.domain.unique import Settled, holds_key, key_of, settle, taken_by_replay
+from stoker.store.base import Submission
+from stoker.store.postgres.database import Link
+from stoker.store.postgres.rows import Q
+
+
+class Again(Exception):
+    """Another coordinator got in between: the same round, run again, will see what it did."""
+
+
+Find = Callable[[Collection[str], bool], Awaitable[Mapping[str, Job]]]
+"""Reads jobs by their ids, locked or not."""
+
+
+class UniqueKeys:
+    """The unique keys of one round. A call that is refused leaves nothing: `begin` one, then `keep` it."""
+
+    def __init__(self, link: Link, now: int, find: Find) -> None:
+        self._link = link
+        self._now = now
+        self._find = find
+        self._taken: dict[str, str] = {}
+        """Keys that this round took, and the job in whose name."""
+        self._holders: dict[str, Job] = {}
+        self._assigned: dict[str, Job] = {}
+        self._call: dict[str, Job] = {}
+        self._replaced: dict[str, Settled] = {}
+        self._freed: set[tuple[str, str]] = set()
+
+    # ── submissions ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def take_all(self, calls: Iterable[tuple[str, Any]]) -> None:
+        """Take the keys that the submissions of a round want, and read the jobs that hold the others."""
+        wanted: dict[str, str] = {}
+        replaced: set[str] = set()
+        for verb, argument in calls:
+            if verb == "insert":
+                _want(argument, wanted, replaced)
+        if wanted:
+            await self._take(wanted, replaced)
+
+    async def _take(self, wanted: Mapping[str, str], replaced: Collection[str]) -> None:
+        rows = sorted(wanted.items())
+        taken = {row[0] for row in await self._link.fetch(Q["take_unique_keys"], *zip(*rows, strict=True))}
+        self._taken = {key: wanted[key] for key in taken}
+        rest = [key for key, _ in rows if key not in taken]
+        if not rest:
+            return
+        ids = {row[0]: row[1] for row in await self._link.fetch(Q["key_holders"], rest)}
+        jobs = dict(await self._find([ids[key] for key in rest if key in ids and key not in replaced], False))
+        jobs |= await self._find([ids[key] for key in rest if key in ids and key in replaced], True)
+        for key in rest:
+            holder = jobs.get(ids.get(key, ""))
+            if holder is None or (key in replaced and holder.status in FINAL):
+                raise Again("a unique key was given up on another coordinator at the same time")
+            self._holders[key] = holder
+
+    def begin(self) -> None:
+        """Begin a call: what the last one took and did not keep is forgotten."""
+        self._call, self._replaced = {}, {}
+
+    def take(self, job: Job, on_conflict: OnConflict) -> Settled | UniqueConflict | None:
+        """Take the key of a job that is about to be inserted. None when the job has none or has it now; else what becomes of
+        the submission."""
+        key = key_of(job.extras)
+        if key is None:
+            return None
+        holder = self._call.get(key) or self._assigned.get(key) or self._holders.get(key)
+        if holder is None:
+            self._call[key] = job
+            return None
+        if holder.id == job.id:  # stored by a commit whose answer was lost
+            return None
+        settled = settle(job, holder, on_conflict, self._now)
+        if isinstance(settled, Settled) and settled.mark == "replaced":
+            first = self._replaced.get(key, settled)
+            self._replaced[key] = Settled(settled.job, "replaced", first.before)
+            self._call[key] = settled.job
+        return settled
+
+    def keep(self) -> list[Settled]:
+        """Keep what this call took; the jobs that it replaces."""
+        for key, job in self._call.items():
+            (self._assigned if key in self._taken else self._holders)[key] = job
+        replaced = list(self._replaced.values())
+        self.begin()
+        return replaced
+
+    def numbered(self, job: Job) -> None:
+        """A job that took its key, as it is stored."""
+        key = key_of(job.extras)
+        if key is not None and key in self._assigned and self._assigned[key].id == job.id:
+            self._assigned[key] = job
+
+    # ── the end of a round ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def free(self, pairs: Iterable[tuple[str | None, str]]) -> None:
+        """Give up keys at the end of the round, each if this job holds it: (key, id of the job)."""
+        self._freed.update((key, id) for key, id in pairs if key is not None)
+
+    async def write(self) -> None:
+        """Store which job has what the round took, and give up what no job holds."""
+        changed = [
+            (key, self._assigned[key].id)
+            for key, id in self._taken.items()
+            if key in self._assigned and self._assigned[key].id != id
+        ]
+        if changed:
+            await self._link.execute(Q["assign_unique_keys"], *zip(*sorted(changed), strict=True))
+        for key, id in self._taken.items():
+            job = self._assigned.get(key)
+            if job is None or not holds_key(job):
+                self._freed.add((key, id if job is None else job.id))
+        if self._freed:
+            await self._link.execute(Q["free_unique_keys"], *zip(*sorted(self._freed), strict=True))
+
+    # ── replays ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def take_again(self, jobs: Sequence[Job]) -> list[Job]:
+        """Take the keys of jobs that are replayed; return those that may be, because no other job holds their key."""
+        wanted: dict[str, Job] = {}
+        for job in jobs:
+            key = taken_by_replay(job)
+            if key is not None:
+                wanted.setdefault(key, job)
+        if not wanted:
+            return list(jobs)
+        rows = sorted((key, job.id) for key, job in wanted.items())
+        taken = {row[0] for row in await self._link.fetch(Q["take_unique_keys"], *zip(*rows, strict=True))}
+        able = {job.id for key, job in wanted.items() if key in taken}
+        return [job for job in jobs if taken_by_replay(job) is None or job.id in able]
+
+
+def _want(call: Sequence[Submission], wanted: dict[str, str], replaced: set[str]) -> None:
+    for submission in call:
+        like = submission.lot.like
+        key = None if like.extras is None else key_of(like.extras)
+        if key is not None:
+            wanted.setdefault(key, like.id)
+            if submission.on_conflict == "replace":
+                replaced.add(key)

@@ -1,0 +1,73 @@
+"""Unique keys in the embedded store: who holds each, read and written inside a round."""
+
+from collections.abc import Callable, Iterable
+
+import apsw
+
+from stoker.domain.errors import UniqueConflict
+from stoker.domain.job import Job, OnConflict
+from stoker.domain.unique import Settled, key_of, settle, taken_by_replay
+from stoker.store.sqlite.statements import Q
+
+
+class UniqueKeys:
+    """The unique keys of one round. A call that is refused leaves nothing: `begin` one, then `keep` it."""
+
+    def __init__(self, db: apsw.Connection, now: int, job_by_id: Callable[[str], Job | None]) -> None:
+        self._db = db
+        self._now = now
+        self._job_by_id = job_by_id
+        self._fresh: dict[str, Job] = {}
+        """Holders that this round inserts, by key; they are not written yet."""
+        self._call: dict[str, Job] = {}
+        self._taken: dict[str, str] = {}
+        self._replaced: dict[str, Settled] = {}
+
+    def begin(self) -> None:
+        """Begin a call: what the last one took and did not keep is forgotten."""
+        self._call, self._taken, self._replaced = {}, {}, {}
+
+    def take(self, job: Job, on_conflict: OnConflict) -> Settled | UniqueConflict | None:
+        """Take the key of a job that is about to be inserted. None when the job has none or has it now; else what becomes of
+        the submission."""
+        key = key_of(job.extras)
+        if key is None:
+            return None
+        holder = self._call.get(key) or self._fresh.get(key) or self._stored(key)
+        if holder is None:
+            self._call[key] = job
+            self._taken[key] = job.id
+            return None
+        settled = settle(job, holder, on_conflict, self._now)
+        if isinstance(settled, Settled) and settled.mark == "replaced":
+            first = self._replaced.get(key, settled)
+            self._replaced[key] = Settled(settled.job, "replaced", first.before)
+            self._call[key] = settled.job
+        return settled
+
+    def keep(self) -> list[Settled]:
+        """Keep what this call took; the jobs that it replaces."""
+        replaced = list(self._replaced.values())
+        self._db.executemany(Q["take_key"], self._taken.items())
+        # Holders that were stored before are read again, for they may change; those of this round are not written yet.
+        self._fresh |= {
+            key: job for key, job in self._call.items() if key in self._taken or key in self._fresh
+        }
+        self.begin()
+        return replaced
+
+    def _stored(self, key: str) -> Job | None:
+        row = self._db.execute(Q["key_holder"], (key,)).fetchone()
+        return None if row is None else self._job_by_id(str(row[0]))
+
+    def free(self, pairs: Iterable[tuple[str | None, str]]) -> None:
+        """Give up keys, each if this job holds it: (key, id of the job)."""
+        self._db.executemany(Q["free_key"], [pair for pair in pairs if pair[0] is not None])
+
+    def take_again(self, job: Job) -> bool:
+        """Take the key of a job that is replayed; False when another job holds it."""
+        key = taken_by_replay(job)
+        if key is None:
+            return True
+        self._db.execute(Q["take_key"], (key, job.id))
+        return self._db.changes() > 0

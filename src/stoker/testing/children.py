@@ -1,0 +1,353 @@
+"""The children of the test kit: the tasks of an app, run by the code that a real child runs them with, in this process.
+
+A sync task must not run inside the event loop: it may submit jobs, wait for them, or start a loop of its own. So a child
+that gets sync jobs lays them on a desk, and the kit runs them from there, on the test's own thread, while no callback of the
+loop is under way. Async tasks run on the loop, in virtual time.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import io
+import itertools
+import logging
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from stoker import context
+from stoker.executors import capture
+from stoker.executors.async_child import AsyncChild
+from stoker.executors.child import Run, SyncChild, Tasks
+from stoker.executors.life import ChildLife
+from stoker.executors.pipe import ChildJob, ChildResult, Printed, Progressed, Ready
+from stoker.executors.process import Callbacks
+from stoker.executors.supervisor_line import SupervisorLine
+from stoker.testing.loop import Process, SimLoop
+from stoker.testing.stand_in import MemoryBoard, NoGuardian, StandInChild
+from stoker.wire.frames import Stream
+from stoker.worker.routes import Executor
+
+BOOT_SECONDS = 0.0
+
+
+class KitLoop(SimLoop):
+    """The loop of the kit, which may also be asked to run while it runs: lifespans and middleware await things on it."""
+
+    def run_until_complete(self, future: Any) -> Any:
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            task = asyncio.ensure_future(future, loop=self)
+        finally:
+            asyncio._set_running_loop(outer)
+        self.turn_until(task.done)
+        return task.result()
+
+
+class KitLife(ChildLife):
+    """The lifespans of the app, entered once for all children, and what is around each task."""
+
+    def __init__(self, app: Any, max_result: int, loop: KitLoop) -> None:
+        super().__init__(app, max_result)
+        self.max_result = max_result
+        self.__dict__["loop"] = loop
+
+    def leave(self) -> None:
+        """A child that leaves is deaf to SIGTERM from then on; this process goes on."""
+        try:
+            before = signal.getsignal(signal.SIGTERM)
+            super().leave()
+        finally:
+            with contextlib.suppress(ValueError):  # not the main thread
+                signal.signal(signal.SIGTERM, before)
+
+
+class KitBoard(MemoryBoard):
+    """A board whose times are those of the virtual loop."""
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        super().__init__()
+        self._time = time
+
+    def start(self, index: int, now: float) -> bool:
+        return super().start(index, self._time())
+
+
+class KitLine:
+    """What `stoker.executors.supervisor_line.SupervisorLine` is in a real child."""
+
+    forked = False
+    has_results = False
+    fd = -1
+
+    def __init__(self, child: "TaskChild") -> None:
+        self._child = child
+        self.saw_cancel = False
+        self._written: dict[int, int] = {}
+
+    @property
+    def board(self) -> MemoryBoard:
+        return self._child.board
+
+    def result(self, result: ChildResult) -> None:
+        self._written.pop(result.index, None)
+        self._child.finished(result)
+
+    def printed(self, index: int, stream: Stream, data: bytes) -> None:
+        written = self._written.get(index, 0)
+        data = data[: max(0, capture.LIMIT - written)]
+        if data:
+            self._written[index] = written + len(data)
+            self._child.send_up(self._child._callbacks.printed, Printed(index, stream, data))
+
+    def progress(self, index: int, done: float, total: float | None, message: str | None) -> None:
+        self._child.send_up(self._child._callbacks.progressed, Progressed(index, done, total, message))
+
+    def cancelled(self, index: int) -> bool:
+        if self.board.cancelled(index):
+            self.saw_cancel = True
+            return True
+        return False
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def check_owner(self) -> None:
+        """There is one process."""
+
+
+class TaskChild(StandInChild):
+    """A child that has the app's tasks."""
+
+    def __init__(self, machine: "KitMachine", callbacks: Callbacks) -> None:
+        self.machine = machine
+        self.jobs: dict[int, ChildJob] = {}
+        super().__init__(machine, callbacks, BOOT_SECONDS)
+        self.board = KitBoard(machine.loop.time)
+        self.line = KitLine(self)
+
+    def says(self) -> Ready:
+        return self.machine.tasks.ready()
+
+    def finished(self, result: ChildResult) -> None:
+        """An attempt ended: tell the supervisor, unless its worker is to die before it can."""
+        job = self.jobs.pop(result.index, None)
+        now = self.host.loop.time()
+        if job is not None and self.machine.desk.ended(job):
+            self.tell(replace(result, started=min(result.started, now), finished=now))
+
+
+class SyncTaskChild(TaskChild):
+    """Lays its jobs on the desk."""
+
+    def __init__(self, machine: "KitMachine", callbacks: Callbacks) -> None:
+        super().__init__(machine, callbacks)
+        runners = {name: self._noticing(run) for name, run in machine.sync_runners(self.line).items()}
+        self._real = SyncChild(cast(SupervisorLine, self.line), runners, machine.life.max_result)
+
+    def take(self, jobs: list[ChildJob]) -> None:
+        self.machine.desk.waiting.extend((self, job) for job in jobs)
+
+    def run(self, job: ChildJob) -> None:
+        """Run a job here and now."""
+        self.jobs[job.index] = job
+        # The limit would be the test's own.
+        self._real._one(replace(job, memory_mb=None))
+
+    def _noticing(self, run: Run) -> Run:
+        """In a worker Ctrl-C is no concern of a task. Here it is meant for the test."""
+
+        def noticing(payload: bytes) -> bytes:
+            try:
+                return run(payload)
+            except KeyboardInterrupt as error:
+                self.machine.desk.interrupted = error
+                raise
+
+        return noticing
+
+    def pretend(self, job: ChildJob) -> None:
+        """Begin a job whose worker will die before it ends."""
+        self.board.start(job.index, 0.0)
+
+
+class AsyncTaskChild(TaskChild):
+    """Runs its jobs on the loop."""
+
+    def __init__(self, machine: "KitMachine", callbacks: Callbacks) -> None:
+        super().__init__(machine, callbacks)
+        line = cast(SupervisorLine, self.line)
+        self._real = AsyncChild(line, machine.tasks.python, machine.life.max_result, machine.life)
+
+    def take(self, jobs: list[ChildJob]) -> None:
+        for job in jobs:
+            if self.machine.desk.begins(job):
+                self.jobs[job.index] = job
+                self._real._start(job)
+
+    def cancel(self, index: int) -> None:
+        super().cancel(index)
+        self.process.call_later(0.0, self._real._cancel, index)
+
+    def finished(self, result: ChildResult) -> None:
+        now = self.host.loop.time()
+        super().finished(replace(result, started=now, finished=now))
+
+
+class Desk:
+    """The jobs that workers were given and that have not ended, and which of them lose their worker."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[SyncTaskChild, ChildJob]] = deque()
+        self.running: dict[str, ChildJob] = {}
+        self.doomed: dict[str, bool] = {}
+        """Ids of jobs whose next attempt loses its worker; whether the task runs before that."""
+        self.silenced: set[str] = set()
+        """Ids of jobs whose attempt is under way and will never be reported."""
+        self.interrupted: KeyboardInterrupt | None = None
+        self.moves = 0
+        """Grows with everything that happens to a job here."""
+
+    def begins(self, job: ChildJob) -> bool:
+        """A job is about to run; False when its worker dies before that."""
+        self.moves += 1
+        after = self.doomed.pop(job.id, None)
+        if after is not None:
+            self.silenced.add(job.id)
+        if after is False:
+            return False
+        self.running[job.id] = job
+        return True
+
+    def ended(self, job: ChildJob) -> bool:
+        """A job has run; False when nothing is told of it."""
+        self.moves += 1
+        self.running.pop(job.id, None)
+        return job.id not in self.silenced
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.running or self.waiting)
+
+
+class KitMachine:
+    """The machine of the kit's worker, for one life of it (`stoker.worker.machine.Machine`)."""
+
+    host = "test"
+    pid = 1
+
+    def __init__(self, loop: SimLoop, supervisor: Process, tasks: Tasks, desk: Desk, life: "KitLife") -> None:
+        self.loop = loop
+        self.supervisor = supervisor
+        self.tasks = tasks
+        self.desk = desk
+        self.life = life
+        self.cpus: list[int] = []
+        self.pids: Iterator[int] = itertools.count(2)
+        self.children: list[TaskChild] = []
+
+    def sync_runners(self, line: "KitLine") -> dict[str, Run]:
+        return self.tasks.sync_runners(self.life, lambda: line.saw_cancel)
+
+    def adopt_orphans(self) -> None: ...
+    def reap_orphans(self, known: Collection[int]) -> None: ...
+
+    def guardian(self, mark: str) -> NoGuardian:
+        return NoGuardian()
+
+    def memory_kb(self, pid: int) -> int:
+        return 1024
+
+    def child(
+        self, executor: Executor, mark: str, callbacks: Callbacks, command: tuple[str, ...] | None
+    ) -> Any:
+        kind = AsyncTaskChild if executor == "async" else SyncTaskChild
+        child = kind(self, callbacks)
+        self.children.append(child)
+        return child
+
+    def kill_children(self) -> None:
+        for child in self.children:
+            child.die(-9)
+
+    def of_running(self) -> "KitLine | None":
+        """The line of the job for which code runs."""
+        job = context.running_job()
+        for child in self.children if job is not None else ():
+            found = child.jobs.get(job.index)  # type: ignore[union-attr]
+            if found is not None and (found.id, found.claim_id) == (job.id, job.claim_id):  # type: ignore[union-attr]
+                return child.line
+        return None
+
+
+class Router:
+    """Leads what a job says to the child that runs it: children share this process."""
+
+    def __init__(self, machine: Callable[[], KitMachine | None]) -> None:
+        self._machine = machine
+
+    def _line(self) -> KitLine | None:
+        machine = self._machine()
+        return None if machine is None else machine.of_running()
+
+    def progress(self, index: int, done: float, total: float | None, message: str | None) -> None:
+        if (line := self._line()) is not None:
+            line.progress(index, done, total, message)
+
+    def cancelled(self, index: int) -> bool:
+        return (line := self._line()) is not None and line.cancelled(index)
+
+    def printed(self, index: int, stream: Stream, data: bytes) -> None:
+        if (line := self._line()) is not None:
+            line.printed(index, stream, data)
+
+
+class TeeStream(capture.JobStream):
+    """Output of a job, which the test's own output has as well."""
+
+    def write(self, text: str) -> int:
+        if context.running_job() is not None:
+            self._outside.write(text)
+        return super().write(text)
+
+
+@contextlib.contextmanager
+def as_in_a_child(router: Router) -> Iterator[None]:
+    """While this lasts, tasks find what they find in a worker: where output, progress and log records go."""
+    line, only = context._line, context._only
+    out, err, root = sys.stdout, sys.stderr, logging.getLogger()
+    handler, level = capture.JobLogHandler(router.printed), root.level
+    threads = {name: os.environ.get(name) for name in ("STOKER_THREADS", "OMP_NUM_THREADS")}
+    context.connect(router)
+    sys.stdout = TeeStream("stdout", router.printed, cast(io.TextIOBase, out))
+    sys.stderr = TeeStream("stderr", router.printed, cast(io.TextIOBase, err))
+    root.addHandler(handler)
+    if level == logging.WARNING:
+        root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        context._line, context._only = line, only
+        sys.stdout, sys.stderr = out, err
+        root.removeHandler(handler)
+        root.setLevel(level)
+        for name, value in threads.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def run_apart(work: Callable[[], None]) -> None:
+    """Run a job so that nothing of it stays: its context variables end with it, as in a process of its own."""
+    only = context._only
+    try:
+        contextvars.copy_context().run(work)
+    finally:
+        context._only = only

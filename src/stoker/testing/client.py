@@ -1,0 +1,136 @@
+"""The SDK's way to the kit: the same requests and answers, carried by function calls instead of sockets."""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from stoker.client.errors import StokerError
+from stoker.client.http1 import Answer, ExchangeError
+from stoker.client.requests import FINAL, JobInfo, Request, check_timeout
+from stoker.client.transport import Transport
+from stoker.client.waits import Failure, Outcome, Receiver, Waits, failure, last_look
+from stoker.clock import SECOND
+
+if TYPE_CHECKING:
+    from stoker.testing.system import System
+
+URL: Final = "http://127.0.0.1"
+PATIENCE_SECONDS: Final = 30 * 24 * 3600.0
+"""A wait without a timeout ends when nothing has brought the job to its end in so much virtual time."""
+
+
+class KitHttp:
+    """Calls the API of the kit as a server would (`stoker.client.transport.Http`)."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+
+    def exchange(self, request: Request, timeout: float) -> Answer:
+        if self._system.closed:
+            raise ExchangeError("the block of app.testing() has ended, and its jobs with it", sent=True)
+        return self._system.call(self._ask(request))
+
+    async def exchange_async(self, request: Request, timeout: float) -> Answer:
+        return self.exchange(request, timeout)
+
+    async def _ask(self, request: Request) -> Answer:
+        headers = {"host": "127.0.0.1", "accept": "application/json", **request.headers}
+        if request.body is not None:
+            headers |= {"content-type": "application/json", "content-length": str(len(request.body))}
+        scope = {
+            "type": "http",
+            "method": request.method,
+            "scheme": "http",
+            "path": request.path,
+            "raw_path": request.path.encode(),
+            "query_string": urlencode(request.params).encode(),
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+            "client": ("127.0.0.1", 0),
+        }
+        sent: list[Any] = []
+        received = [{"type": "http.request", "body": request.body or b"", "more_body": False}]
+
+        async def receive() -> Any:
+            return received.pop() if received else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self._system.api(scope, receive, send)
+        status = int(sent[0]["status"])
+        body = b"".join(message.get("body", b"") for message in sent[1:])
+        reason = http.HTTPStatus(status).phrase.encode()
+        return Answer(status, reason, list(sent[0]["headers"]), body)
+
+    def close(self) -> None: ...
+    async def aclose_loop(self) -> None: ...
+    def forget(self) -> None: ...
+
+
+class KitWaits(Waits):
+    """Waits in virtual time: whatever is due meanwhile runs, and the clock moves on as far as it takes."""
+
+    def __init__(self, transport: KitTransport, system: System) -> None:
+        super().__init__(transport)
+        self._system = system
+        self._kit_transport = transport
+
+    def wait(self, job_id: str, timeout: float | None) -> JobInfo:
+        check_timeout(timeout)
+        self._pass([job_id], timeout)
+        seconds = PATIENCE_SECONDS if timeout is None else timeout
+        return self._kit_transport.run(last_look(job_id, seconds))
+
+    async def wait_async(self, job_id: str, timeout: float | None) -> JobInfo:
+        return self.wait(job_id, timeout)
+
+    def add(self, job_ids: Iterable[str], receiver: Receiver) -> None:
+        wanted = list(job_ids)
+        self._pass(wanted, None)
+        for job_id in wanted:
+            receiver.take({job_id: self._outcome(job_id)})
+
+    def remove(self, job_ids: Iterable[str], receiver: Receiver) -> None:
+        """Nothing waits here: `add` has told everything."""
+
+    def _outcome(self, job_id: str) -> Outcome:
+        try:
+            return self._kit_transport.run(last_look(job_id, PATIENCE_SECONDS))
+        except StokerError as error:
+            return _own(error)
+
+    def _pass(self, job_ids: Collection[str], timeout: float | None) -> None:
+        system = self._system
+        if system.closed:
+            return
+        seconds = PATIENCE_SECONDS if timeout is None else max(0.0, timeout)
+        until = system.clock.us + int(min(seconds, PATIENCE_SECONDS) * SECOND)
+
+        async def states() -> bool:
+            found = await system.store.states([job_id.lower() for job_id in job_ids])
+            return all(state.status in FINAL for state in found)
+
+        def ended() -> bool:
+            return system.call(states())
+
+        with system.lock:
+            system.settle()
+            if not ended():
+                system.pass_time(until, ended, to_the_end=timeout is not None)
+
+
+def _own(error: StokerError) -> Failure:
+    """An error that each who asks gets anew."""
+    return failure(error)
+
+
+class KitTransport(Transport):
+    """What `app.transport` is inside the block."""
+
+    def __init__(self, system: System) -> None:
+        super().__init__(URL, pauses=())
+        self._made = KitHttp(system)
+        self.waits: Waits = KitWaits(self, system)

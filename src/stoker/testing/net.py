@@ -1,0 +1,257 @@
+"""A network of connections that keep the order of what they carry, and nothing else for sure.
+
+A connection is two pipes. What is sent arrives later, in order, unless the pipe is blocked (it arrives when the block
+ends, as TCP sends again), or the connection was forgotten by something in between (it never arrives and nobody is
+told), or reset. An end that is closed from one side only leaves what is on the way on the way: it can arrive after the
+frames of a newer connection.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from websockets.exceptions import ConnectionClosedError
+
+from stoker.testing.loop import Process, SimLoop
+
+CAPACITY = 16 * 1024
+"""Bytes that may be on the way; who wants to send more waits, as for the buffers of a kernel."""
+FIN = object()
+RESET = object()
+
+
+class Weather:
+    """How the network is at the moment; the world changes it, every pipe looks at it."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.low, self.high = 0.0002, 0.004
+        self.spike = 0.0
+        """The chance that a message is late by up to a second."""
+        self.double = 0.0
+        """The chance that a message arrives twice."""
+        self.blocked: set[tuple[str, str]] = set()
+        """Pairs (from, to) of hosts between which nothing arrives for now."""
+        self.pipes: list[Pipe] = []
+
+    def latency(self, random: Random) -> float:
+        late = random.random() < self.spike
+        return random.uniform(self.low, self.high) + (random.uniform(0.05, 1.0) if late else 0.0)
+
+    def is_blocked(self, source: str, target: str) -> bool:
+        return (source, target) in self.blocked
+
+    def block(self, source: str, target: str) -> None:
+        self.blocked.add((source, target))
+
+    def unblock(self, source: str, target: str) -> None:
+        self.blocked.discard((source, target))
+        for pipe in list(self.pipes):
+            if (pipe.source, pipe.target) == (source, target):
+                pipe.flush()
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    def __init__(self, weather: Weather, random: Random, source: str, target: str) -> None:
+        self._weather = weather
+        self._random = random
+        self.source = source
+        self.target = target
+        self.lost = False
+        self.on_the_way = 0
+        self.room = asyncio.Event()
+        self.hold_until = 0.0
+        self._held: deque[Any] = deque()
+        self._last = 0.0
+        self.deliver: Callable[[Any], None] = lambda _: None
+        self.receiver: Process | None = None
+        weather.pipes.append(self)
+
+    def send(self, item: Any) -> None:
+        if self.lost:
+            return
+        self.on_the_way += _size(item)
+        if self._held or self._weather.is_blocked(self.source, self.target):
+            self._held.append(item)
+        else:
+            self._schedule(item)
+
+    def flush(self) -> None:
+        """The block is over: what waited is sent again."""
+        while self._held and not self._weather.is_blocked(self.source, self.target):
+            self._schedule(self._held.popleft())
+
+    def _schedule(self, item: Any) -> None:
+        loop = self._weather.loop
+        at = max(self._last, loop.time() + self._weather.latency(self._random), self.hold_until)
+        self._last = at
+        assert self.receiver is not None  # noqa: S101 - the other end was made with this one
+        self.receiver.call_at(at, self._arrive, item)
+        if self._weather.double and item not in (FIN, RESET) and self._random.random() < self._weather.double:
+            self.receiver.call_at(at, self._arrive, item)
+
+    def _arrive(self, item: Any) -> None:
+        self.on_the_way -= _size(item)
+        self.room.set()
+        if not self.lost:
+            self.deliver(item)
+
+    @property
+    def full(self) -> bool:
+        return self.on_the_way > CAPACITY and not self.lost
+
+    async def wait_for_room(self) -> None:
+        self.room.clear()
+        await self.room.wait()
+
+    def lose(self) -> None:
+        """Whatever is on the way, or will be, never arrives."""
+        self.lost = True
+        self._held.clear()
+        self.room.set()
+
+
+def _size(item: Any) -> int:
+    return 0 if item is FIN or item is RESET else len(item)
+
+
+class End:
+    """One end of a connection, as the process that holds it sees it."""
+
+    def __init__(self, process: Process, out: Pipe, into: Pipe, *, strict: bool) -> None:
+        self.process = process
+        self.strict = strict
+        """Whether sending on a closed connection is an error, as for a worker's library, or nothing, as for ASGI."""
+        self._out = out
+        self.closed = False
+        self._inbox: asyncio.Queue[Any] = asyncio.Queue()
+        into.receiver = process
+        into.deliver = self._take
+        self._into = into
+
+    def _take(self, item: Any) -> None:
+        if self.closed:
+            return
+        if item is RESET:
+            self.closed = True
+            self._out.room.set()
+            # What had arrived and was not read is gone with a reset.
+            while not self._inbox.empty():
+                self._inbox.get_nowait()
+        self._inbox.put_nowait(item)
+
+    def break_now(self) -> None:
+        """This end sees the connection broken, whatever the other end sees."""
+        if not self.closed:
+            self.process.call_later(0.0, self._take, RESET)
+
+    def close_now(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._out.room.set()
+            self._out.send(FIN)
+            self._inbox.put_nowait(FIN)
+
+    # What a coordinator asks of a socket (`stoker.coordinator.connection.Socket`).
+
+    async def receive(self) -> bytes | str | None:
+        item = await self._inbox.get()
+        if item is FIN or item is RESET:
+            self.closed = True
+            self._out.room.set()
+            self._inbox.put_nowait(item)
+            return None
+        data: bytes | str = item
+        return data
+
+    async def send(self, data: bytes | str) -> None:
+        while self._out.full and not self.closed:
+            await self._out.wait_for_room()
+        if not self.closed:
+            self._out.send(data)
+        elif self.strict:
+            raise ConnectionClosedError(None, None)
+
+    async def close(self, code: int = 1000, reason: str = "") -> None:
+        self.close_now()
+
+    # What a worker asks of one (`websockets.asyncio.client.ClientConnection`).
+
+    @property
+    def transport(self) -> "End":
+        return self
+
+    def abort(self) -> None:
+        self._out.send(RESET)
+        self.break_now()
+
+    async def recv(self) -> bytes | str:
+        data = await self.receive()
+        if data is None:
+            raise ConnectionClosedError(None, None)
+        return data
+
+    def __aiter__(self) -> "End":
+        return self
+
+    async def __anext__(self) -> bytes | str:
+        return await self.recv()
+
+
+class Connection:
+    """Both ends and both pipes, for the one who breaks them."""
+
+    def __init__(self, weather: Weather, random: Random, name: str, worker: Process, server: Process) -> None:
+        hosts = host(worker), host(server)
+        self.name = name
+        self.up = Pipe(weather, random, *hosts)
+        self.down = Pipe(weather, random, hosts[1], hosts[0])
+        self.worker = End(worker, self.up, self.down, strict=True)
+        self.server = End(server, self.down, self.up, strict=False)
+
+    @property
+    def open(self) -> bool:
+        return not (self.worker.closed and self.server.closed) and not self.forgotten
+
+    @property
+    def forgotten(self) -> bool:
+        return self.up.lost and self.down.lost
+
+    def reset(self) -> None:
+        """Both ends see it at once; what was on the way is gone."""
+        self.forget()
+        self.worker.break_now()
+        self.server.break_now()
+
+    def forget(self) -> None:
+        """Something in between forgot the connection: nothing arrives any more and nobody is told."""
+        self.up.lose()
+        self.down.lose()
+
+    def hold(self, side: str, seconds: float) -> None:
+        """What this side sends from now on arrives only then."""
+        self._of(side)[1].hold_until = self.worker.process.now + seconds
+
+    def leave_half_open(self, side: str) -> None:
+        """This side sees it broken; the other goes on believing, and hears late what is on the way."""
+        end, pipe = self._of(side)
+        pipe.send(FIN)
+        end.break_now()
+
+    def _of(self, side: str) -> tuple[End, Pipe]:
+        return (self.worker, self.up) if side == "worker" else (self.server, self.down)
+
+    def worker_died(self) -> None:
+        self.up.send(RESET)
+
+    def server_died(self) -> None:
+        self.down.send(RESET)
+
+
+def host(process: Process) -> str:
+    """`w1#3` runs on `w1`."""
+    return process.name.partition("#")[0]

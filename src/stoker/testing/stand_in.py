@@ -1,0 +1,151 @@
+"""A child process that is none: it stands in for `stoker.executors.process.Child` under a real supervisor.
+
+The simulation runs pretended jobs in such children, the test kit runs the tasks of an app. What they share is here: a life
+in virtual time, a board in ordinary memory, and a pipe that takes a moment.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, Protocol
+
+from stoker.executors.board import _LAYOUT, NOTHING, SIZE, Board
+from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Ready, Results
+from stoker.executors.process import Callbacks
+from stoker.testing.loop import Process, SimLoop
+
+PIPE_SECONDS: Final = 0.0001
+
+
+class MemoryBoard(Board):
+    """The real board, in ordinary memory."""
+
+    def __init__(self) -> None:
+        self._memory = bytearray(SIZE)  # type: ignore[assignment]
+        _LAYOUT.pack_into(self._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
+
+    def close(self) -> None:
+        pass
+
+
+class NoGuardian:
+    """The guardian needs no process here: children are ended with their supervisor."""
+
+    pid = 1
+    alive = True
+
+    def watch(self, group: int) -> None: ...
+    def forget(self, group: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Host(Protocol):
+    """The machine that a stand-in lives on."""
+
+    loop: SimLoop
+    supervisor: Process
+    pids: Iterator[int]
+
+
+class StandInChild:
+    """What a supervisor sees of a child. A subclass says what it can run (`says`) and runs it (`take`)."""
+
+    has_lifespan = False
+    warm = True
+    knows_types = True
+
+    def __init__(self, machine: Host, callbacks: Callbacks, boot_seconds: float) -> None:
+        self.host = machine
+        self._callbacks = callbacks
+        self.pid = next(machine.pids)
+        self.process = Process(machine.loop, f"{machine.supervisor.name}.{self.pid}")
+        self.board: MemoryBoard = MemoryBoard()
+        self.ready = False
+        self.ended = False
+        self.jobs_taken = 0
+        self.returncode: int | None = None
+        self.held = False
+        """Whether something else keeps the pipe open: then its end tells of no death."""
+        self._died_at: float | None = None
+        callbacks.started(self)  # type: ignore[arg-type]
+        self.process.call_later(boot_seconds, self._boot)
+
+    # ── for subclasses ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def says(self) -> Ready | None:
+        """What it can run; None for a child that says nothing of itself."""
+        raise NotImplementedError
+
+    def take(self, jobs: list[ChildJob]) -> None:
+        """Jobs have arrived. Runs in the child's process."""
+        raise NotImplementedError
+
+    def died(self) -> None:
+        """It was killed, or ended itself."""
+
+    def tell(self, result: ChildResult) -> None:
+        """Send a result to the supervisor."""
+        self.send_up(self._callbacks.results, Results.of(result))
+
+    def send_up(self, callback: Any, message: Any) -> None:
+        self.host.supervisor.call_later(PIPE_SECONDS, self._heard, callback, message)
+
+    def _heard(self, callback: Any, message: Any) -> None:
+        if not self.ended:
+            callback(self, message)
+
+    # ── what the supervisor does to it ─────────────────────────────────────────────────────────────────────────────
+
+    def send(self, lots: list[ChildLot]) -> None:
+        jobs = [job for lot in lots for job in lot.jobs()]
+        self.jobs_taken += len(jobs)
+        self.process.call_later(PIPE_SECONDS, self.take, jobs)
+
+    def cancel(self, index: int) -> None:
+        self.board.cancel(index)
+
+    def terminate(self) -> None:
+        self.process.call_later(PIPE_SECONDS, self.die, -15)
+
+    def kill(self) -> None:
+        self.die(-9)
+
+    def end(self) -> None:
+        self.die(-9)
+        self._gone()
+
+    def poll(self) -> None:
+        """Ask the kernel whether it died; what it said before has been read by then."""
+        if self._died_at is not None and self.host.loop.time() > self._died_at + PIPE_SECONDS:
+            self._gone()
+
+    def die(self, code: int) -> None:
+        if not self.process.alive:
+            return
+        self.process.kill()
+        self.returncode = code
+        self.died()
+        self._died_at = self.host.loop.time()
+        if not self.held:
+            self.host.supervisor.call_later(PIPE_SECONDS, self._gone)
+
+    def _gone(self) -> None:
+        """The supervisor finds the pipe closed; what was in it has been read by then."""
+        if self.ended:
+            return
+        self.ended = True
+        self._callbacks.exited(self)  # type: ignore[arg-type]
+
+    # ── how it begins ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _boot(self) -> None:
+        ready = self.says()
+        if ready is not None:
+            self.host.supervisor.call_later(PIPE_SECONDS, self._say_ready, ready)
+
+    def _say_ready(self, ready: Ready) -> None:
+        if not self.ended:
+            self.ready = True
+            self._callbacks.ready(self, ready)  # type: ignore[arg-type]
+
+
+Waiting = deque[tuple[StandInChild, ChildJob]]
