@@ -7,6 +7,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from stoker.context import leave_job
 from tests.support import in_loop
 from tests.support.clock import FakeClock
 
@@ -22,6 +23,13 @@ settings.load_profile("stoker")
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return in_loop.call(pyfuncitem)
+
+
+@pytest.fixture(autouse=True)
+def no_job_stays_entered() -> Iterator[None]:
+    """Some tests run what a child runs, and a child never leaves a job but for the next one."""
+    yield
+    leave_job()
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class Line(Protocol):
     def cancelled(self, index: int) -> bool: ...
 
 
-_current: ContextVar[JobContext] = ContextVar("stoker_job")
+_current: ContextVar[JobContext | None] = ContextVar("stoker_job", default=None)
 _line: Line | None = None
 _only: JobContext | None = None
 
@@ -80,7 +80,7 @@ def current_job() -> JobContext:
 
 def running_job() -> JobContext | None:
     """The job that this code runs for; in a thread that the job started, the only job that runs in this process."""
-    return _current.get(None) or _only
+    return _current.get() or _only
 
 
 def progress(done: float, total: float | None = None, message: str | None = None) -> None:
@@ -108,3 +108,10 @@ def enter_job(context: JobContext, *, alone: bool = True) -> None:
     global _only
     _current.set(context)
     _only = context if alone else None
+
+
+def leave_job() -> None:
+    """Forget the job again, in a process that goes on to do other things; a child only ever enters the next one."""
+    global _only
+    _current.set(None)
+    _only = None

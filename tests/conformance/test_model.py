@@ -110,7 +110,10 @@ class Model:
         if self.status == "scheduled":
             self.status, self.run_at = "queued", now
         elif self.status in ("failed", "cancelled"):
-            self.status, self.run_at = "queued", now
+            if self.claim_id == 0 and self.run_at > now:  # it never came to its time, and still waits for it
+                self.status = "scheduled"
+            else:
+                self.status, self.run_at = "queued", now
             self.attempt = self.crashes = self.starts = self.hand_backs = 0
             self.cancel = False
 

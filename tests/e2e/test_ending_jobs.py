@@ -145,10 +145,25 @@ def test_jobs_that_do_not_exist_cannot_be_cancelled(server: Server) -> None:
 
 
 def test_a_cancelled_job_can_be_retried(town: System, server: Server, pool: str, tag: str) -> None:
-    job = server.submit("nap", {"seconds": 0, "tag": tag}, queue=pool, delay_sec=60)
+    job = server.submit("nap", {"seconds": 60, "tag": tag}, queue=pool)
+    server.started(job["id"])
     server.post(f"/jobs/{job['id']}/cancel")
-    assert server.post(f"/jobs/{job['id']}/retry")["status"] in ("queued", "running", "completed")
-    assert server.ended(job["id"])["status"] == "completed"
+    assert server.ended(job["id"])["status"] == "cancelled"
+    assert server.post(f"/jobs/{job['id']}/retry")["status"] in ("queued", "running")
+    server.started(job["id"])
+    server.post(f"/jobs/{job['id']}/cancel")
+
+
+def test_a_job_cancelled_before_its_time_keeps_that_time_when_it_is_retried(
+    town: System, server: Server, pool: str, tag: str
+) -> None:
+    job = server.submit("nap", {"seconds": 0, "tag": tag}, queue=pool, delay_sec=2)
+    server.post(f"/jobs/{job['id']}/cancel")
+    again = server.post(f"/jobs/{job['id']}/retry")
+    assert (again["status"], again["run_at"]) == ("scheduled", job["run_at"])
+    ended = server.ended(job["id"])
+    assert ended["status"] == "completed"
+    assert ended["started_at"] >= job["run_at"]
 
 
 def test_a_neighbour_of_a_killed_job_is_unharmed(town: System, server: Server, pool: str, tag: str) -> None:

@@ -42,6 +42,9 @@ AT_THE_DOOR: Final = {400, 404, 405, 415, 422}
 EXAMPLES: Final = 10
 SHORT_SECONDS: Final = 0.01
 NOWHERE: Final = "http://127.0.0.1:9"
+ON_TIME: Final = {"cron": "0 * * * *", "every_sec": None, "timezone": "UTC", "start_at": None, "end_at": None}
+"""The times of a schedule, which no generator would guess."""
+SCHEDULE: Final = {"cron": "0 * * * *", "job": {"type": "echo", "payload": 1}}
 
 CONFIG: Final = schemathesis.Config(
     seed=1,
@@ -77,8 +80,10 @@ class Stage:
             ],
             "/workers": [self._worker],
             "/bulk": [server.post("/bulk", {"action": "cancel", "filter": {"queue": "nobody"}})["id"]],
+            "/schedules": ["hourly", "often"],
         }
         server.post("/workers", {"id": "of-another-system", "endpoint": NOWHERE})
+        server.http.put("/schedules/often", json=SCHEDULE).raise_for_status()
 
     def _job(self, *, max_attempts: int = 3, **report: Any) -> str:
         """A job that was run, and of which this was reported."""
@@ -87,6 +92,11 @@ class Stage:
         named = {"id": job["id"], "claim_id": job["claim_id"], **report}
         self._server.post(f"/workers/{self._worker}/report", {"reports": [named]})
         return str(job["id"])
+
+    def schedule(self, name: str) -> None:
+        """Make this schedule unless it is there."""
+        if name in self._known["/schedules"]:
+            self._server.http.put(f"/schedules/{name}", json=SCHEDULE).raise_for_status()
 
     def known(self, path: str, id: str) -> str:
         """The id of something that is there, for most of the ids that somebody made up."""
@@ -115,6 +125,16 @@ def _aim(case: AnyCase, stage: Stage) -> None:
     """Made-up ids are of nothing; so most of them are exchanged for those of something."""
     if isinstance(id := case.path_parameters.get("id"), str):
         case.path_parameters["id"] = stage.known(case.path, id)
+    if isinstance(name := case.path_parameters.get("name"), str) and case.path.startswith("/schedules"):
+        case.path_parameters["name"] = stage.known("/schedules", name)
+        if case.method != "PUT":  # the request before may have deleted it
+            stage.schedule(case.path_parameters["name"])
+        if case.method == "PUT" and isinstance(case.body, dict) and isinstance(case.body.get("job"), dict):
+            case.body = {**case.body, **ON_TIME}
+        if case.path.endswith("/backfill") and isinstance(case.body, dict):
+            case.body = {**case.body, "from": "2026-01-01T00:00:00Z", "to": "2026-01-01T03:00:00Z"}
+    if case.path == "/schedules/preview":
+        case.query = {**case.query, **ON_TIME}
     if "job_id" in case.path_parameters:
         case.path_parameters["job_id"] = f"{stage.ended}.1"
     if case.path == "/workers/heartbeat" and isinstance(case.body, dict) and "id" in case.body:

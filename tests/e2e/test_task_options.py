@@ -176,9 +176,12 @@ def test_arguments_and_results_are_of_the_types_that_the_function_names(first: S
         }
         assert options_app.where.submit(Path("out/a.txt")).result(timeout=20) == Path("out")
         assert first.ended(first.submit("where", {"path": "x/y"})["id"])["result"] == "x"
-        with pytest.raises(errors.ResultTypeError, match="does not fit the annotation int") as caught:
+        with pytest.raises(errors.JobFailed, match="annotated to return int") as caught:
             options_app.wrongly.submit("seven").result(timeout=20)
-        assert caught.value.job.result == "seven"
+        error = caught.value.job.error
+        assert error is not None
+        assert error.type == "result_type"
+        assert caught.value.job.attempt == 1  # another attempt would return the same
     finally:
         app.close()
         del app.transport

@@ -84,11 +84,12 @@ class House:
 
     async def delivery(self, status: str) -> dict[str, Any]:
         """The delivery, once it has this status."""
-        for _ in range(100_000):
-            found = await self.deliveries()
-            if [job["status"] for job in found] == [status]:
-                return found[0]
-        raise AssertionError(f"no delivery became {status}")
+        async with asyncio.timeout(20):
+            while True:
+                found = await self.deliveries()
+                if [job["status"] for job in found] == [status]:
+                    return found[0]
+                await asyncio.sleep(0.005)  # the request above may end without giving the loop a turn
 
     async def ended(self) -> str:
         """A job that has ended, cancelled; its id."""
