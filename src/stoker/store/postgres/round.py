@@ -11,6 +11,7 @@ many jobs it carries.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Final
@@ -216,7 +217,15 @@ class Round(ScheduleVerbs):
         return {job.id: job for job in await self._jobs("get_jobs", list(ids))} if ids else {}
 
     async def _copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-        await self._link.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
+        """Write rows: many by COPY, which is cheapest per row; one by a prepared INSERT, which is one exchange less."""
+        rows = iter(rows)
+        first = list(islice(rows, 2))
+        if len(first) == 1:
+            await self._link.execute(insert_one(table, tuple(columns)), *first[0])
+            return
+        await self._link.copy_records_to_table(
+            table, schema_name=SCHEMA, columns=columns, records=chain(first, rows)
+        )
 
     async def _into_history(self, jobs: Sequence[Job]) -> None:
         """Move jobs that are over, and that are locked."""
@@ -1062,6 +1071,13 @@ def _resolve(
             return parts
         resolved.append((submission, name, parts, None))
     return resolved
+
+
+@cache
+def insert_one(table: str, columns: tuple[str, ...]) -> str:
+    """Return the statement that writes one row of a table."""
+    values = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
+    return f"INSERT INTO {SCHEMA}.{table} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608 - names of our own
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
