@@ -148,7 +148,7 @@ class Round(ScheduleVerbs):
         self._lane_beside: tuple[int, tuple[Any, ...]] | None = None
         self._left_behind: list[int] = []
         """Jobs that ended in this round, and whose end is told by a webhook or begins a retention of their own."""
-        self._unique = UniqueKeys(link, now, self._holders)
+        self._unique = UniqueKeys(link, now)
         self._limits = TimeLimits(link)
 
     # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +156,7 @@ class Round(ScheduleVerbs):
     async def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
-        await self._unique.take_all(calls)
+        await self._unique.take_all(calls, self._holders)
         for verb, places in by_verb(calls, VERBS):
             answers = await VERBS[verb](self, [calls[place][1] for place in places])
             for place, answer in zip(places, answers, strict=True):

@@ -29,10 +29,9 @@ Find = Callable[[Collection[str], bool], Awaitable[Mapping[str, Job]]]
 class UniqueKeys:
     """The unique keys of one round. A call that is refused leaves nothing: `begin` one, then `keep` it."""
 
-    def __init__(self, link: Link, now: int, find: Find) -> None:
+    def __init__(self, link: Link, now: int) -> None:
         self._link = link
         self._now = now
-        self._find = find
         self._taken: dict[str, str] = {}
         """Keys that this round took, and the job in whose name."""
         self._holders: dict[str, Job] = {}
@@ -43,17 +42,18 @@ class UniqueKeys:
 
     # ── submissions ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def take_all(self, calls: Iterable[tuple[str, Any]]) -> None:
-        """Take the keys that the submissions of a round want, and read the jobs that hold the others."""
+    async def take_all(self, calls: Iterable[tuple[str, Any]], find: Find) -> None:
+        """Take the keys that the submissions of a round want, and read the jobs that hold the others. `find` is not kept: it
+        belongs to the round, and a cycle would keep the round's jobs in memory."""
         wanted: dict[str, str] = {}
         replaced: set[str] = set()
         for verb, argument in calls:
             if verb == "insert":
                 _want(argument, wanted, replaced)
         if wanted:
-            await self._take(wanted, replaced)
+            await self._take(wanted, replaced, find)
 
-    async def _take(self, wanted: Mapping[str, str], replaced: Collection[str]) -> None:
+    async def _take(self, wanted: Mapping[str, str], replaced: Collection[str], find: Find) -> None:
         rows = sorted(wanted.items())
         taken = {row[0] for row in await self._link.fetch(Q["take_unique_keys"], *zip(*rows, strict=True))}
         self._taken = {key: wanted[key] for key in taken}
@@ -61,8 +61,8 @@ class UniqueKeys:
         if not rest:
             return
         ids = {row[0]: row[1] for row in await self._link.fetch(Q["key_holders"], rest)}
-        jobs = dict(await self._find([ids[key] for key in rest if key in ids and key not in replaced], False))
-        jobs |= await self._find([ids[key] for key in rest if key in ids and key in replaced], True)
+        jobs = dict(await find([ids[key] for key in rest if key in ids and key not in replaced], False))
+        jobs |= await find([ids[key] for key in rest if key in ids and key in replaced], True)
         for key in rest:
             holder = jobs.get(ids.get(key, ""))
             if holder is None or (key in replaced and holder.status in FINAL):

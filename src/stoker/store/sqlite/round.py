@@ -197,7 +197,7 @@ class Round(ScheduleVerbs):
         """Completions that were not written, because they are stale or were written before."""
         self._left_behind: list[int] = []
         """Jobs that ended in this round, and whose end is told by a webhook or begins a retention of their own."""
-        self._unique = UniqueKeys(db, now, self._by_id)
+        self._unique = UniqueKeys(db, now)
         self._limits = TimeLimits(db)
 
     # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
@@ -330,7 +330,7 @@ class Round(ScheduleVerbs):
         lot = self._place(part)
         settled = None
         if lot.like.extras is not None:
-            settled = self._unique.take(lot.like, submission.on_conflict)
+            settled = self._unique.take(lot.like, submission.on_conflict, self._by_id)
         if isinstance(settled, Exception):
             return settled
         if settled is not None:

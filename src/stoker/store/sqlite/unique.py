@@ -9,14 +9,16 @@ from stoker.domain.job import Job, OnConflict
 from stoker.domain.unique import Settled, key_of, settle, taken_by_replay
 from stoker.store.sqlite.statements import Q
 
+Find = Callable[[str], Job | None]
+"""Reads a job by its id."""
+
 
 class UniqueKeys:
     """The unique keys of one round. A call that is refused leaves nothing: `begin` one, then `keep` it."""
 
-    def __init__(self, db: apsw.Connection, now: int, job_by_id: Callable[[str], Job | None]) -> None:
+    def __init__(self, db: apsw.Connection, now: int) -> None:
         self._db = db
         self._now = now
-        self._job_by_id = job_by_id
         self._fresh: dict[str, Job] = {}
         """Holders that this round inserts, by key; they are not written yet."""
         self._call: dict[str, Job] = {}
@@ -27,13 +29,13 @@ class UniqueKeys:
         """Begin a call: what the last one took and did not keep is forgotten."""
         self._call, self._taken, self._replaced = {}, {}, {}
 
-    def take(self, job: Job, on_conflict: OnConflict) -> Settled | UniqueConflict | None:
+    def take(self, job: Job, on_conflict: OnConflict, find: Find) -> Settled | UniqueConflict | None:
         """Take the key of a job that is about to be inserted. None when the job has none or has it now; else what becomes of
-        the submission."""
+        the submission. `find` is not kept: it belongs to the round, and a cycle would keep the round's jobs in memory."""
         key = key_of(job.extras)
         if key is None:
             return None
-        holder = self._call.get(key) or self._fresh.get(key) or self._stored(key)
+        holder = self._call.get(key) or self._fresh.get(key) or self._stored(key, find)
         if holder is None:
             self._call[key] = job
             self._taken[key] = job.id
@@ -56,9 +58,9 @@ class UniqueKeys:
         self.begin()
         return replaced
 
-    def _stored(self, key: str) -> Job | None:
+    def _stored(self, key: str, find: Find) -> Job | None:
         row = self._db.execute(Q["key_holder"], (key,)).fetchone()
-        return None if row is None else self._job_by_id(str(row[0]))
+        return None if row is None else find(str(row[0]))
 
     def free(self, pairs: Iterable[tuple[str | None, str]]) -> None:
         """Give up keys, each if this job holds it: (key, id of the job)."""
