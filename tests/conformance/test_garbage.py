@@ -1,4 +1,4 @@
-"""A round leaves no reference cycle: the collector runs rarely in a coordinator, and a cycle would keep payloads until then."""
+"""A round leaves no reference cycle: the collector runs rarely in a coordinator, and a cycle would keep payloads."""
 
 import gc
 from collections.abc import Iterator
