@@ -362,7 +362,7 @@ def a_final_status_is_left_only_by_a_replay(book: Book) -> Found:
                 continue
             if (
                 change.old == "completed"
-                or change.new != "queued"
+                or (change.new != "queued" and change.claim != 0)  # never claimed: it may wait for its time
                 or not book.replayed_between(id, change.at, change.at)
             ):
                 yield id, f"it left {change.old} for {change.new} at {change.at:.3f}, and nobody replayed it"

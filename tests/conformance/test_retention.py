@@ -1,6 +1,7 @@
 """Retention of single jobs (`keep_sec`), search by metadata, and deliveries of webhooks: what the end of a job leaves
 behind."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -193,6 +194,12 @@ async def test_a_report_that_is_sent_twice_makes_one_delivery(store: Store) -> N
     job = await running(store, notify_url=URL)
     await end(store, job)
     await end(store, job)
+    assert len(await deliveries(store)) == 1
+
+
+async def test_a_report_that_comes_twice_in_one_round_makes_one_delivery(store: Store) -> None:
+    job = await running(store, notify_url=URL)
+    await asyncio.gather(end(store, job), end(store, job))
     assert len(await deliveries(store)) == 1
 
 

@@ -67,6 +67,8 @@ class LimitClient(Client):
         job, answer, text = await self._ask(lambda coordinator: coordinator.edit(id, changes))
         if answer == "ok":
             self.world.edited[id] = number
+        elif answer == "unknown":
+            self.world.edits_in_doubt.add((id, number))
         self._wrote("edit", called, answer, f"{id} #{number} {text}", jobs=[id], job=job)
 
     async def _store(

@@ -652,9 +652,9 @@ def a_repeated_report_is_told_again(patch: Patch) -> None:
     """A completion that was stored before makes another delivery."""
     original = sqlite_round.Round._complete_singly
 
-    def again(self: Any, rows: Any, claims: Any) -> Any:
-        refused = original(self, rows, claims)
-        self._not_completed = set(refused)
+    def again(self: Any, rows: Any, claims: Any, written: Any) -> Any:
+        refused = original(self, rows, claims, written)
+        written.update(row[:2] for row in rows if row[:2] not in refused)
         return refused
 
     patch.set(sqlite_round.Round, "_complete_singly", again)

@@ -114,6 +114,8 @@ class World:
         self.meter = Meter()
         self.edited: dict[str, int] = {}
         """The number of the last edit of each job that a client was told of."""
+        self.edits_in_doubt: set[tuple[str, int]] = set()
+        """Edits whose answer was lost: each may take effect at any later time."""
         self.key_clashes: list[KeyClash] = []
         self.starts: list[Start] = []
         self.lost_answers = 0.0
@@ -180,7 +182,8 @@ class World:
             if change.new == "running" and change.old != "running":
                 for attempt, claimed_at, expires_at, edit in db.execute(_CLAIMED, (change.job,)):
                     if expires_at is not None or edit or change.job in self.edited:
-                        told = self.edited.get(change.job, 0)
+                        in_doubt = (change.job, int(edit or 0)) in self.edits_in_doubt
+                        told = 0 if in_doubt else self.edited.get(change.job, 0)
                         self.starts.append(
                             Start(now, change.job, attempt, claimed_at, expires_at, int(edit or 0), told)
                         )

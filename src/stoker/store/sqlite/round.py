@@ -193,8 +193,6 @@ class Round(ScheduleVerbs):
         """Those that are claimed already, and those that are not due."""
         self._made: set[str] = set()
         self._purged_until: dict[str, int] = {}
-        self._not_completed: set[tuple[int, int]] = set()
-        """Completions that were not written, because they are stale or were written before."""
         self._left_behind: list[int] = []
         """Jobs that ended in this round, and whose end is told by a webhook or begins a retention of their own."""
         self._unique = UniqueKeys(db, now)
@@ -429,7 +427,7 @@ class Round(ScheduleVerbs):
 
     def _write_left_behind(self) -> None:
         """Store what the ends of this round leave behind: deliveries of webhooks, and until when jobs are kept."""
-        for seq in self._left_behind:
+        for seq in dict.fromkeys(self._left_behind):  # a report may come twice in one round
             job = self._by_seq(seq)
             if job is None or job.status not in lifecycle.FINAL:  # it was replayed in the same round
                 continue
@@ -634,34 +632,41 @@ class Round(ScheduleVerbs):
             self._memory.completed_to = max(self._memory.completed_to, max(done.seqs, default=0))
         rows = list(chain.from_iterable([done.rows() for done in all_done]))
         refused: set[tuple[int, int]] = set()
+        written: set[tuple[int, int]] = set()
+        leaving = any(leaves_something(done.claim.extras) for done in all_done)
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[first : first + ROWS_PER_STATEMENT]
             self._db.execute("SAVEPOINT completions")
             if self._write_rows(Q["complete_jobs"], chunk) == len(chunk):
                 self._db.execute("RELEASE completions")
+                if leaving:
+                    written.update((row[0], row[1]) for row in chunk)
             else:  # somebody in here is stale: find out who, one by one
                 self._db.execute("ROLLBACK TO completions")
                 self._db.execute("RELEASE completions")
                 claims = list(chain.from_iterable([[done.claim] * len(done) for done in all_done]))
-                refused |= self._complete_singly(chunk, claims[first : first + ROWS_PER_STATEMENT])
+                refused |= self._complete_singly(chunk, claims[first : first + ROWS_PER_STATEMENT], written)
         for done in all_done:
             if done.claim.extras is not None:
                 key, claim_id = key_of(done.claim.extras), done.claim.claim_id
                 ended = zip(done.ids, done.seqs, strict=True)
                 self._unique.free((key, id) for id, seq in ended if (seq, claim_id) not in refused)
                 if leaves_something(done.claim.extras):
-                    written = [seq for seq in done.seqs if (seq, claim_id) not in self._not_completed]
-                    self._left_behind += written
+                    self._left_behind += [seq for seq in done.seqs if (seq, claim_id) in written]
         return refused
 
-    def _complete_singly(self, rows: list[CompletionRow], claims: list[Claim]) -> set[tuple[int, int]]:
-        """The claims are those of the rows' lots."""
+    def _complete_singly(
+        self, rows: list[CompletionRow], claims: list[Claim], written: set[tuple[int, int]]
+    ) -> set[tuple[int, int]]:
+        """Write completions one by one and note in `written` which were; return those that are stale. `claims` are those
+        of the rows' lots."""
         refused: set[tuple[int, int]] = set()
         for row, claim in zip(rows, claims, strict=True):
-            if not self._write_rows(Q["complete_jobs"], [row]):
+            seq, claim_id = row[:2]
+            if self._write_rows(Q["complete_jobs"], [row]):
+                written.add((seq, claim_id))
+            else:
                 self._count(claim, "running", "completed", -1)  # it was counted with the others
-                seq, claim_id = row[:2]
-                self._not_completed.add((seq, claim_id))
                 if not self._same_end_again(seq, claim_id, "completed"):
                     refused.add((seq, claim_id))
         return refused
