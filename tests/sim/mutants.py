@@ -211,8 +211,10 @@ def result_stored_without_claim(patch: Patch) -> None:
     _whoever_sends_it(patch)
     original = Round._complete_singly
 
-    def singly(self: Round, rows: list[CompletionRow], claims: list[Claim]) -> set[tuple[int, int]]:
-        refused = original(self, rows, claims)
+    def singly(
+        self: Round, rows: list[CompletionRow], claims: list[Claim], written: set[tuple[int, int]]
+    ) -> set[tuple[int, int]]:
+        refused = original(self, rows, claims, written)
         for row in rows:
             self._db.execute("UPDATE jobs SET result = ? WHERE seq = ?", (row[6], row[0]))
         return refused
@@ -661,6 +663,14 @@ def a_repeated_report_is_told_again(patch: Patch) -> None:
     delivery = webhooks_domain._delivery_id
     numbers = itertools.count()
     patch.set(webhooks_domain, "_delivery_id", lambda job, now: f"{delivery(job, now)}-{next(numbers)}")
+
+
+@bug
+def deliveries_with_a_lost_claim_stay_claimed(patch: Patch) -> None:
+    """A delivery that was claimed by a commit whose answer was lost is kept by the lease of its session."""
+    from stoker.coordinator import webhooks
+
+    patch.set(webhooks, "forgotten", lambda session, stored, held, now: [])
 
 
 @bug

@@ -26,7 +26,7 @@ from standardwebhooks import Webhook
 from stoker.clock import SECOND
 from stoker.coordinator.connection import LEASE_INTERVALS
 from stoker.coordinator.reports import ReportSink
-from stoker.coordinator.sessions import Sessions, WorkerSession
+from stoker.coordinator.sessions import Sessions, WorkerSession, forgotten, still_forgotten
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.placement import WorkerView
 from stoker.domain.retry import problem
@@ -161,6 +161,7 @@ class Webhooks:
         if session is not None:
             (status,) = await self._store.renew([Renewal(session.id, session.threads_used)])
             if status is not None:
+                await self._hand_back_forgotten(session)
                 return
             self._give_up(session)
         hello = frames.Hello(PROTOCOL, self._new_id(), _NAME, CONCURRENCY, [WEBHOOK_TYPE], [WEBHOOK_QUEUE])
@@ -172,6 +173,15 @@ class Webhooks:
         self._session = _Session(hello, self._put)
         self._sessions.add(self._session)
         self._sink.wake()
+
+    async def _hand_back_forgotten(self, session: _Session) -> None:
+        """Hand back deliveries that were claimed by a commit whose answer was lost: the lease would keep them for ever."""
+        stored = await self._store.held(session.id)
+        flying = [ClaimRef(id, claim_id) for id, claim_id in self._flights]
+        suspects = forgotten(session, stored, flying, self._store.now_us())
+        missing = still_forgotten(session, suspects, asyncio.get_running_loop().time())
+        if missing:
+            await self._sink.hand_back(session, missing, "the answer to its claim was lost")
 
     def _give_up(self, session: _Session) -> None:
         """The lease ended: what is under way belongs to others now."""
