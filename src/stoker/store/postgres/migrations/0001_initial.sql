@@ -9,8 +9,8 @@ CREATE TABLE meta (
 -- Numbers of blocks of sequence numbers: a coordinator takes a block and numbers its jobs from it.
 CREATE SEQUENCE seq_blocks;
 
--- Jobs that can run in the same places stand in one lane. Lanes are made under a lock, in the order of their ids: whoever
--- knows lane 7 knows all before it.
+-- Jobs that can run in the same places stand in one lane. Lanes are made under a lock, in the order of their ids: a
+-- coordinator that knows lane 7 knows all before it.
 CREATE TABLE lanes (
     id              integer PRIMARY KEY,
     queue           text NOT NULL,

@@ -1,6 +1,6 @@
 -- What jobs wrote: see stoker.store.logs. Times are integer microseconds, UTC.
 
--- One row per job that wrote something; whoever writes output of the job holds it. `extents` says of each claim how far its
+-- One row per job that wrote something; a write of the job's output locks it. `extents` says of each claim how far its
 -- output reaches, as JSON [[claim_id, attempt, [stored, written, cut, open_line]], …]. The row is rewritten with each write,
 -- in place where the page has room.
 CREATE TABLE outputs (
