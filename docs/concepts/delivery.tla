@@ -218,7 +218,7 @@ Next ==
     \/ \E s \in Sessions : \/ Expire(s) \/ Renew(s) \/ LeaseEnds(s) \/ Kill(s)
                            \/ Crash(s) \/ Pause(s) \/ Resume(s) \/ Cut(s)
 
-\* Nobody has to cancel, and no fault has to happen. What a live part can do for ever, it does.
+\* No client has to cancel, and no fault has to happen. What a live part can do for ever, it does.
 Fairness ==
     /\ \A j \in Jobs : WF_vars(Reconcile(j)) /\ WF_vars(\E s \in Sessions : machine[s] = "up" /\ link[s] /\ Claim(j, s))
     /\ \A j \in Jobs : WF_vars(\E r \in reports : r[2] = j /\ machine[r[1]] # "dead" /\ Take(r[1], r[2], r[3], r[4]))

@@ -91,7 +91,7 @@ def progress(done: float, total: float | None = None, message: str | None = None
 
 
 def cancelled() -> bool:
-    """Whether somebody cancelled this job. A job that then returns soon ends as cancelled, with its own clean-up done;
+    """Return whether this job was cancelled. A job that then returns soon ends as cancelled, with its own clean-up done;
     one that does not is ended by a signal a moment later."""
     job = running_job()
     return job is not None and _line is not None and _line.cancelled(job.index)

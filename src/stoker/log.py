@@ -3,7 +3,7 @@
 Ordinary events go through structlog. Events about jobs come by the thousand, so they are rendered in bulk: one write
 for all jobs of a round (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no
 escaping is needed there. What libraries say through `logging` becomes an event too, so that every line is one. All three go
-through one `LogStream`, so nobody is troubled by a log that cannot be written.
+through one `LogStream`, so a log that cannot be written raises no error in the code that logs.
 
 The events are declared in `stoker.log_events`.
 """
@@ -79,7 +79,7 @@ class JobLog:
         return f"{self._second_text}.{us:06d}Z"
 
     def flush(self) -> None:
-        """Write what this turn of the loop gathered: one write for all jobs of a round, whoever submitted them."""
+        """Write what this turn of the loop gathered: one write for all jobs of a round, from any number of clients."""
         lines, self._pending = self._pending, []
         self._stream.write("".join(lines))
         self._stream.flush()
@@ -96,8 +96,8 @@ class JobLog:
         return "".join(f',"{key}":{dumps(value)}' for key, value in values.items())
 
     def claim_head(self, worker_id: str) -> str:
-        """The fields of a claim but for its number, which comes last: whoever has thousands of claims of a few workers puts
-        each number behind, where `fields` for every one would cost more than the rest of the line."""
+        """Return the fields of a claim up to its number, which comes last. A caller that has thousands of claims of a few
+        workers appends each number; calling `fields` for every one would cost more than the rest of the line."""
         return self.fields(worker_id=worker_id) + ',"claim":'
 
     def request(self, id: str | None) -> str:

@@ -79,7 +79,7 @@ _event(
     "job_cancel_requested",
     "info",
     "coordinator",
-    "Somebody cancelled a job that runs; its worker was told.",
+    "A job that runs was cancelled; its worker was told.",
     "job_id",
 )
 _event(
@@ -111,9 +111,9 @@ _event(
     "job_id",
 )
 _event("job_edited", "info", "coordinator", "A job was changed while it waited.", "job_id")
-_event("job_replayed", "info", "coordinator", "Somebody had a finished job run again.", "job_id")
-_event("dead_letters_replayed", "info", "coordinator", "Somebody had dead letters run again.", "count")
-_event("dead_letters_discarded", "info", "coordinator", "Somebody took dead letters off the list.", "count")
+_event("job_replayed", "info", "coordinator", "A finished job was queued to run again.", "job_id")
+_event("dead_letters_replayed", "info", "coordinator", "Dead letters were queued to run again.", "count")
+_event("dead_letters_discarded", "info", "coordinator", "Dead letters were taken off the list.", "count")
 
 # ── workers, as the coordinator sees them ────────────────────────────────────────────────────────────────────────────
 
@@ -132,7 +132,7 @@ _event(
     "A worker was silent for too long and was given up; its jobs go to others.",
     "worker_id",
 )
-_event("worker_draining", "info", "coordinator", "Somebody asked a worker to leave.", "worker_id", "worker")
+_event("worker_draining", "info", "coordinator", "A worker was asked to leave.", "worker_id", "worker")
 _event(
     "events_failed",
     "error",
@@ -140,8 +140,8 @@ _event(
     "Those who watch could not be told what happened. Said once; they are told when it is possible again.",
     "detail",
 )
-_event("queue_paused", "info", "coordinator", "Somebody paused a queue.", "queue")
-_event("queue_resumed", "info", "coordinator", "Somebody resumed a queue.", "queue")
+_event("queue_paused", "info", "coordinator", "A queue was paused.", "queue")
+_event("queue_resumed", "info", "coordinator", "A queue was resumed.", "queue")
 _event("worker_gone", "info", "coordinator", "A worker said goodbye.", "worker_id", "worker")
 _event(
     "worker_resting",
@@ -422,7 +422,7 @@ _event(
     "bulk_stopped",
     "info",
     "coordinator",
-    "Somebody stopped a bulk operation.",
+    "A bulk operation was stopped.",
     *("bulk_id", "status", "changed"),
 )
 _event(
@@ -590,7 +590,7 @@ _event(
     "scale_up",
     "info",
     "autoscaler",
-    "More workers are wanted. `started` names them; when it only recommends, nobody was started.",
+    "More workers are wanted. `started` names them; when it only recommends, none was started.",
     *(*_DECIDED, "started"),
 )
 _event(
@@ -652,7 +652,7 @@ _event(
     "log_lines_lost",
     "error",
     "any",
-    "Lines before this one could not be written and are lost: the disk was full, or whoever read them was gone.",
+    "Lines before this one could not be written and are lost: the disk was full, or their reader was gone.",
     "count",
 )
 
@@ -670,7 +670,7 @@ is what its own code said, at most 500 characters of it: a task that puts a secr
 
 A log that cannot be written never stops a process: its lines are dropped, and the first one that can be written again is
 `log_lines_lost`. One that does not take lines and does not fail either, such as a full pipe whose reader stands still, does
-stop it: the process waits at its next line until somebody reads.
+stop it: the process waits at its next line until the reader goes on.
 
 | Event | Level | Of | Meaning | Fields |
 |---|---|---|---|---|

@@ -4,7 +4,7 @@ A full disk, or a reader that went away, must not reach those who log: they hold
 be written is dropped and counted, and once writing works again a line says how many were lost.
 
 Everything goes to the file descriptor itself. A stream of Python's keeps what it could not write and fails with it at the
-next write, of whoever, and at the latest when the process ends, whose exit code it then changes.
+next write, which may be that of other code, and at the latest when the process ends, whose exit code it then changes.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Traces, by OpenTelemetry (extra `otel`): what happened to one job, from its submission to its end, as one trace.
 
 Nothing is stored for it. A trace id has 128 bits and so has a job's id, so a job's trace *is* its id without the dashes; the
-ids of its spans follow from the job's id and the claim's number. So whoever knows a job, on any machine and after any
+ids of its spans follow from the job's id and the claim's number. So a process that knows a job, on any machine and after any
 restart, knows where in which trace it belongs:
 
     submit ─┬─ wait (claim 1)     from due to start

@@ -1,7 +1,7 @@
 """Addresses of workers that are web services: how they are read, and whether the operator has listed one.
 
 The coordinator dials nothing that is not on the list (`STOKER_ENDPOINTS`), so both sides of the comparison go through one
-strict reader, and what is dialled is written anew from what was compared, never the text that somebody sent. Whatever
+strict reader, and what is dialled is written anew from what was compared, never the text that a client sent. Whatever
 two readers of URLs might understand differently (credentials, `..`, percent signs, backslashes, other alphabets) is
 refused instead of interpreted.
 """

@@ -44,8 +44,8 @@ async def submit_job(request: Request) -> Response:
 
 
 def stand_in(spec: JobSpec) -> JobSpec:
-    """Return the job that runs in place of one whose type nobody knows. A payload that `STAND_IN` would refuse is kept as
-    text, which means its default size."""
+    """Return the job that runs in place of one whose type no worker knows. A payload that `STAND_IN` would refuse is kept
+    as text, which means its default size."""
     payload = bytes(spec.payload)
     if not _is_size(msgspec.json.decode(payload)):
         payload = msgspec.json.encode(payload.decode())

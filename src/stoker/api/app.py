@@ -266,7 +266,8 @@ def _no_action(route: Route | None, method: str) -> Problem:
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
-    """Starting and stopping is the business of whoever made the coordinator; servers only want to hear of it."""
+    """Acknowledge the server's lifespan events. The code that made the coordinator starts and stops it, so there is
+    nothing else to do here."""
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":

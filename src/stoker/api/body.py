@@ -97,9 +97,10 @@ def _too_large(max_bytes: int, *, close: bool) -> Problem:
 
 
 def _check_type(headers: Mapping[bytes, bytes]) -> None:
-    """A page can send a form to anybody without asking; JSON it cannot. So this is also a wall, not only a courtesy."""
+    """Raise 415 unless the body is labelled as JSON. This also protects against cross-site requests: a web page can send
+    a form to any host without asking, but not JSON."""
     if b"content-length" not in headers and b"transfer-encoding" not in headers:
-        return  # no body: told as such by whoever expects one
+        return  # no body: the decoder of an endpoint that expects one says so
     given = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if given == JSON or (given.startswith(b"application/") and given.endswith(b"+json")):
         return

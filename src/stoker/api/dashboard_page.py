@@ -1,8 +1,8 @@
 """The dashboard at `/dashboard`: public, since it holds no data; what it shows it fetches with the visitor's own token.
 
 Its files are built from `web/` into `stoker/dashboard` and shipped with the package. All of them are read at once, at the
-first request: a page that is half of one version and half of another helps nobody. What is not a file is a place inside the
-application, and gets the page that knows where to go from there.
+first request, so that a page never mixes files of two versions. A path that is not a file is a route of the application, and
+is answered with its main page.
 """
 
 import asyncio

@@ -176,7 +176,7 @@ def bare_type(kind: Any) -> Any:
 
 
 def friendly(error: msgspec.ValidationError, kind: Any) -> str:
-    """msgspec's message in words for somebody who has never heard of it."""
+    """Return msgspec's message in words for a client that has never heard of msgspec."""
     text = _AT.sub("", str(error))
     if match := _GOT.fullmatch(text):
         wanted = " or ".join(_NOUNS.get(name, name) for name in match[1].split(" | "))

@@ -68,7 +68,7 @@ class Delivery(Response):
 
 
 class ClientGone(Exception):
-    """The client hung up before its request was complete, or while it waited; there is nobody to answer."""
+    """The client hung up before its request was complete, or while it waited, so no response can be sent."""
 
 
 class Interrupted(Exception):

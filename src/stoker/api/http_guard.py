@@ -1,7 +1,7 @@
-"""What a connection may ask of the server before there is a request: so many bytes, and so much time.
+"""Limits on a connection before there is a request: the bytes of the head, and the time that it may take.
 
 uvicorn's protocol takes a head of any size, waits for it and for the body for ever, and answers what is not HTTP in its own
-way. Here the head is bounded, whoever is too slow is sent away, and every refusal is a problem document like any other.
+way. Here the head is bounded, a client that is too slow is cut off, and every refusal is a problem document like any other.
 
 A request that comes in one piece, as nearly all do, costs a few assignments. A timer is set only while something is
 awaited: it looks at the connection when it rings, and sets itself again if there was progress.
@@ -69,9 +69,8 @@ class GuardedProtocol(OneWriteProtocol):
         self._heard_at = self.loop.time()
         if self.scope is not scope:
             self._began_at = self._heard_at
-        if (
-            was_complete and self.cycle is cycle
-        ):  # else it held the end of something else, and counts for nobody
+        # Otherwise the data also held the end of another request, and is not counted as part of this head.
+        if was_complete and self.cycle is cycle:
             self._head_bytes += size
         self._look_at_the_rest()
 

@@ -102,9 +102,10 @@ def expiry(now_us: int, ttl_seconds: float) -> int:
 
 
 def digest_of(spec: JobSpec) -> bytes:
-    """A hash of what is asked for, whatever it is called. What workers announced for the type has no part in it, or a
-    submission that is sent again after a deploy would be another one. A field that is left out counts as what it is where
-    nobody announced anything: releases that did not know announcements made the same hash."""
+    """Return a hash of what the submission asks for; its `id` and `traceparent` do not count. Defaults that workers
+    announced for the type do not count either, or a submission that is sent again after a deploy would be a different
+    one. A field that is left out counts as its default without announcements: releases before announcements made the same
+    hash."""
     return hashlib.sha256(asked_for(spec) + b"\n" + canonical(bytes(spec.payload))).digest()
 
 

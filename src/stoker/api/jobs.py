@@ -250,7 +250,8 @@ def _run_at(spec: JobSpec, now: int, path: str) -> int:
 
 
 def due_at(spec: JobSpec, now: int, path: str) -> int:
-    """When the job is to run, from `run_at` or `delay_sec`. Raises 422 for both, or for a time nobody can wait for."""
+    """Return when the job is to run, from `run_at` or `delay_sec`. Raises 422 if both are given, or if `run_at` is not a
+    time or too far ahead."""
     if spec.run_at is None:
         return now + round((spec.delay_sec or 0) * SECOND)
     field = join(path, "run_at")

@@ -5,7 +5,7 @@ costs nothing; to be sure which request is the repeat, requests with the same ke
 limit there is no limiter at all.
 
 With Redis the window is shared by all coordinators. While Redis does not answer, each coordinator counts for itself, from
-nothing: the limit is then less exact, but nobody waits and nobody is refused who would have passed.
+nothing: the limit is then less exact, but no request waits for Redis, and none is refused that would have passed.
 """
 
 import asyncio
@@ -164,7 +164,7 @@ class SubmissionLimiter:
 
 
 class KeyLocks:
-    """One lock per key, for as long as somebody holds or awaits it."""
+    """One lock per key, kept for as long as a request holds or awaits it."""
 
     def __init__(self) -> None:
         self._locks: dict[tuple[str, str], tuple[asyncio.Lock, int]] = {}

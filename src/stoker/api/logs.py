@@ -23,7 +23,7 @@ JSON_LINES: Final = b"application/x-ndjson"
 FOLLOW_SECONDS: Final = 30.0
 MAX_TAIL_LINES: Final = 100_000
 
-# What a job wrote is nobody's page: without this a browser may take text for HTML and run it.
+# A job's output is not to be trusted as a page: without this a browser may take text for HTML and run it.
 _HEADERS: Final[tuple[Header, ...]] = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),

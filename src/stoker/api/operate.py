@@ -10,7 +10,8 @@ _HEALTHY = encode(HealthView("ok"))
 
 
 async def health(request: Request) -> Response:
-    """Answers as long as the loop turns; asks nobody, so that a slow store does not get the process restarted."""
+    """Answer 200 as long as the event loop runs. The store is not asked, so that a slow store does not get the process
+    restarted."""
     return Response(200, _HEALTHY)
 
 

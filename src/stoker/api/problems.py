@@ -127,7 +127,7 @@ class Kind(Enum):
         "The same key, or the same `id`, came with another body: a new job needs a new one. `errors` says which of the two.",
     )
     UPGRADE_REQUIRED = _Row(
-        "upgrade-required", 426, "This path speaks WebSocket", "Workers connect here, nobody else."
+        "upgrade-required", 426, "This path speaks WebSocket", "Only workers connect here."
     )
     RATE_LIMITED = _Row(
         "rate-limited",

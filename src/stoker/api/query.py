@@ -244,7 +244,7 @@ def _converted(kind: Any, name: str, text: str, errors: list[FieldError]) -> Any
 
 
 def present_type(kind: Any) -> Any:
-    """The type of a parameter that was given: an optional one without its None, which nobody can write in a URL."""
+    """Return the type of a parameter that was given: that of an optional one without None, which a URL cannot express."""
     if get_origin(kind) not in (Union, types.UnionType):
         return kind
     arms = [arm for arm in get_args(kind) if arm is not type(None)]

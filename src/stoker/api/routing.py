@@ -56,7 +56,7 @@ class Route:
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self.actions: dict[str, Action] = {endpoint.method: Action(endpoint) for endpoint in endpoints}
-        # Kept apart, so that nobody can ask for it as if it were a method.
+        # Kept apart, so that a request cannot ask for it as if it were a method.
         self.websocket = self.actions.pop("WEBSOCKET", None)
         methods = set(self.actions)
         if "GET" in methods:

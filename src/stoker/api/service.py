@@ -154,8 +154,8 @@ class Service(Protocol):
         ...
 
     def watching(self, id: str) -> AbstractContextManager[Callable[[float], Awaitable[bool]]]:
-        """Somebody looks at this job. What this yields waits for something to happen to it, for so many seconds at most;
-        False when this coordinator ends."""
+        """Register the caller as a watcher of this job. Yields a function that waits for a change of the job, for at most
+        the given number of seconds, and returns False when this coordinator ends."""
         ...
 
     async def page(self, query: JobQuery) -> Page: ...

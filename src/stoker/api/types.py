@@ -13,9 +13,10 @@ from stoker.domain.job import JobDefaults
 
 
 class TypeView(msgspec.Struct, frozen=True):
-    """A job type. `schema` is the JSON schema of its payload and `description` what its worker says of it, null where
-    nobody said; `workers` are the live ones that serve it. `run_p50_sec` is by what this coordinator saw lately. `defaults`
-    has what its worker announced for fields that a submission leaves out."""
+    """A job type. `schema` is the JSON schema of its payload and `description` says what it does; each is null if no worker
+    announced it and the type is not built in. `workers` is the number of live workers that serve it. `run_p50_sec` is the
+    median of the runs that this coordinator saw lately. `defaults` are the values that its worker announced for fields that
+    a submission leaves out."""
 
     type: str
     description: str | None

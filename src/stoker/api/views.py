@@ -217,7 +217,7 @@ class QueueView(msgspec.Struct, frozen=True):
     paused: bool
     paused_at: Time | None
     oldest_queued_age_sec: float | None
-    """For how long the first in line could have run; null when nobody waits."""
+    """For how long the first job in line could have run; null when no job waits."""
 
 
 class QueuesView(msgspec.Struct, frozen=True):
@@ -414,7 +414,7 @@ _ALIKE: Final = attrgetter(
     "status", "claim_id", "name", "metadata", "labels", "cancel_requested_at",
     "extras", "type", "queue", "priority", "max_attempts", "thread_demand", "timeout_sec", "memory_mb", "on_oversize",
 )  # fmt: skip
-"""All that an answer shows of a job that nobody has claimed yet, but for its id, payload and times."""
+"""Every attribute that a response shows of an unclaimed job, except its id, payload and times."""
 _templates: dict[tuple[object, ...], FreshJobs] = {}
 
 
@@ -425,7 +425,7 @@ def _template(job: Job) -> FreshJobs | None:
     alike = _ALIKE(job)
     template = _templates.get(alike)
     if template is None:
-        # One that has a name, or labels, is probably alone with them: a template would be made for nobody else.
+        # A job that has a name or labels is probably the only one with them: no other job would use the template.
         if alike[:7] != ("queued", 0, None, None, None, None, None):
             return None
         if len(_templates) >= _TEMPLATES_MAX:

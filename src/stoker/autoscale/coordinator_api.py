@@ -44,7 +44,8 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class CoordinatorApi:
-    """Raises `StokerError` when nobody answers, or not as expected."""
+    """The coordinator's REST API, as far as the autoscaler uses it. Raises `StokerError` when the coordinator does not
+    answer, or not as expected."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -23,7 +23,8 @@ class Fleet(msgspec.Struct, frozen=True):
 
 
 def everybody(seen: Seen, default_threads: int) -> Fleet:
-    """The fleet for whoever only recommends: all workers are somebody's, and any could be removed by them."""
+    """Return the fleet for an autoscaler that only recommends: it counts all live workers, and any idle one could be
+    removed by its operator."""
     live = [row for row in seen.workers if row.status == "live"]
     idle = [row for row in live if row.is_idle]
     return Fleet(_load(seen, len(live), len(idle), default_threads), idle, frozenset())
@@ -32,7 +33,7 @@ def everybody(seen: Seen, default_threads: int) -> Fleet:
 def assess(
     seen: Seen, own: Collection[Own], owns: Callable[[WorkerRow], bool], default_threads: int
 ) -> Fleet:
-    """The fleet for whoever has workers of its own; only those may be removed."""
+    """Return the fleet for an autoscaler that has workers of its own; only those may be removed."""
     sessions = {mine.name: row for mine in own for row in seen.workers if mine.is_life(row) and _is_here(row)}
     draining = {name for name, row in sessions.items() if row.status == "draining"}
     others = [row for row in seen.workers if row.status == "live" and not owns(row)]

@@ -57,8 +57,11 @@ def rules_of(settings: Settings) -> Rules:
 
 
 class Autoscaler:
-    """Without a provider it only recommends, and counts whoever is registered; with one that it may not use (`acts`
-    False) it recommends too, and counts what really runs."""
+    """Adjusts the number of workers to the load, one tick at a time.
+
+    Without a provider it only recommends, and counts the registered workers. With a provider that it may not use (`acts`
+    is False) it only recommends too, but counts the workers that the provider really runs.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """News between coordinators: the messages, and what a bus promises.
 
 The store is the truth; news only save waiting for the next look at it. So anything may be lost, come twice or come
-late, and whoever acts on news looks at the store, or at what it holds itself, before believing them.
+late, and a coordinator that acts on news looks at the store, or at its own state, before believing them.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +10,12 @@ from typing import Final, Protocol
 import msgspec
 
 WATCH_SECONDS: Final = 60.0
-"""For how long a `Watch` counts; who still waits by then says so again."""
+"""For how long a `Watch` counts; a coordinator whose clients still wait by then sends it again."""
 
 LISTEN_SECONDS: Final = 12.0
 """For how long a `Listen` counts."""
 HAPPENED_IDS: Final = 120
-"""So many ids in one `Happened`: with the rest of it they fit a message of any line."""
+"""The most ids in one `Happened`: with the rest of it they fit a message of any line."""
 
 
 class Work(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -23,7 +23,7 @@ class Work(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Watch(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Somebody at the sender waits for these jobs, for the next `WATCH_SECONDS`."""
+    """Clients of the sender wait for these jobs, for the next `WATCH_SECONDS`."""
 
     ids: list[str]
 
@@ -35,7 +35,7 @@ class Changed(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class CancelClaim(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """The cancel of a running job was recorded: whoever holds this session tells its worker."""
+    """The cancel of a running job was recorded: the coordinator that holds this session tells its worker."""
 
     session_id: str
     id: str
@@ -43,7 +43,7 @@ class CancelClaim(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class DrainSession(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A worker was told to drain: whoever holds its session passes it on."""
+    """A worker was told to drain: the coordinator that holds its session passes it on."""
 
     session_id: str
 
@@ -60,7 +60,7 @@ class ProgressOf(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Listen(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Somebody at the sender watches everything, for the next `LISTEN_SECONDS`: tell what happens."""
+    """A client of the sender follows all events, for the next `LISTEN_SECONDS`: send `Happened` until then."""
 
 
 class Happened(msgspec.Struct, frozen=True, tag=True, gc=False):

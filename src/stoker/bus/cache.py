@@ -11,8 +11,8 @@ makes the change calls `forget` first, and waits for it. Reading goes `get`, the
    is written with a point in time by Redis's own clock (PXAT). However late the command arrives (a paused process, a
    Redis that was asleep), it cannot bring an older reading back.
 3. `forget` puts a tombstone of `TOMBSTONE_SECONDS` in the place of the entry. `forget_all`, for changes whose ids
-   nobody knows beforehand, and for very many ids, writes one key instead, which every `get` reads along with the
-   entries (one MGET, so at one moment): while it stands, nobody believes any entry.
+   are not known beforehand, and for very many ids, writes one key instead, which every `get` reads along with the
+   entries (one MGET, so at one moment): while that key stands, every `get` is a miss.
 4. `forget` also remembers the ids in this process, before it waits for anything, for `TOMBSTONE_SECONDS`. What is
    remembered is neither read from the cache nor put into it.
 
@@ -74,7 +74,7 @@ class JobCache(Protocol):
         ...
 
     async def forget(self, ids: Sequence[str]) -> None:
-        """These jobs are about to change: from now on nobody gets them from the cache. Never raises. The change must be
+        """Stop serving these jobs from the cache, because they are about to change. Never raises. The change must be
         committed within 40 s."""
         ...
 

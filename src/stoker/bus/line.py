@@ -202,7 +202,7 @@ class LineBus(ABC):
 
 
 def _nobody(_: Sequence[News]) -> None:
-    """Takes the news of a bus that was not started."""
+    """Drop the news: the receiver of a bus that was not started."""
 
 
 def _reason(error: BaseException) -> str:

@@ -33,7 +33,7 @@ class JobWaiters:
                 event.set()
 
     def finished_all(self) -> None:
-        """Wake everybody: on shutdown nobody should hang until their time is up."""
+        """Wake all waiters, so that on shutdown no request hangs until its timeout."""
         self.finished([*self._waiting, *self._many])
 
     def watch(self, id: str) -> "Watch":
@@ -43,7 +43,7 @@ class JobWaiters:
     def watch_many(self, ids: Collection[str]) -> Iterator["ManyWaiter"]:
         """The same for many jobs at once: one waiter, which remembers which of them there was news of."""
         waiter, many = ManyWaiter(), self._many
-        alone = (waiter,)  # shared by all ids that nobody else waits for
+        alone = (waiter,)  # shared by all ids that no other waiter waits for
         for id in ids:
             many[id] = (*many[id], waiter) if id in many else alone
         self.many_ids += len(ids)
@@ -60,7 +60,7 @@ class JobWaiters:
 
 
 class ManyWaiter:
-    """Somebody who waits for any of many jobs."""
+    """Waits for any of many jobs, and remembers which of them there was news of."""
 
     def __init__(self) -> None:
         self._heard: dict[str, None] = {}
@@ -73,7 +73,7 @@ class ManyWaiter:
             self._event.set()
 
     async def news(self, seconds: float, enough: int = 1) -> bool:
-        """Wait until there is news of this many jobs, but not longer than this; whether there is any."""
+        """Wait until there is news of `enough` jobs, for at most `seconds`. Return whether there is any news."""
         self._enough = enough
         if len(self._heard) < enough:
             self._event.clear()
@@ -85,7 +85,7 @@ class ManyWaiter:
         return bool(self._heard)
 
     def take(self) -> list[str]:
-        """The jobs that there was news of since the last time."""
+        """Return the jobs that there was news of since the last call."""
         heard, self._heard = self._heard, {}
         return list(heard)
 
@@ -110,7 +110,7 @@ class Watch:
 
 
 class NoBus:
-    """The bus of a coordinator that shares its store with nobody: there is nobody to tell."""
+    """The bus of a coordinator that is alone on its store: it drops all news."""
 
     connected = True
 

@@ -1,8 +1,8 @@
 """News that wait to be sent, merged; and their form on the line. No I/O.
 
-While a message is under way, or the line is down, news gather here. Telling somebody twice to look again says no more
-than once, so news merge: one `Work`, each id once, the newest progress of each job. What gathers is bounded: with
-nobody to take it, the oldest goes.
+While a message is under way, or the line is down, news gather here. Telling a coordinator twice to look again says no
+more than once, so news merge: one `Work`, each id once, the newest progress of each job. Their number is bounded: while
+the line is down, the oldest are dropped.
 
 A message is a JSON object, `{"sender": …, "news": [ … ]}`, of at most as many bytes as the line takes. Each of the
 news is read by itself, so that a coordinator of another version may send kinds that this one does not know.

@@ -15,7 +15,7 @@ from stoker.bus.redis_link import client_of
 
 MAX_BYTES: Final = 256 * 1024
 ANSWER_SECONDS: Final = 2.0
-"""Nobody waits for a bus, so it is more patient than those whom a request waits for."""
+"""No request waits for the bus, so its timeout is longer than that of a Redis that requests wait for."""
 
 
 class RedisBus(LineBus):

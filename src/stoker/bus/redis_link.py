@@ -1,9 +1,9 @@
-"""A connection to Redis that nobody ever waits for: short timeouts and a breaker.
+"""A connection to Redis that never holds a request up for long: short timeouts and a breaker.
 
-Redis only makes things faster, so a Redis that does not answer must not make them slower. The first question that it
-leaves open for `ANSWER_SECONDS` opens the breaker: from then on questions fail at once, and a task of the link's own,
-not somebody's request, asks every second whether Redis is back. A refusal is an answer: it fails that one question
-only.
+Redis only makes things faster, so a Redis that does not answer must not make them slower. The first command that it
+leaves unanswered for `ANSWER_SECONDS` opens the breaker: from then on commands fail at once, and a task of the link's
+own, not a client's request, asks every second whether Redis is back. An error reply is an answer: it fails that one
+command only.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 0.5
 CLIENT_SECONDS: Final = 2.0
-"""After this the client ends by itself what nobody waits for any more."""
+"""The Redis client's own timeout: it ends commands that their caller has given up on after `ANSWER_SECONDS`."""
 PROBE_SECONDS: Final = 1.0
 SLOTS: Final = 4
-"""So many questions are under way at once, each on a connection of its own. More would not be faster, since one loop does
-all the work, and to connect them all at once would take long enough to look like an outage."""
+"""The most commands under way at once, each on a connection of its own. More would not be faster, since one loop does all
+the work, and to connect them all at once would take long enough to look like an outage."""
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ def client_of(url: str) -> Redis:
         "socket_connect_timeout": CLIENT_SECONDS,
         "socket_timeout": CLIENT_SECONDS,
         "retry": Retry(NoBackoff(), 0),
-        "driver_info": None,  # nobody asked for our name, and it is two commands for each connection
+        "driver_info": None,  # naming the driver would cost two commands for each connection
     }
     client: Redis = Redis.from_url(url, **options)
     return client
@@ -81,7 +81,7 @@ class RedisLink:
     def _over(self, asking: "asyncio.Future[Any]") -> None:
         self._asking.discard(asking)
         if not asking.cancelled():
-            asking.exception()  # it was looked at, or nobody is left who would
+            asking.exception()  # mark it as retrieved: its caller may have given up, and asyncio would log it
 
     def _result(self, asking: "asyncio.Future[T]") -> T:
         try:
@@ -132,8 +132,8 @@ async def _patience(asking: "asyncio.Future[Any]") -> None:
     """Wait for an answer, for `ANSWER_SECONDS` at most.
 
     In two parts: if it was this process that slept, not Redis, then the answer is here, and the second part is for reading
-    it. Whoever loses patience leaves, and so may whoever is cancelled, but the client comes to its own end: cut short it
-    could leave a connection on which the next question gets the answer to this one.
+    it. On timeout or cancellation the caller stops waiting, but the command is never cancelled: that could leave a
+    connection on which the next command gets the answer to this one.
     """
     for _ in range(2):
         await asyncio.wait([asking], timeout=ANSWER_SECONDS / 2)

@@ -225,7 +225,7 @@ def _print_once(settings: Settings) -> int:
             load = everybody(await api.look(), settings.worker_threads).load
         finally:
             await api.close()
-        # As if it had been so all the time: whoever asks once cannot wait for a stable queue.
+        # As if the load had been so all the time: a command that runs once cannot wait for a stable queue.
         decision, _ = decide(load, History(low_since=float("-inf")), rules_of(settings), 0.0)
         output.print_facts(
             {

@@ -69,7 +69,7 @@ def parse_where(text: str) -> dict[str, Any]:
 
 
 def run_bulk(action: str, where: str, yes: bool, as_json: bool, url: str | None, token: str | None) -> None:
-    """Start an operation and follow it to its end. Whoever stops following does not stop it."""
+    """Start an operation and follow it to its end. Ctrl-C ends the following, not the operation."""
     wanted = parse_where(where)
     with connect(url, token, patient=True) as transport:
         if sys.stdin.isatty() and not yes:
@@ -127,7 +127,7 @@ def _followed(
 
 @contextmanager
 def _progress(action: str, bulk: dict[str, Any]) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A bar where there is somebody to see it."""
+    """Show a progress bar if stderr is a terminal. Yields a function that updates it."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -697,7 +697,7 @@ def _confirm_discard(
     filters: dict[str, str | None], limit: int | None, url: str | None, token: str | None
 ) -> None:
     if not sys.stdin.isatty():
-        raise typer.BadParameter("there is nobody to ask; add --yes", param_hint="--yes")
+        raise typer.BadParameter("stdin is no terminal to ask on; add --yes", param_hint="--yes")
     page = ask(url, token, get("/dlq", limit=1, summary="1", **filters))
     found = page["total"] if limit is None else min(page["total"], limit)
     typer.confirm(f"Discard {counted(found, 'dead letter', page.get('total_capped', False))}?", abort=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 POSTGRES_MIN = 14
 REDIS_MIN = (6, 2)
 CONNECTIONS_WANTED = 16
-"""What a coordinator may open: connections that read and that write, one for news, and some for whoever looks after it."""
+"""The connections that should be free: a coordinator's for reads and writes, one for news, and some for its operator."""
 SKEW_WARNING_SECONDS = 5
 SLOW_SECONDS = 0.05
 ANSWER_SECONDS = 5.0
@@ -100,7 +100,8 @@ SELECT current_setting('server_version_num')::int, current_setting('synchronous_
 
 
 async def _hears(database: Database) -> bool:
-    """Behind a pooler in transaction mode LISTEN is forgotten at once, or belongs to somebody else."""
+    """Return whether a NOTIFY reaches a LISTEN. Behind a pooler in transaction mode a LISTEN is lost at once, or belongs to
+    another client's connection."""
     from stoker.store.postgres.database import refusals
 
     channel = f"stoker_doctor_{uuid4().hex}"

@@ -1,7 +1,7 @@
 """`stoker migrate`: the schema of the database, as a step of its own.
 
-A coordinator brings its database up to date when it starts. Who wants that done earlier, or by somebody with more rights,
-does it here.
+A coordinator brings its database up to date when it starts. An operator who wants that done earlier, or by a database role
+with more rights, does it here.
 """
 
 from __future__ import annotations

@@ -217,8 +217,8 @@ def _named(file: str) -> str:
 
 @contextmanager
 def _written(to: str) -> Iterator[IO[bytes]]:
-    """Where an export goes. A file appears under its name when it is whole, and only its owner may read it: payloads are
-    nobody else's business."""
+    """Open the destination of an export. A file appears under its name when it is whole, and only its owner may read it,
+    because payloads are private."""
     try:
         if to == "-":
             yield sys.stdout.buffer
@@ -230,7 +230,7 @@ def _written(to: str) -> Iterator[IO[bytes]]:
             with _whole_file(Path(to)) as file:
                 yield file
     except BrokenPipeError:
-        # Whoever read has left. Python would complain once more when it closes stdout.
+        # The reader of the pipe has left. Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(Exit.ERROR) from None
     except OSError as error:
@@ -279,7 +279,8 @@ _EVERY = 500
 
 
 class _Begin:
-    """Given the header, says whom to tell. Without a terminal that is nobody."""
+    """Shows the progress of a move. Called with the header, it returns a function to be told how many more jobs were moved,
+    which does nothing if stderr is no terminal."""
 
     def __init__(self, what: str) -> None:
         self._what = what

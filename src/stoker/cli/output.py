@@ -141,7 +141,7 @@ def note(message: str) -> None:
 
 
 def say(text: str, stream: TextIO) -> None:
-    """A line for whoever reads along; nothing depends on it, so that nobody can read it is no failure."""
+    """Write a line for the person who reads along. Nothing depends on it, so a stream that cannot take it is no failure."""
     put(stream, f"{text}\n".encode(errors="backslashreplace"))
 
 

@@ -107,7 +107,7 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
             raise CannotStart(f"{error}; the address of the database is {_source(settings)}", code) from error
         tracer = tracing.from_environment(os.environ, __version__)
         if tracer is not None:
-            # What is still to be sent waits for somebody else's machine, so not on the loop.
+            # Sending the last spans waits for another machine, so not on the loop.
             stack.push_async_callback(asyncio.to_thread, tracer.close)
         coordinator = Coordinator(
             settings,

@@ -79,7 +79,7 @@ async def _up(settings: Settings, job_log: logs.JobLog) -> None:
         for loop in keeping:
             loop.cancel()
         await asyncio.gather(*keeping, return_exceptions=True)
-        # The workers first, while there is still somebody to take their last reports.
+        # The workers first, while the coordinator can still take their last reports.
         await workers.close()
         for task in (stopped, left):
             task.cancel()

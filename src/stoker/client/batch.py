@@ -164,7 +164,7 @@ async def gather_async(
 def as_completed(jobs: Iterable[JobHandle[R]], *, timeout: float | None = None) -> Completed[R]:
     """The jobs as they end, whatever their end is: `for job in as_completed(jobs): job.result()`, or `async for`.
 
-    A `result()` right after it asks nobody. Raises `ResultTimeout` when `timeout` seconds have passed before all have ended.
+    A `result()` right after it makes no request. Raises `ResultTimeout` if not all have ended after `timeout` seconds.
     """
     check_timeout(timeout)
     return Completed(jobs, timeout)

@@ -58,7 +58,7 @@ class JobHandle(Generic[R_co]):
         self._typed = typed
         self._info = info
         self._outcome: Outcome | None = None
-        """What a wait for many jobs found out about this one; the next `result` asks nobody."""
+        """What a wait for many jobs found out about this one; the next `result` uses it and makes no request."""
         self._type = type_name
         self.id = job_id
         self.warnings = warnings

@@ -389,7 +389,8 @@ def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:
 
 
 def timed_out(job: JobInfo, timeout: float) -> Conversation[ResultTimeout]:
-    """The error for a job that has not ended in time, with the server's word on why, unless somebody only looks in."""
+    """Return the error for a job that has not ended in time, with the server's reason. With a timeout of 0 the caller only
+    polls, and the server is not asked for the reason."""
     why = (yield from ask_why(job.id)) if timeout > 0 else None
     return ResultTimeout(job, timeout, None if why is None else why.summary)
 

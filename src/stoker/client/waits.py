@@ -1,6 +1,6 @@
 """Waits for jobs: all those of a process together, so that any number of them takes one or two connections.
 
-Whoever waits registers the ids of its jobs with a `Receiver`: a thread (`ThreadReceiver`) or an event loop
+A wait registers the ids of its jobs with a `Receiver`: that of a thread (`ThreadReceiver`) or of an event loop
 (`LoopReceiver`). A courier, which is a thread with an event loop and connections of its own, asks the server for all of
 them (`POST /jobs/wait`) and hands out what has ended. It starts with the first wait and leaves when there was nothing to
 wait for in a while.
@@ -89,15 +89,15 @@ Outcome = JobInfo | Failure
 
 
 class Receiver(Protocol):
-    """Somebody who waits."""
+    """Gets the outcomes of the jobs that a thread or an event loop waits for."""
 
     @property
     def gone(self) -> bool:
-        """Whether nobody can be told any more."""
+        """Whether outcomes cannot be delivered any more."""
         ...
 
     def take(self, outcomes: Mapping[str, Outcome]) -> None:
-        """What became of jobs. Called by the courier; must not block."""
+        """Take the outcomes of jobs, by id. Called by the courier; must not block."""
         ...
 
 
@@ -250,7 +250,7 @@ class LoopReceiver:
         return future
 
     def drop(self, job_id: str, future: asyncio.Future[Outcome]) -> None:
-        """Nobody waits for this future any more."""
+        """Forget a future that its caller no longer awaits."""
         futures = self._futures.get(job_id)
         if futures is None or future not in futures:
             return
@@ -404,7 +404,7 @@ class Waits:
         return arrived
 
     def wanted(self, job_ids: Iterable[str]) -> dict[str, None]:
-        """Those of the ids for which somebody waits."""
+        """Return those of the ids that a receiver waits for."""
         return {job_id: None for job_id in job_ids if job_id in self._receivers}
 
     def any_wanted(self, job_ids: Iterable[str]) -> bool:
@@ -431,7 +431,7 @@ class Waits:
             receiver.take(part)
 
     def retire(self, courier: Courier) -> bool:
-        """Whether the courier may go: nobody waits."""
+        """Return whether the courier may end: no receiver waits, or another courier has taken over."""
         with self._lock:
             if self._receivers and self._courier is courier:
                 return False
@@ -466,7 +466,7 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class Courier:
-    """Asks the server for all jobs that somebody waits for."""
+    """Asks the server for all jobs that receivers wait for."""
 
     def __init__(self, waits: Waits, transport: Transport) -> None:
         self._waits = waits
@@ -509,7 +509,7 @@ class Courier:
             await self._transport.aclose_loop()
 
     async def _turn(self) -> bool:
-        """Hand out what came, ask for what is new, and wait for something to happen. False when nobody waits."""
+        """Hand out what came, ask for what is new, and wait for something to happen. Return False when no receiver waits."""
         self._news.clear()
         for request in [request for request in self._requests if request.done()]:
             self._hand_out(request)

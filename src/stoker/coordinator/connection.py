@@ -125,7 +125,7 @@ class Connection:
                 f"protocol {hello.protocol} is not spoken here, {frames.PROTOCOL} is; upgrade the older side"
             )
             return None
-        # Before anybody sees the worker: whoever does may rely on what it announces.
+        # Before the worker becomes visible: clients that see it may rely on what it announces.
         await self._announced.keep(hello.types, hello.schemas)
         await self._schedules.declare(hello.app, hello.app_version, hello.schedules)
         try:

@@ -148,7 +148,7 @@ class Coordinator:
         )
         self._bus = bus or NoBus()
         self._cache = cache or NoCache()
-        # Two missed heartbeats: whoever moved to another coordinator is not waited for longer than that.
+        # Two missed heartbeats: a worker that moved to another coordinator is not waited for longer than that.
         quiet_us = int(settings.worker_heartbeat_timeout_sec * SECOND * 2 / LEASE_INTERVALS)
         self._sessions = Sessions(quiet_us)
         self._announced = Announced(store, changed=lambda: self._bus.publish(TypesNoted()))
@@ -373,7 +373,7 @@ class Coordinator:
         self._lines.submitted(accepted, requests)
 
     async def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
-        """What submitters should know of types that nobody seems to serve."""
+        """Return warnings for the submitter about types that no worker seems to serve."""
         types = {item.lot.like.type for item in accepted}
         missing = sorted(type for type in types if not self._sessions.serves(type))
         if missing and self._store.shared:
@@ -469,8 +469,8 @@ class Coordinator:
 
     @contextlib.contextmanager
     def watching(self, id: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
-        """Somebody looks at this job. What this yields waits for something to happen to it, for so many seconds at most, and
-        says whether there may be more to come."""
+        """Register the caller as a watcher of this job. Yields a function that waits for a change of the job, for at most
+        the given number of seconds, and returns False when this coordinator ends."""
         with self._events.watch_job(id) as news:
 
             async def wait(seconds: float) -> bool:
@@ -507,7 +507,8 @@ class Coordinator:
         return job
 
     def _on_cancelled(self, jobs: Sequence[Job], asked_at: int) -> None:
-        """Tell whom it concerns: workers of those that run, and whoever counts, follows or waits for the others."""
+        """Pass on that these jobs were cancelled: to the workers of those that run, and of the others to the metrics, the
+        event stream and the waiting requests."""
         self._deliver_soon()
         for job in jobs:
             if job.status == "running":
@@ -640,7 +641,8 @@ class Coordinator:
         return count
 
     async def _in_bulk(self, step: Callable[[int], Awaitable[int]], limit: int | None) -> int:
-        """Repeat until there is nothing left to do. Before each step nobody may read from the cache what the jobs were."""
+        """Repeat the step until it changes nothing, or `limit` is reached. Return how many jobs were changed. The cache is
+        emptied before each step, so that no reader gets the jobs as they were."""
         total = 0
         while limit is None or total < limit:
             await self._cache.forget_all()
@@ -689,7 +691,8 @@ class Coordinator:
         return bulk
 
     async def _before_bulk(self, action: BulkAction, ids: Sequence[str]) -> None:
-        """Nobody may read from the cache what the jobs were. It holds only jobs that are over, which no cancel changes."""
+        """Remove the jobs from the cache, so that no reader gets them as they were. A cancel needs none of this: the cache
+        holds only jobs that are over, which no cancel changes."""
         if action != "cancel" and ids:
             await self._cache.forget(ids)
 
@@ -892,7 +895,7 @@ class Coordinator:
 
     @contextlib.contextmanager
     def stream(self, what: str) -> Iterator[None]:
-        """Somebody follows `logs` or `events` meanwhile."""
+        """Count a client that follows `logs` or `events` for as long as the context lasts."""
         self._metrics.stream_opened(what)
         try:
             yield

@@ -1,4 +1,4 @@
-"""Dispatch: when somebody has room, claim what they can run and send it to them.
+"""Dispatch: when workers have room, claim jobs that they can run and send these to them.
 
 Woken by a submission, a report, a new worker; a timer of `POLL_SECONDS` stands behind the wake-ups, because they are
 hints. A wake-up before a commit puts the claim into the same transaction as the submission or report that caused it.
@@ -147,7 +147,7 @@ def assign(session: WorkerSession, lots: Iterable[Lot], run_times: RunTimes, now
 
 
 class _Frame:
-    """Assignments that travel together: in lots, where the worker reads them, and whoever is alike for it joins one."""
+    """Builds one Assign frame; merges neighbouring lots that share a template if the worker supports it."""
 
     def __init__(self, session: WorkerSession) -> None:
         self._session = session

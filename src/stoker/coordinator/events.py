@@ -1,17 +1,17 @@
 """Live events: what changed, for everybody who watches, a few times a second.
 
-Nothing is stored and nothing is kept for nobody. While somebody watches, here or at another coordinator, the hooks of the
-coordinator put the ids of changed jobs into a window: an id once, so many at most, the rest as a number. Every
+Nothing is stored, and nothing is kept while there are no watchers. While there are, here or at another coordinator, the
+hooks of the coordinator put the ids of changed jobs into a window: each id once, up to a limit, the rest as a count. Every
 `WINDOW_SECONDS` the window is closed, the jobs in it are read from the store, which alone knows what they are now, and one
 `Update` is made of it for all who watch. So an update costs the same however many jobs changed and however many watch.
 
 Updates are numbered and the last ones stand in a ring. A watcher is a position in the ring and nothing else: one that comes
 back goes on where it was, and one that is too slow, or was away for too long, finds that its position is gone, is told to
 begin anew (`Reset`), and costs no memory meanwhile. The numbers belong to this life of this coordinator (`epoch`). When
-everybody has left the ring lingers for a while, for those who come back; then it is forgotten, with a gap in the numbers,
-because from then on things happen that are not in it.
+all watchers have left, the ring is kept for a while, for those that come back; then it is forgotten, with a gap in the
+numbers, because from then on things happen that are not in it.
 
-Other coordinators tell what happens to them only while somebody wants to know: who has watchers says so every few seconds
+Other coordinators publish what happens to them only on request: a coordinator that has watchers says so every few seconds
 (`Listen`), and hears of windows (`Happened`) that are closed there as they are here. News may be lost; the gauges of an
 update are always read from the store, and at least every `QUIET_SECONDS` there is one.
 """
@@ -147,7 +147,8 @@ def word_for(status: Status, kind: Kind) -> str:
 
 
 def happened(window: Window) -> Happened:
-    """A window as news. The line takes short messages, so whoever is beyond the bound is a number there too."""
+    """Return a window as news for other coordinators. A message of the bus is short, so ids beyond `HAPPENED_IDS` are sent
+    only as a count."""
     ids = list(window.ids)
     return Happened(
         ids[:HAPPENED_IDS],
@@ -212,7 +213,7 @@ class Update(msgspec.Struct, frozen=True):
 
 
 class Numbered:
-    """An update in the ring. `rendered` is for whoever shows it: it is made once and serves all watchers."""
+    """An update in the ring. `rendered` is its form in the event stream, made once for all watchers."""
 
     __slots__ = ("epoch", "rendered", "seq", "update")
 
@@ -266,12 +267,13 @@ class Ring:
         return [item for item in self._items if item.seq > seq]
 
     def forget(self) -> None:
-        """From now on things happen that are not in here: nobody may go on from what was."""
+        """Empty the ring, and leave a gap in the numbers: what happens from now on is not in it, so no watcher may go on
+        from an earlier position."""
         self._items.clear()
         self.seq += 1
 
     def find(self, position: str | None) -> tuple[int, str | None]:
-        """Where a watcher goes on, and why not where it wanted to."""
+        """Return the number from which a watcher goes on, and, if that is not the position it asked for, why."""
         if position is None:
             return self.seq, None
         epoch, _, number = position.rpartition(":")
@@ -455,7 +457,7 @@ class Events:
                 self._own.tally[word] += len(ids)
 
     def changed_many(self, count: int) -> None:
-        """Something happened to so many jobs, nobody knows which: those who show jobs should look again."""
+        """Note that this many jobs changed, without their ids: watchers that show jobs should fetch them again."""
         if self.wanted:
             self._own.more += count
 
@@ -546,7 +548,7 @@ class Events:
         self._task = None
 
     def _rest(self) -> None:
-        """Forget the ring when nobody has watched for a while, and stop when nobody elsewhere does."""
+        """Forget the ring when there were no watchers here for a while, and stop when there are none elsewhere either."""
         now = self._monotonic()
         if self._is_watched(now):
             return
@@ -564,7 +566,7 @@ class Events:
         return bool(self._watchers) or now < self._linger_until
 
     async def close_window(self) -> None:
-        """Tell what happened since the last time, to whoever wants to know."""
+        """Publish what happened since the last window, to other coordinators that asked for it and to the watchers here."""
         now = self._monotonic()
         own, self._own = self._own, Window()
         if self._publish is not None and own and now < self._interest_until:

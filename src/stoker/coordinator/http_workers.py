@@ -70,7 +70,7 @@ class Mailbox:
         self.revoked: list[ClaimRef] = []
         self.drain = False
         self._unwanted = unwanted
-        """Takes the jobs that nobody waits for any more."""
+        """Takes assigned jobs that no request of the worker waits for any more."""
 
     def put(self, frame: Frame) -> None:
         match frame:
@@ -193,7 +193,7 @@ class HttpWorkers:
         return [assignment_of(job) for job in ask.jobs]
 
     def undelivered(self, worker_id: str, jobs: Sequence[HttpAssignment]) -> None:
-        """The answer with these jobs reached nobody: they go back, uncharged."""
+        """Give these jobs back, uncharged, because the answer that held them did not reach the worker."""
         self._give_back(worker_id, jobs)
 
     def _give_back(self, worker_id: str, jobs: Sequence[Assignment | HttpAssignment]) -> None:
@@ -205,7 +205,8 @@ class HttpWorkers:
             task.add_done_callback(self._returning.discard)
 
     async def _hand_back(self, session: WorkerSession, keys: Sequence[tuple[str, int]]) -> None:
-        """Nobody else knows that these went astray, so this ends when the store has heard of it."""
+        """Give claims back that never reached the worker. Retries until the store has taken it, because nothing else knows
+        that they went astray."""
         while True:
             try:
                 claims = [claim for claim in await self._store.claims(keys) if claim is not None]
@@ -268,7 +269,7 @@ class HttpWorkers:
             self._push.forget(session_id)
 
     async def close(self) -> None:
-        """Hand back what is being sent to endpoints, and what found nobody."""
+        """Hand back jobs that are being sent to endpoints, and those whose answer did not reach the worker."""
         if self._returning:
             _, late = await asyncio.wait(self._returning, timeout=_RETRY_SECONDS)
             for task in late:

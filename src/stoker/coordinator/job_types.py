@@ -1,4 +1,4 @@
-"""What can be submitted: every type that somebody serves or has described, and the built-in ones. Pure."""
+"""What can be submitted: every type that a worker serves or has announced, and the built-in ones. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -33,8 +33,8 @@ class TypeState(msgspec.Struct, frozen=True):
 
 
 def notes_to_store(types: Iterable[str], schemas: Mapping[str, TypeNote]) -> dict[str, bytes]:
-    """What a worker says of its types, as it is kept: that there are such, whoever serves them later, and a note of each. Of
-    a note that is too large the defaults are kept: the rest only helps to fill in a form."""
+    """Return the notes to store of a worker's types: one for each type, so that it stays known when its worker has left.
+    Of a note that is too large only the defaults are kept: the rest only helps to fill in a form."""
     kept = dict.fromkeys(islice((type for type in types if not is_built_in(type)), MAX_NOTES), NO_NOTE)
     for type, note in _first_those_with_defaults(schemas)[:MAX_NOTES]:
         text = _encoded(note)
@@ -71,8 +71,8 @@ def _encoded(note: TypeNote) -> bytes | None:
 def type_states(
     sessions: Iterable[Session], notes: Mapping[str, bytes], run_p50_us: Callable[[str], int | None]
 ) -> list[TypeState]:
-    """Every type, in the order of names, second names of built-in ones aside. A task of somebody's app goes before a
-    built-in type of the same name."""
+    """Return every type, in the order of names, without the aliases of built-in ones. A type that an application announced
+    goes before a built-in type of the same name."""
     live = [row for row in sessions if row.status == "live"]
     serving = Counter(type for row in live for type in row.types)
     any_type = sum(row.any_type for row in live)

@@ -2,7 +2,7 @@
 stoker.coordinator.metric_table`), are both made from here.
 
 Names follow Prometheus' conventions: base units, `_total` on counters, no job id in any label. Labels that clients choose
-(queue, type) are bounded (`MAX_SERIES`), so that nobody can make a monitoring system fall over by submitting.
+(queue, type) are bounded (`MAX_SERIES`), so that no client can make a monitoring system fall over by submitting.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """What this coordinator counts, cheap enough for the hot path; prometheus-client turns it into text.
 
-Everything is counted in plain integers, many jobs at a time, and made into metric families only when somebody asks. What
-there is to count is declared in `metric_table`.
+Everything is counted in plain integers, many jobs at a time, and made into metric families only when `/metrics` is read.
+What there is to count is declared in `metric_table`.
 """
 
 import asyncio
@@ -174,7 +174,7 @@ class Metrics:
         self._batch.observe_one(jobs)
 
     def stream_opened(self, stream: str) -> None:
-        """Somebody follows `logs` or `events`; `stream_closed` must come whatever happens."""
+        """Count a client that follows `logs` or `events`; the caller must call `stream_closed` whatever happens."""
         self._streams[stream] += 1
 
     def stream_closed(self, stream: str) -> None:

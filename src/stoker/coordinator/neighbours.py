@@ -1,12 +1,13 @@
 """The other coordinators on the same store: what they are told, and what is done with what they tell.
 
 News are hints (`stoker.bus.base`): they save waiting and decide nothing. Behind each stands a look at the store: queued work
-and cancels within `LOOK_SECONDS`, an order to drain with the next heartbeat, the end of a job when whoever waits for it asks
+and cancels within `LOOK_SECONDS`, an order to drain with the next heartbeat, the end of a job when the waiting request looks
 again. So with the bus cut off everything still happens, later.
 
-News about jobs would be as many as the jobs themselves, and almost nobody is waiting. So whoever waits says for which job
-(`Watch`), and only what is watched is told (`Changed`). In the same way who has watchers of everything says so (`Listen`),
-and is told what happens (`Happened`), a few times a second: see `stoker.coordinator.events`.
+News about jobs would be as many as the jobs themselves, and hardly any job is waited for. So a coordinator publishes which
+jobs its clients wait for (`Watch`), and only changes of those are published (`Changed`). In the same way a coordinator whose
+clients follow all events says so (`Listen`), and is told what happens (`Happened`), a few times a second: see
+`stoker.coordinator.events`.
 """
 
 import asyncio
@@ -84,11 +85,12 @@ class Neighbours:
     # ── what is told ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def watch(self, id: str) -> None:
-        """Somebody here waits for this job."""
+        """Tell the other coordinators that a client here waits for this job."""
         self._bus.publish(Watch([id]))
 
     def watch_many(self, ids: Iterable[str]) -> None:
-        """Somebody here waits for these jobs. Said once in a while, however often it is asked for."""
+        """Tell the other coordinators that a client here waits for these jobs. Each id is published at most every half of
+        `WATCH_SECONDS`, however often this is called."""
         now = asyncio.get_running_loop().time()
         if len(self._watch_told) > WATCHED_MAX:
             self._watch_told.clear()
@@ -103,7 +105,7 @@ class Neighbours:
         return self._bus.connected
 
     def tell_changed(self, ids: Iterable[str]) -> None:
-        """Something happened to these jobs; those that somebody elsewhere waits for are told."""
+        """Publish that these jobs changed, as far as clients of other coordinators wait for them."""
         if self._watched:
             wanted = [id for id in ids if id in self._watched]
             if wanted:
@@ -125,7 +127,7 @@ class Neighbours:
             self._bus.publish(DrainSession(session_id))
 
     def resumed(self) -> None:
-        """A queue was resumed: its jobs wait for whoever has room, here or elsewhere."""
+        """Have dispatch look for work, here and at the other coordinators, because a queue was resumed."""
         self._look_for_work()
         self._bus.publish(Work())
 
@@ -205,7 +207,8 @@ class Neighbours:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Who else is there, what they announced, and which of our workers should end what somebody cancelled elsewhere."""
+        """Look in the store for workers connected elsewhere, for what they announced, and for cancels of jobs that run on
+        our workers."""
         rows = await self._look_for_workers()
         await self._announced.look(row.id for row in rows if row.status == "live")
         if self._looked is not None:

@@ -1,7 +1,8 @@
-"""What running jobs say: their output goes to its store, their progress stays in memory, and whoever follows is woken.
+"""What running jobs say: their output goes to its store, their progress stays in memory, and requests that follow a job are
+woken.
 
 A worker is heard about claims that its session holds at this moment, and about nothing else: what arrives for a claim that
-was reported, taken back or given to somebody else is ignored. A worker therefore sends the last output of an attempt before
+was reported, taken back or given to another worker is ignored. A worker therefore sends the last output of an attempt before
 its report, and on one connection that is also the order in which they arrive; so once a job is final, all of its output has
 been appended.
 

@@ -4,9 +4,9 @@ The session, its lease and its fence are those of any other worker; only the way
 assigns to such a session becomes a *flight*: a POST to the endpoint, whose answer is the report. An answer 202 means
 "later": the flight goes on without a connection, until the worker reports the job itself, under the same claim.
 
-Whoever takes a flight off the line is the one who reports it, and that happens without an await in between: its own task
-when the answer is there or the time is up, the canceller, or the worker's later report. So each claim is reported once
-here; the store's fence stands behind that.
+The code that takes a flight off the line also reports it, without an await in between: its own task when the answer is there
+or the time is up, the canceller, or the handler of the worker's later report. So each claim is reported once here; the
+store's fence stands behind that.
 
 - Silence: the worker must send heartbeats. When it is given up its flights are broken off, and whatever it still says
   about them is refused.
@@ -421,8 +421,8 @@ class Line:
                 flight.task.cancel()
 
     async def take(self, report: Report) -> bool:
-        """Store what the worker reports of a job that it accepted; False when it came too late. It may not be sent again, so
-        it is stored also if nobody waits for this any more."""
+        """Store what the worker reports of a job that it accepted. Return False when it came too late. The worker may not
+        send it again, so it is stored even if the request is cancelled meanwhile."""
         flight = self._flights.get(report.id)
         if flight is not None and flight.ref.claim_id == report.claim_id:
             report = msgspec.structs.replace(report, started_us=_us_since(flight.began))
@@ -431,8 +431,8 @@ class Line:
         return await asyncio.shield(self._spawn(self._report(report)))
 
     async def _report(self, report: Report) -> bool:
-        """Store the end of an attempt; False when it came too late. There is nobody to send it again, so it is kept until
-        the store takes it."""
+        """Store the end of an attempt. Return False when it came too late. The report is not sent again, so this retries
+        until the store takes it."""
         released = self._sink.release(self.session, [report])
         while True:
             try:
@@ -516,7 +516,7 @@ class PushWorkers:
         return self._lines.get(session_id)
 
     def forget(self, session_id: str) -> None:
-        """The session was given up: its jobs are somebody else's."""
+        """Break off the flights of a session that was given up: its jobs go to other workers."""
         line = self._lines.pop(session_id, None)
         if line is not None:
             line.break_off()

@@ -13,7 +13,7 @@ class QueueState(msgspec.Struct, frozen=True):
     counts: Mapping[Status, int]
     paused_at: int | None
     oldest_due_at: int | None
-    """When the first in line became due; None when nobody waits."""
+    """When the first job in line became due; None when no job waits."""
 
 
 def queue_states(

@@ -13,10 +13,10 @@ from typing import Final
 from stoker.store.base import Store
 
 TRUST_SECONDS: Final = 2.0
-"""For so long a write that succeeded stands for the next one."""
+"""For how long a write that succeeded proves that the store can be written to."""
 RETRY_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 3.0
-"""Whoever asks is not kept waiting longer than this, however long the store takes."""
+"""A request is not kept waiting longer than this, however long the store takes."""
 
 
 class Readiness:

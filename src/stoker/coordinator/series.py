@@ -1,4 +1,4 @@
-"""What this coordinator saw, kept as series: counted in memory, written every few seconds, summed by whoever reads.
+"""What this coordinator saw, kept as series: counted in memory, written every few seconds, summed when read.
 
 The path of a finished job costs two additions to histograms. What was submitted and how jobs ended is counted by the metrics
 anyway: once a second the difference to the last look goes into the open buckets. Every coordinator writes its own rows

@@ -7,16 +7,16 @@ heartbeat is compared with it.
 Two things can be lost on the way. A claim that was committed but never reached its worker (the coordinator or the
 connection died in between) is missing from the worker's heartbeat; `GRACE_US` after the claim it goes back,
 uncharged. One that is only late is not lost: a heartbeat says which frame of assignments came last, and what was sent
-after that is still on its way to a worker that will run it. A claim that the worker still runs although it was given
-to somebody else is answered with `Drop`.
+after that is still on its way to a worker that will run it. A claim that the worker still runs although the job was
+given to another is answered with `Drop`.
 
 Where several coordinators share a store, a worker may be connected to another one, or have just moved there while its
 old connection still looks alive here. The first are known by `elsewhere`, for they count when a job looks for a large
 worker; the second are given nothing new once they have been quiet for a while.
 
 A worker may take any type (`any_type`). It is offered a type only if no session of the last `SEEN_LATELY_US` names it, here
-or elsewhere: a worker that restarts finds its jobs waiting. Built-in types belong to nobody in particular, so of these only
-workers that are there now count. While no such worker is connected here, nothing is counted.
+or elsewhere: a worker that restarts finds its jobs waiting. Built-in types belong to no particular worker, so for these only
+workers that are there now count. While no worker that takes any type is connected here, nothing is counted.
 """
 
 from collections import Counter, deque
@@ -290,8 +290,8 @@ def _holds(session: WorkerSession, ref: ClaimRef) -> bool:
 def forgotten(
     session: WorkerSession, stored: Sequence[Claim], held: Sequence[ClaimRef], now: int
 ) -> list[Claim]:
-    """Claims that the store keeps for this session and that nobody knows of: neither the worker, nor anybody here. They were
-    made by a commit whose answer was lost, or on a connection that was dead already."""
+    """Return the claims that the store keeps for this session, but that neither the worker nor this coordinator knows of.
+    They were made by a commit whose answer was lost, or on a connection that was dead already."""
     reported = {(ref.id, ref.claim_id) for ref in held}
     reported.update(*session.ending.values())
     return [
@@ -331,9 +331,9 @@ class Sessions:
         self._named: dict[str, int] = {}
         """When types were last named by sessions that are not known otherwise, while `any_type`."""
         self._taken = (0, _NOTHING)
-        """The types that are not for whoever takes any, and until when that holds."""
+        """Until when this holds, and the types that are not offered to workers that take any type."""
         self.any_type = False
-        """Whether somebody connected here takes any type."""
+        """Whether a worker connected here takes any type."""
         self._any_type_elsewhere = False
 
     def __iter__(self) -> Iterator[WorkerSession]:
@@ -394,7 +394,8 @@ class Sessions:
         return taken
 
     def note_named(self, rows: Iterable[Session], now: int) -> None:
-        """The sessions of the store: what those that are not connected here named lately. For whoever takes any type."""
+        """Note the types that sessions of the store which are not connected here named lately. They are not offered to
+        workers that take any type."""
         for row in rows:
             if row.id not in self._sessions and row.last_heartbeat_at >= now - SEEN_LATELY_US:
                 for type in row.types:
@@ -419,7 +420,7 @@ class Sessions:
 
     @property
     def types(self) -> frozenset[str]:
-        """Every type that somebody can run."""
+        """Every type that a connected worker names, here or elsewhere."""
         return self._types
 
     def _count_types(self) -> None:
@@ -434,7 +435,7 @@ class Sessions:
         self._any_type_elsewhere = bool(others)
 
     def serves(self, type: str) -> bool:
-        """Whether somebody can run jobs of this type, here or elsewhere."""
+        """Return whether a worker can run jobs of this type, here or elsewhere."""
         return type in self._types or self.any_type or self._any_type_elsewhere
 
 

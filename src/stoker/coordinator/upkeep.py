@@ -2,7 +2,7 @@
 
 Any coordinator may run it and none must: each step is one guarded transaction, and doing it twice does nothing twice.
 
-After an outage nobody is given up before heartbeats were possible again for one full timeout. A coordinator that just
+After an outage no worker is given up before heartbeats were possible again for one full timeout. A coordinator that just
 started, or that notices it was itself asleep (a paused machine, a blocked loop), or that the store's clock was set, which
 is the one that judges, starts that count anew.
 

@@ -1,8 +1,9 @@
 """Waiting for any of many jobs: one request, one waiter, one read for all of them.
 
 A waiter registers its jobs, looks at all of them once, and from then on reads only those that there was news of. On a store
-that several coordinators share, what happens elsewhere is told to whoever asked for it (`Watch`), and a look at all jobs
-that are left stands behind that. While nothing happens, a waiter costs nothing here and, on a shared store, that look.
+that several coordinators share, what happens elsewhere is told to the coordinators that asked for it (`Watch`), and a
+look at all jobs that are left stands behind that. While nothing happens, a waiter costs nothing here and, on a shared
+store, that look.
 
 Each answer makes the client ask again for what is left, which costs in proportion to that. So a waiter for many jobs
 gathers news for a moment before it answers, and longer the more jobs it waits for: what is asked again and again stays a
@@ -124,7 +125,7 @@ class Waits:
 
 
 class Found:
-    """What is known of the jobs that somebody waits for. No I/O."""
+    """What is known of the jobs that a request waits for. No I/O."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self.ids = ids

@@ -27,8 +27,12 @@ TABLE: Final = [
         "The job's process ended by itself; `signal` or `exit_code` says how.",
     ),
     ErrorType("lost", "yes", "The worker fell silent, or lost the result, while it ran the job."),
-    ErrorType("error", "yes", "The attempt failed, and nobody said more."),
-    ErrorType("invalid", "no", "The attempt failed in a way that no retry can mend, and nobody said more."),
+    ErrorType("error", "yes", "The attempt failed, and its worker gave no readable error."),
+    ErrorType(
+        "invalid",
+        "no",
+        "The attempt failed in a way that no retry can mend, and its worker gave no readable error.",
+    ),
     ErrorType("Fail", "no", "The task raised `stoker.Fail`; the message is its reason."),
     ErrorType("RetryAfter", "yes, after the time that it names", "The task raised `stoker.RetryAfter`."),
     ErrorType("Snooze", "yes, uncharged", "The task raised `stoker.Snooze`: it cannot be done yet."),
@@ -45,7 +49,7 @@ TABLE: Final = [
         "handed_back", "yes, uncharged", "The worker gave the job back: it drained, or had no time for it."
     ),
     ErrorType("snoozed", "yes, uncharged", "The task asked to be run again later."),
-    ErrorType("cancelled", "no", "Somebody cancelled the job while it ran."),
+    ErrorType("cancelled", "no", "The job was cancelled while it ran."),
     ErrorType("invalid_payload", "no", "The payload does not fit the type; the message says where."),
     ErrorType(
         "invalid_result",

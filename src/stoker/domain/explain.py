@@ -1,7 +1,7 @@
 """Why a job is where it is, and what would move it: a pure function from what is known to an answer for people.
 
 It asks what the planner asks (`placement.py`), in the same order, and stops at the first no: is the queue paused, is there a
-worker, one with the type, the queue, the labels, enough threads, threads that are free now, and nobody ahead.
+worker, one with the type, the queue, the labels, enough threads, threads that are free now, and no other job ahead.
 """
 
 import shlex
@@ -233,7 +233,8 @@ def _no_worker(facts: Facts) -> Explanation:
 
 
 def _able(job: Job, hands: Sequence[Hand], facts: Facts) -> list[Hand]:
-    """Who names the type; if nobody does, who takes any."""
+    """Return the workers that name the type. If none does, and none that did was here lately, return those that take any
+    type."""
     named = [hand for hand in hands if job.type in hand.types]
     if named or facts.now < facts.kept_until:
         return named

@@ -43,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True):
     error_type: str
     message: str
     frame: str | None
-    """The innermost place in the application, as `tasks.py in resize`; None where nobody said."""
+    """The innermost place in the application, as `tasks.py in resize`; None where no traceback names one."""
 
     @property
     def fingerprint(self) -> str:

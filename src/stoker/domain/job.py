@@ -1,8 +1,8 @@
 """The job, as submitted (`JobSpec`) and as stored (`Job`).
 
 `Job` lists its fields in the order of the store's columns, so that a row becomes a job, and a job a row, in one call.
-Times are integer microseconds, UTC. `payload`, `result` and `error` are JSON bytes that nobody between the submitter
-and the child needs to look into: big integers and NUL characters come back as they were sent.
+Times are integer microseconds, UTC. `payload`, `result` and `error` are JSON bytes that no process between the
+submitter and the child needs to look into: big integers and NUL characters come back as they were sent.
 """
 
 from typing import Annotated, Final, Literal
@@ -79,7 +79,7 @@ class JobDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 NO_DEFAULTS: Final = JobDefaults()
-"""For types of which nobody announced anything."""
+"""For types of which no worker announced defaults."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):

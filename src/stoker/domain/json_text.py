@@ -1,6 +1,6 @@
 """What JSON text may be in Stoker: any JSON, within bounds of depth and digits that hold on every Python version.
 
-Payloads, results and errors are carried as text that nobody looks into; these checks are made where such text comes in.
+Payloads, results and errors are carried as text that is not parsed on its way; these checks are made where it comes in.
 All of them work on the bytes at the speed of C: a hostile text costs no more than a friendly one of its size.
 """
 
@@ -139,7 +139,7 @@ def fault(raw: bytes) -> str | None:
 
 
 def _is_infinite(raw: bytes) -> bool:
-    """Whether a number in this text is too large even for a float; such a number nobody could read back."""
+    """Return whether a number in this text is too large even for a float, so that it could not be read back."""
     try:
         return any(
             float(number[0]) in (float("inf"), float("-inf"))

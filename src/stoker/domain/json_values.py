@@ -96,7 +96,7 @@ def unreadable(annotation: Any, *, also_optional: bool = False) -> str | None:
     try:
         info = inspect.type_info(annotation)
     except (TypeError, ValueError, RecursionError, NameError):
-        return None  # whoever makes a decoder of it is told why that cannot be
+        return None  # making a decoder of it raises an error that says why
     for custom in _customs(info, also_optional, set()):
         bare = get_origin(custom) or custom
         if not (_is_ours(bare) or _takes_json(bare)):

@@ -1,4 +1,4 @@
-"""The name that somebody probably meant."""
+"""Suggests the known name that a misspelt one probably means."""
 
 import difflib
 import functools
@@ -6,6 +6,6 @@ import functools
 
 @functools.lru_cache(maxsize=64)
 def nearest(name: str, known: frozenset[str]) -> str | None:
-    """The known name that is most like this one; none if no name is. Asked again for the same names, it costs nothing."""
+    """Return the known name that is most like this one; None if no name is close. Results are cached."""
     close = difflib.get_close_matches(name, sorted(known), n=1)
     return close[0] if close else None

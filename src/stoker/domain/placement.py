@@ -2,7 +2,7 @@
 
 Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand and what becomes of it
 when it is too large, group, concurrency key). Candidates come in lots, in order of (rank, seq): the heads of the lanes
-that somebody serves. For each job the planner looks for a worker with enough free threads, by the policy in force;
+that a worker serves. For each job the planner looks for a worker with enough free threads, by the policy in force;
 failing that, for room in a worker's window, where jobs that are alike are dealt out in turns. A lane whose head found no
 place is closed for the rest of the plan, because those behind it need the same.
 
@@ -370,7 +370,7 @@ class _Deal:
 
 
 def _place(deal: _Deal, lane: _LaneState, now: int, policy: Policy) -> None:
-    """Deal out a lot, until it is empty or nobody has room for more."""
+    """Deal out a lot, until it is empty or no worker has room for more."""
     while deal.left:
         if deal.left > 1 and lane.free_spent and not lane.has_async:
             _deal_windows(deal, lane, now)

@@ -31,7 +31,8 @@ CRASH_LIMIT: Final = 3
 Kind = Literal[
     "completed", "error", "invalid", "timeout", "crash", "lost", "cancelled", "handed_back", "snoozed"
 ]
-"""How an attempt ended, as seen by whoever saw it end. `invalid` is an error that no retry can mend."""
+"""How an attempt ended, according to the worker, or to the coordinator that gave it up. `invalid` is an error that no
+retry can mend."""
 
 UNCHARGED: Final[frozenset[Kind]] = frozenset({"handed_back", "snoozed"})
 """Ends that give back the attempt that the claim took."""

@@ -5,9 +5,9 @@ Two ways to judge. By `depth`, the plain one: more than `threshold_high` jobs wa
 waits within `target_seconds`, from the run times observed; it goes to that number at once, and down as the other does.
 
 Both keep within `min_workers` and `max_workers`, change nothing within `cooldown_seconds` of the last change (a worker
-that was just started has not had time to help), and only ever remove a worker that is idle. Whoever applies a decision
-tells the next one about it (`History.changed`); one that only recommends does not, and so says the same until
-somebody acts.
+that was just started has not had time to help), and only ever remove a worker that is idle. An autoscaler that applies a
+decision notes it for the next one (`History.changed`); one that only recommends does not, and so repeats its
+recommendation until the operator acts.
 """
 
 import math
@@ -190,8 +190,8 @@ def pending_thread_seconds(
 ) -> float | None:
     """How long one thread would be busy with these (type, number) of jobs, by the run times observed per type.
 
-    Types that nobody has seen run are taken to be as long as the average of the others that wait. None when no run
-    time is known of anything that waits; 0 when nothing does.
+    Types without an observed run time are taken to be as long as the average of the others that wait. None when no run
+    time is known of any type that waits; 0 when no job waits.
     """
     known_us = known_jobs = unknown_jobs = 0
     for type, number in queued_by_type:

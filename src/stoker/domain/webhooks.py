@@ -41,7 +41,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 def notify_url(text: str | None) -> str | None:
-    """Where the end of a job with these extras is told; None for a job that tells nobody."""
+    """Return the webhook URL in these extras of a job; None if there is none."""
     return None if text is None else extras.decode(text).notify_url
 
 
@@ -51,7 +51,7 @@ def only_delivers(queues: Collection[str] | None) -> bool:
 
 
 def delivery_of(job: Job, now: int) -> Job | None:
-    """The delivery that tells of the end of this job; None for a job that has not ended, or tells nobody."""
+    """Return the delivery job that reports the end of this job; None for a job that has not ended, or has no webhook."""
     url = notify_url(job.extras)
     if url is None or job.status not in FINAL:
         return None

@@ -135,8 +135,8 @@ class AsyncChild:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _fell(self, job: ChildJob, cause: BaseException) -> tuple[Kind, bytes, ErrorNote]:
-        """What became of a job that raised. A `CancelledError` that nobody asked for is one of the job's own, as of a task
-        that it cancelled and then awaits."""
+        """Return how a job that raised ended: kind, error and note. A `CancelledError` in a job that was not cancelled is
+        the job's own, as of a task that it cancelled and then awaits."""
         if self._line.forked:
             leave_copy(cause)
         kind: Kind = "cancelled" if job.index in self._cancelled else failure(cause)

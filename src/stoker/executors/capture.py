@@ -2,7 +2,7 @@
 
 The text streams of the process are replaced by ones that know which job they are written for. What goes past them (a
 C library, a subprocess) reaches the process's own file descriptors, which the supervisor reads and attributes to
-whatever runs then. At most `LIMIT` bytes per job are passed on; the cut is marked by whoever stores it.
+the job that runs then. At most `LIMIT` bytes per job are passed on; the store of the output marks the cut.
 """
 
 import io

@@ -288,7 +288,7 @@ def context_of(job: ChildJob) -> JobContext:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_BUILTINS: Final = f"{__package__}.builtins."
-"""Errors of built-in types say all in their message, in both runners; where in our code they arose is nobody's concern."""
+"""Errors of built-in types say all in their message, in both runners, so they are stored without a traceback of our code."""
 
 
 def describe(error: BaseException, memory_mb: int | None = None) -> bytes:
@@ -305,7 +305,8 @@ def describe(error: BaseException, memory_mb: int | None = None) -> bytes:
 
 
 def _from_the_task(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from where the task begins: how we called it is nobody's concern. All of it, where nothing else is."""
+    """Return the part of a traceback that begins in the task, without our own frames before it; all of it if it has only our
+    frames."""
     first = trace
     while first is not None and first.tb_frame.f_globals.get("__package__") == __package__:
         first = first.tb_next

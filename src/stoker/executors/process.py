@@ -274,8 +274,8 @@ class Child(ABC):
             self.kill()
 
     def _drain(self, fd: int) -> None:
-        """Take what a pipe holds now. Reading until it is empty could last for ever: a job may have left somebody behind who
-        writes on and on."""
+        """Take what a pipe holds now. Reading until it is empty could last for ever: a job may have left a process behind
+        that writes on and on."""
         left = SYSTEM.waiting_bytes(fd) if fd in self._readers else 0
         while left > 0 and fd in self._readers and (data := self._read(fd)):
             left -= len(data)

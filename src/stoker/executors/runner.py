@@ -2,7 +2,7 @@
 
     python -m stoker.executors.runner --job-id ID --type TYPE --payload JSON
 
-It stands in where there was no compiler, and it is an example for whoever writes a runner of their own.
+It stands in where there was no compiler, and it is an example for authors of their own runners.
 """
 
 import argparse
@@ -82,7 +82,8 @@ def _payload(argument: str) -> bytes:
 
 
 def _context(options: argparse.Namespace) -> JobContext:
-    """What the supervisor left in the environment; 1 if it left nothing, as for somebody who tries a job by hand."""
+    """Return the job's context. The attempt and the claim id come from the environment that the supervisor sets; each is 1
+    when it is not set, as when a developer runs a job by hand."""
     attempt = _number("STOKER_ATTEMPT")
     claim_id = _number("STOKER_CLAIM_ID")
     return JobContext(

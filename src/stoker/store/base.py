@@ -296,8 +296,8 @@ BulkStatus = Literal["running", "done", "stopped"]
 
 
 class Bulk(msgspec.Struct, frozen=True):
-    """Something that is done to many jobs, a step at a time. It is a row: whoever works on it may die, and another goes on
-    from `cursor`, the number of the last job that was looked at."""
+    """Something that is done to many jobs, a step at a time. It is a row: a coordinator that works on it may die, and
+    another goes on from `cursor`, the number of the last job that was looked at."""
 
     id: str
     action: BulkAction
@@ -414,7 +414,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     def on_left_over(self, call: Callable[[], None]) -> None:
-        """Whom to tell, after a commit, that it left jobs in the queue which somebody else might run."""
+        """Call this after a commit that left jobs in the queue which workers of another coordinator might run."""
         ...
 
     def on_transaction(self, call: Callable[[float, int], None]) -> None:
@@ -492,7 +492,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def cancels(self, session_ids: Sequence[str]) -> list[Claim]:
-        """Those claims of these sessions whose jobs somebody wants to cancel."""
+        """Return the claims of these sessions whose jobs are to be cancelled."""
         ...
 
     async def open_session(self, session: Session) -> str | None:
@@ -514,8 +514,8 @@ class Store(ScheduleStore, Protocol):
 
     async def expire(self, since: int, policy: RetryPolicy) -> Expired:
         """Give up sessions that were not heard of since that time of the store's clock: their jobs are queued again at
-        once, charged, or fail when out of attempts. A point in time, because whoever decides may stand still before this
-        is done, and nobody falls silent by that."""
+        once, charged, or fail when out of attempts. A point in time, not a duration: a coordinator may stand still between
+        its decision and this call, and that must not make workers look silent."""
         ...
 
     async def promote(self, limit: int) -> int:
@@ -583,8 +583,9 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def bulk_step(self, step: BulkStep) -> BulkStepped | None:
-        """Do it to those of these jobs that still match, and move the operation on, in one transaction. None, and nothing
-        was done, when the operation is not where `step.bulk` says that it is: somebody else took the step, or stopped it."""
+        """Do it to those of these jobs that still match, and move the operation on, in one transaction. Return None, and do
+        nothing, when the operation is not where `step.bulk` says that it is: another coordinator took the step, or a client
+        stopped the operation."""
         ...
 
     async def stop_bulk(self, id: str) -> Bulk | None:

@@ -77,7 +77,7 @@ def running_order(lot: Lot) -> tuple[int, int]:
 
 
 def serving(lanes: Iterable[tuple[int, Lane]], workers: Sequence[WorkerView]) -> dict[int, list[WorkerView]]:
-    """Of these lanes, those that somebody who is present can serve, each with everybody who could."""
+    """Return those of these lanes that a present worker can serve, each with all workers that could, present or not."""
     found: dict[int, list[WorkerView]] = {}
     for id, lane in lanes:
         able = [worker for worker in workers if serves(worker, lane)]

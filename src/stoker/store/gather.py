@@ -1,6 +1,6 @@
 """Output on its way into a store: pieces gather for a moment and are written together, one write at a time.
 
-Whoever appends never waits and never hears of a failure. What gathers is bounded: beyond that, and when a write fails,
+`append` never waits and never raises for a failed write. What gathers is bounded: beyond that, and when a write fails,
 pieces are dropped and only the end of each attempt is remembered. The end goes along with the next write, which marks the
 gap, also where the attempt has nothing more to say. Ends are bounded too: of an attempt whose end was forgotten, the next
 piece shows the gap.
@@ -76,8 +76,8 @@ class Gather:
             await asyncio.wait({self._writing})
 
     async def settle_jobs(self, job_ids: Iterable[str]) -> None:
-        """The same for the output of these jobs alone; mostly there is none on its way, and nothing to wait for. While
-        writes fail nobody waits either: who calls this has better to do than output."""
+        """As `settle`, for the output of these jobs alone; mostly there is none on its way, and nothing to wait for. While
+        writes fail it returns at once too: its callers must not be held up by output."""
         if self._not_stored or not (self._jobs_waiting or self._jobs_writing):
             return
         ids = set(job_ids)

@@ -3,7 +3,7 @@
 A caller adds a command and waits. A single task takes all that are waiting, hands them to the store as one round and
 answers each caller when the round is durable, never before. While one round is being written the next one gathers, so
 the busier the store, the larger its rounds. If a round fails, its commands are tried again one by one: a command that
-cannot be stored takes down nobody but its own caller. A store that does not answer is not asked again for each of them.
+cannot be stored fails only its own caller. A store that does not answer is not asked again for each of them.
 
 Rounds are bounded by weight (jobs) and by bytes, and so is what may wait for one: beyond that callers are refused at once,
 and what was accepted is unharmed.

@@ -5,7 +5,7 @@ must never wait for it. So it may be lost where an outcome may not (a coordinato
 it), but never silently: every piece says how many bytes of its attempt came before it, so what is missing is marked.
 
 The output of an attempt only grows. A piece that was stored before is recognised by its place and stored once; a piece
-from further on leaves a gap, which is marked and never filled later, so whoever follows has seen everything up to a
+from further on leaves a gap, which is marked and never filled later, so a reader that follows has seen everything up to a
 position. At most `MAX_OUTPUT_BYTES` of an attempt are kept; there the output is cut, which is marked too, and what comes
 after is counted only. Marks are entries of the stream `stoker`.
 """
@@ -66,9 +66,9 @@ class LogPage(msgspec.Struct, frozen=True):
     written_bytes: int
     """What the selected attempts wrote in all, as far as is known; what was cut or lost included."""
     ended: bool = False
-    """Nothing will follow. Only whoever knows the job can say so."""
+    """Nothing will follow. The store leaves this False; the coordinator, which knows the job, sets it."""
     closing: bool = False
-    """Nobody will wait for more here: the coordinator is about to leave. Ask again, it or its successor."""
+    """The coordinator is about to leave and does not wait for more output. The client asks again, it or its successor."""
 
 
 class Written(NamedTuple):

@@ -9,7 +9,7 @@ Order is kept: jobs get new sequence numbers in the order of the file, and their
 
 A running job's worker belongs to the system that was left. It arrives as if that worker had handed it back: queued, with its
 attempt given back and recorded, and its claim number kept, so that numbers go on growing and a report from the old system
-fits nothing. If somebody wanted it cancelled, it arrives cancelled.
+fits nothing. If its cancel was requested, it arrives cancelled.
 
 What jobs wrote moves with them, unless that is not wanted, and which queues are paused, which holds before the first job
 arrives. Left behind are sessions, which belong to workers of the old system, what those said of their types, and idempotency
@@ -118,7 +118,7 @@ class Target(Protocol):
     """A database that is filled. Each `put_` is one transaction."""
 
     async def priority_order(self) -> PriorityOrder | None:
-        """The order it was made for, None as long as nobody has said."""
+        """Return the order that the database was made for; None as long as none is set."""
         ...
 
     async def set_priority_order(self, order: PriorityOrder) -> None: ...
@@ -433,7 +433,7 @@ class _Filling:
             self.done.schedules_there += len(schedules) - stored
         if outputs:
             self.done.outputs += await self._target.put_outputs(outputs)
-        await asyncio.sleep(0)  # a store that never waits would not notice that somebody wants to stop
+        await asyncio.sleep(0)  # with a store that never waits, a request to stop would go unnoticed
 
 
 def _in_words(end: End) -> str:

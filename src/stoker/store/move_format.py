@@ -12,7 +12,7 @@ Jobs stand in the order in which they came. What only means something inside one
 `rank`, which follows from the priority. Times are integer microseconds, UTC; a field that is not there has no value.
 
 `payload`, `result` and `error` are the stored bytes, byte for byte: as JSON where that fits on the line unchanged, else
-(new lines between the tokens, or no JSON at all) as base64, and then `base64` names the field. Whoever reads a file trusts
+(new lines between the tokens, or no JSON at all) as base64, and then `base64` names the field. An import trusts
 none of it: every line is checked against the rules of the stores before anything of its batch is written.
 
 What a job wrote travels as the stores keep it: packed (`stoker.store.packing`), a line for each attempt that wrote.
@@ -432,8 +432,8 @@ def moving_key(line: KeyLine) -> MovingKey:
 
 
 def check_output(line: OutputLine, number: int) -> None:
-    """Raises `BadFile` for output that nobody could read. What is compressed must be as large as it says: a few bytes can
-    become gigabytes."""
+    """Raise `BadFile` for output that could not be read back. What is compressed must be as large as it says: a few bytes
+    can become gigabytes."""
     for raw_bytes, data in map(astuple, line.chunks):
         try:
             if (

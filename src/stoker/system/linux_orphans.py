@@ -69,7 +69,7 @@ def end_orphans(mark: bytes, tag: Tag) -> None:
 
 
 def reap_orphans(known: Collection[int]) -> None:
-    """Collect adopted processes that ended by themselves; `known` are those that somebody else waits for."""
+    """Collect adopted processes that ended by themselves; `known` are children that other code waits for."""
     for pid in _own_children():
         if pid not in known:
             with contextlib.suppress(OSError):

@@ -247,7 +247,7 @@ class Portable:
                 return
 
     def reap_orphans(self, known: Collection[int]) -> None:
-        """Collect adopted processes that ended by themselves; `known` are those that somebody else waits for."""
+        """Collect adopted processes that ended by themselves; `known` are children that other code waits for."""
 
     def signal_group(self, leader: int, number: int) -> None:
         """Send a signal to a process group; it may be gone."""

@@ -24,11 +24,11 @@ class Stalled(Exception):
 
 
 class Spinning(Exception):
-    """Thousands of callbacks ran and no time passed: somebody does the same thing again and again without a pause."""
+    """Thousands of callbacks ran and no time passed: some task repeats the same thing without a pause."""
 
 
 INSTANT_STEPS = 20_000
-"""So many callbacks at one moment are taken for a loop that spins."""
+"""This many callbacks at one moment are taken for a loop that spins."""
 
 
 class Process:

@@ -1,8 +1,8 @@
 """A network of connections that keep the order of what they carry, and nothing else for sure.
 
 A connection is two pipes. What is sent arrives later, in order, unless the pipe is blocked (it arrives when the block
-ends, as TCP sends again), or the connection was forgotten by something in between (it never arrives and nobody is
-told), or reset. An end that is closed from one side only leaves what is on the way on the way: it can arrive after the
+ends, as TCP sends again), or the connection was forgotten by something in between (it never arrives and neither end
+is told), or reset. An end that is closed from one side only leaves what is on the way on the way: it can arrive after the
 frames of a newer connection.
 """
 
@@ -228,7 +228,7 @@ class Connection:
         self.server.break_now()
 
     def forget(self) -> None:
-        """Something in between forgot the connection: nothing arrives any more and nobody is told."""
+        """Lose the connection as if something in between forgot it: nothing arrives any more, and neither end is told."""
         self.up.lose()
         self.down.lose()
 

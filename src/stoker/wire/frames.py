@@ -279,13 +279,13 @@ class Ack(Frame, frozen=True):
 
 
 class Cancel(Frame, frozen=True):
-    """Somebody cancelled these: end them and report `cancelled`."""
+    """These were cancelled: end them and report `cancelled`."""
 
     claims: list[ClaimRef]
 
 
 class Drop(Frame, frozen=True):
-    """These belong to somebody else now: end them and report nothing."""
+    """These belong to a later claim now, or to none: end them and report nothing."""
 
     claims: list[ClaimRef]
 

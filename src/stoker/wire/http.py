@@ -2,7 +2,7 @@
 
 Four steps, each one POST with a JSON body: register, lease, heartbeat, report. They enter and leave the path of a job
 where the frames of the WebSocket do, so a job never knows which kind of worker ran it. `payload` and `result` are
-carried as JSON text that nobody on the way looks into.
+carried as JSON text that is not parsed on the way.
 """
 
 from typing import Annotated, Literal

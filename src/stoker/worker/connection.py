@@ -39,7 +39,7 @@ class NotAllowed(Exception):
 
 
 class SessionLost(Exception):
-    """The coordinator gave this session up: whatever it ran belongs to somebody else now."""
+    """The coordinator gave this session up: the jobs that it ran go to other workers."""
 
 
 class _OlderCoordinator(Exception):
@@ -68,7 +68,7 @@ class Link:
         await self._socket.close()
 
     def drop(self) -> None:
-        """Let go at once: nobody answers, so there is nobody to say goodbye to."""
+        """Close at once, without a closing handshake: the coordinator does not answer."""
         self._socket.transport.abort()
 
 

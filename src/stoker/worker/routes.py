@@ -85,8 +85,8 @@ def routes(
     commands: Mapping[str, tuple[str, ...]],
     any_type: bool = False,
 ) -> Routes:
-    """`python_types` are all that a Python child can run, `builtin_types` those of them that are not the user's. With
-    `any_type` the runner takes whatever nobody else has."""
+    """Return which executor runs which type. `python_types` are all that a Python child can run, `builtin_types` those of
+    them that are not the user's. With `any_type` the runner takes every type that no other executor has."""
     chosen: dict[str, Executor] = {}
     own = set(python_types) - set(builtin_types)
     for type in own if any_type else python_types:

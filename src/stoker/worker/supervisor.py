@@ -184,7 +184,7 @@ class Supervisor:
         )
 
     def _say_what_the_runner_gets(self) -> None:
-        """Whoever configured a runner should see which jobs reach it, and which do not."""
+        """Log which types the configured runner gets, and which it does not, for its operator."""
         runner, by_type = self._runner, self._routes.by_type
         if runner is None:
             return
@@ -318,7 +318,8 @@ class Supervisor:
         return {self._guardian.pid, *(child.pid for child in self._threads.children)}
 
     def _send_output(self) -> None:
-        """What jobs wrote and how far they are, a few times a second; kept, within bounds, while nobody listens."""
+        """Send the output and progress of jobs. Called a few times a second; while there is no connection, both are kept,
+        within bounds."""
         if self._link is not None:
             for frame in self._output.take():
                 self._outbox.put_nowait(frame)
@@ -461,7 +462,7 @@ class Supervisor:
         if self._draining.is_set():
             self._threads.decline(lots, "the worker is leaving")
         elif self._loop.time() > self._lease_ends:
-            # It may have waited in the line while this process stood still, and be somebody else's by now.
+            # It may have waited in the socket while this process stood still, and belong to another worker by now.
             self._threads.decline(lots, "the lease of its worker was over when it came")
         else:
             self._threads.take(lots)
@@ -523,7 +524,7 @@ class Supervisor:
         if not await self._until(lambda: not self._threads.works, self._settings.shutdown_grace_sec):
             self._threads.end_running("the worker's grace period was over")
             if not await self._until(lambda: not self._threads.works, self._settings.cancel_grace_sec + 2):
-                self._threads.close()  # this process stood still, or SIGKILL takes its time: nobody leaves with work
+                self._threads.close()  # this process stood still, or SIGKILL takes its time: do not leave with work
         settled = await self._until(self._is_settled, FAREWELL_SECONDS)
         self._done.set()
         if self._link is not None and settled:

@@ -217,8 +217,8 @@ class Threads:
     def pump(self) -> None:
         """Give waiting work to children, in the order it came: first to idle ones, then behind short jobs.
 
-        Work that waits for a thread holds up what came after it, whoever would run that, because the order is that of the
-        priorities; work whose child is still starting holds up nobody.
+        Work that waits for a thread holds up what came after it, for any executor, because the order is that of the
+        priorities; work whose child is still starting holds up no other work.
         """
         waiting = self._waiting
         starting: list[Work] = []
@@ -239,7 +239,7 @@ class Threads:
             slot.child.send(child_lots(parcel, slot.cpus))
 
     def _is_up(self, executor: Executor) -> bool:
-        """Whether somebody who runs such work is ready; processes of a job's own always are."""
+        """Return whether a child of this executor is ready. An executor that starts a process for each job always is."""
         if executor in ("runner", "command"):
             return True
         return any(slot.child.ready for slot in self._slots.values() if slot.executor == executor)
@@ -250,8 +250,8 @@ class Threads:
             self._open(executor, "")
 
     def _places(self, executor: Executor, like: Assignment) -> Iterator[Slot]:
-        """Where the next work of this kind goes, and the one after it, as long as there is room. Whoever asks for another
-        place has used the last one."""
+        """Yield the slot for the next work of this kind, and for the one after it, as long as there is room. The caller must
+        use each slot before it asks for another."""
         if executor in ("runner", "command"):
             return self._new_processes(executor, like)
         slots = [slot for slot in self._slots.values() if slot.executor == executor and slot.usable]
@@ -268,7 +268,7 @@ class Threads:
             yield slot
 
     def _places_among(self, slots: list[Slot], executor: Executor, like: Assignment) -> Iterator[Slot]:
-        """The child that has the least is next. When that one can take no more, nobody can."""
+        """Yield the slot whose child has the least work. When that one can take no more, no child can."""
         together = executor == "async"
         closed = [] if together else [slot for slot in slots if slot.threads > 1 or self._is_long(slot)]
         depth = self._limits.async_concurrency if together else DEPTH
@@ -284,7 +284,7 @@ class Threads:
                     fits = self._fits(like)
                     continue
                 if fits:
-                    # Nobody is idle, but threads are free: one more child, which takes the next job when it is ready.
+                    # No child is idle, but threads are free: one more child, which takes the next job when it is ready.
                     self._open_another(executor, like)
                 if slot in closed or (like.threads > 1 and not together):
                     return
@@ -397,7 +397,8 @@ class Threads:
             slot.doom = slot.doomed = slot.doom_error = slot.terminate_at = slot.kill_at = None
 
     def on_exit(self, child: Child) -> None:
-        """A child ended: whoever ran is charged, whoever waited behind it goes to another child."""
+        """Handle the end of a child. The job that it was killed for, or else what ran in it, is charged; jobs that waited
+        behind go to another child, and tasks that ran beside one in an async child are handed back."""
         slot = self._slots.pop(child)
         running = {work.index: (work, started) for work, started in slot.running()}
         if slot.doomed is not None:
@@ -438,8 +439,8 @@ class Threads:
         self._end_all([self._given_up(work, "lost", why)])
 
     def _hand_back_started(self, works: list[Work]) -> None:
-        """Tasks that ran beside one whose process had to be killed. They had started, so another start needs another
-        claim: the coordinator gives it, and charges nobody."""
+        """Hand back tasks that ran beside one whose process had to be killed. They had started, so another start needs
+        another claim: the coordinator gives it, and charges no attempt."""
         neighbours = [work for work in works if self._is_current(work)]
         if not neighbours:
             return
@@ -631,7 +632,7 @@ class Threads:
             self._stop(slot, work)
 
     def drop(self, job_id: str, claim_id: int) -> None:
-        """End one piece of work without a word: it belongs to somebody else."""
+        """End one piece of work without a report: the coordinator says that it no longer belongs to this worker."""
         work = self._find(job_id, claim_id)
         if work is None:
             return
@@ -652,7 +653,7 @@ class Threads:
         self._begin_to_take_back(slot, slot.child.board.running()[0])
 
     def kill_all(self) -> None:
-        """The session is lost: whatever runs here belongs to somebody else, and nobody asks how it ended."""
+        """Kill whatever runs here and report nothing, because the session is lost and its jobs belong to other workers."""
         self.works.clear()
         self._waiting.clear()
         for slot in self._slots.values():

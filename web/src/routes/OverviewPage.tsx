@@ -9,7 +9,7 @@ import { ErrorNote } from "@/components/ErrorNote";
 import { JobFeed } from "@/components/jobs/JobFeed";
 import { OverviewCharts } from "@/components/overview/OverviewCharts";
 import { StatTiles } from "@/components/overview/StatTiles";
-import { endedSince, latestRates, merge } from "@/components/overview/series";
+import { WRITTEN_MS, endedSince, latestRates, merge } from "@/components/overview/series";
 import { Panel } from "@/components/Panel";
 import { RangePicker } from "@/components/RangePicker";
 import { Skeleton } from "@/components/Skeleton";
@@ -63,7 +63,8 @@ function usePast(range: Range) {
   const { step } = RANGES[range];
   const history = useQuery({
     ...seriesQuery({ from: range, step }),
-    refetchInterval: HISTORY_MS,
+    // What ended just before the page was opened is in no stream, and in the history a few seconds later.
+    refetchInterval: ({ state }) => (state.dataUpdateCount < 2 ? WRITTEN_MS + 1000 : HISTORY_MS),
     staleTime: 0,
   });
   const live = useLive((state) => state.seconds);

@@ -1,7 +1,7 @@
 """Workers as containers of a Docker engine.
 
-Whoever may talk to an engine may do anything to its machine, so this runs in a process of its own, which takes orders
-from nobody: it listens to nothing, and what it starts is fixed by its operator (`WORKER_IMAGE`, a fixed command,
+A process that may talk to an engine may do anything to its machine, so the autoscaler runs in a process of its own, which
+takes no orders: it listens on no port, and what it starts is fixed by its operator (`WORKER_IMAGE`, a fixed command,
 no binds, no privileges, no capabilities). Nothing that a job or a client says reaches the engine.
 
 Containers carry a label with the group that they belong to, made from the coordinator's address. They outlive this

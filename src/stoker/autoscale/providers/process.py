@@ -46,9 +46,9 @@ def worker_argv(settings: Settings, urls: Sequence[str], sizes: Mapping[str, int
 
 
 class Rest:
-    """How long nobody is started after somebody died at once: a second, and twice as long each time it happens again.
+    """The pause in starting workers after one died at once: a second, and twice as long each time it happens again.
 
-    It is over for good when one that was started after the last such death has lived on.
+    The next pause is a second again once a worker that was started after the last pause has lived for `SOON_SECONDS`.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Rest:
         return max(0.0, self._until - now)
 
     def died(self, started_at: float, now: float) -> None:
-        """Those that die together count once."""
+        """Begin a pause if the worker died soon after its start. Deaths during a pause do not prolong it."""
         if now - started_at < SOON_SECONDS and now >= self._until:
             self._seconds = min(REST_MAX_SECONDS, max(1.0, 2 * self._seconds))
             self._until = now + self._seconds

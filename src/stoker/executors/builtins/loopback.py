@@ -30,7 +30,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(self.body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Thousands of lines that nobody asked for."""
+        """Log nothing: this would be a line for each of thousands of requests."""
 
 
 @contextlib.contextmanager

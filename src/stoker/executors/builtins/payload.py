@@ -65,7 +65,7 @@ class Fields:
         value = self._values.get(name)
         if value is None:
             return None
-        if type(value) is not int:  # a bool is an int to `isinstance`, and to nobody else
+        if type(value) is not int:  # `isinstance` would accept a bool, which is no integer in JSON
             raise Refused(f"{name} must be an integer, not {_named(value)}")
         if not least <= value <= most:
             raise Refused(f"{name} must be between {least} and {most}")

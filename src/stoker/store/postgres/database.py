@@ -37,7 +37,8 @@ _MIGRATION = re.compile(r"^(\d{4})_(\w+)\.sql$")
 Link = PoolConnectionProxy
 T = TypeVar("T")
 log = structlog.get_logger()
-# A pool that cannot keep its minimum says so at every try, with a traceback. Whoever needs a connection says it better.
+# A pool that cannot keep its minimum logs every try, with a traceback. The error of a call that needs a connection is
+# better.
 logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
 WRITING: Final = {
@@ -80,7 +81,7 @@ UNPREPARED: Final = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePrep
 
 
 class Contended(StoreUnavailable):
-    """Somebody else held what this transaction wanted, and wanted what it held: the same again will do."""
+    """Another transaction held a lock that this one wanted, and wanted one that it held: trying again will do."""
 
 
 class Database:
@@ -196,7 +197,7 @@ class Database:
         url = _without_preparing(self._url)
         with refusals("the database cannot be reached"):
             pools = await Pools.open(url, MAX_CONNECTIONS)
-        if not _prepares(self._url):  # somebody else was quicker
+        if not _prepares(self._url):  # another task was quicker
             pools.terminate()
             return
         log.warning(
@@ -296,14 +297,15 @@ async def _look_over(link: Link) -> dict[str, str]:
     version = int(await link.fetchval("SELECT current_setting('server_version_num')"))
     if version < OLDEST_SERVER:
         raise StoreUnavailable(f"PostgreSQL {version // 10_000} is too old; Stoker needs 14 or later")
-    # A confirmed job must survive a power cut, also where somebody made the server forgetful for everybody else, and
-    # also where somebody does so later: said out loud, it holds for every connection that is still to come.
+    # A confirmed job must survive a power cut, even if the server's configuration turns synchronous_commit off, now or
+    # later. Set explicitly, it holds for every connection that is still to come.
     usual = str(await link.fetchval("SELECT current_setting('synchronous_commit')"))
     return {"synchronous_commit": "on" if usual == "off" else usual}
 
 
 def is_lost(link: Link) -> bool:
-    """Whether the connection is gone. The pool takes back one that dies while nobody uses it, and to ask that one raises."""
+    """Return whether the connection is gone. The pool takes back one that dies while it is idle, and to ask that one
+    raises."""
     try:
         return link.is_closed()
     except asyncpg.InterfaceError:

@@ -6,9 +6,9 @@ may lose the last moments of output, and harms nothing else.
 
 Several coordinators may write output of one job: its next attempt runs at another one, or a worker moves there while an
 attempt goes on. So nothing is believed that was known before. A write holds the job's row in `outputs`, reads there how far
-each attempt reaches, and judges its pieces by that; what somebody else has stored is not stored again. While it holds the
-row it takes its numbers, so for one job the order of numbers is the order of commits, and who follows skips nothing. A write
-that may or may not have been committed is simply done again.
+each attempt reaches, and judges its pieces by that; what another coordinator has stored is not stored again. While it
+holds the row it takes its numbers, so for one job the order of numbers is the order of commits, and who follows skips
+nothing. A write that may or may not have been committed is simply done again.
 
 A worker that moves leaves its last output with the old coordinator, where it lingers for a moment. The new one, hearing of
 an attempt from its middle on, gives the old one that moment (`MOVE_SECONDS`) before it takes what is missing for lost.
@@ -73,7 +73,7 @@ class Plan(NamedTuple):
 
 
 class PostgresLogs:
-    """Over a database that somebody else opened, migrated and closes. Made inside a running event loop."""
+    """Output in a database that the caller opened, migrated and closes. Made inside a running event loop."""
 
     def __init__(self, database: Database, *, max_waiting_bytes: int = MAX_WAITING_BYTES) -> None:
         self._database = database

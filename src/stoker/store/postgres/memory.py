@@ -83,7 +83,7 @@ class Memory:
         return self._last_lane
 
     def forget_lanes_after(self, id: int) -> None:
-        """The transaction that made these failed: somebody else will get their ids."""
+        """Forget lanes whose transaction failed: other lanes will get their ids."""
         for late in [known for known in self.lane_of if known > id]:
             del self.lanes[astuple(self.lane_of.pop(late))]
         self.active = {known for known in self.active if known <= id}

@@ -59,7 +59,7 @@ _UNREADABLE: Final = "the database cannot be read; run the export again"
 
 
 class PostgresSource:
-    """A database in one snapshot. Whoever uses it goes on; only vacuuming waits for the end of this."""
+    """A database in one snapshot. Its coordinators go on meanwhile; only vacuuming waits for the end of this."""
 
     name = "postgresql"
 

@@ -1,7 +1,7 @@
 -- Statements for moving jobs between databases: see stoker.store.move.
 
 -- name: move_snapshot
--- One snapshot for the whole export, however long somebody takes to write it down. See `BEGIN` in database.py for the plans.
+-- One snapshot for the whole export, however long it takes to write the file. See `BEGIN` in database.py for the plans.
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off;
 SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0
@@ -56,7 +56,7 @@ WHERE known.expires_at <= $6
 RETURNING 1
 
 -- name: analyze
--- What was just filled is not what the statistics know. Where the tables are somebody else's, the server only warns.
+-- What was just filled is not what the statistics know. Where another role owns the tables, the server only warns.
 BEGIN; SET LOCAL statement_timeout = 0;
 ANALYZE stoker.jobs, stoker.history, stoker.attempts, stoker.idempotency_keys, stoker.lanes,
     stoker.outputs, stoker.output_chunks;

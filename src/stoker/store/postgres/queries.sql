@@ -86,7 +86,7 @@ FROM unnest($1::bigint[], $2::text[], $3::smallint[]) AS v (seq, session_id, thr
 WHERE jobs.seq = v.seq AND jobs.status || '' = 'queued'
 
 -- name: hold_pauses
--- Sent with the BEGIN of a round that claims, and held until its commit. Whoever pauses a queue takes this lock alone, so by
+-- Sent with the BEGIN of a round that claims, and held until its commit. Pausing a queue takes this lock exclusively, so by
 -- the time a pause is confirmed no claim is under way that did not see it. What is paused is read by a later statement, whose
 -- snapshot is taken when this lock is held.
 SELECT pg_advisory_xact_lock_shared(6010243129)
@@ -322,7 +322,7 @@ SELECT {hot} FROM stoker.jobs WHERE worker_id = $1 AND status = 'running'
 SELECT {hot} FROM stoker.jobs WHERE worker_id = ANY($1::text[]) AND status = 'running' ORDER BY seq FOR UPDATE
 
 -- name: cancels
--- Running jobs of these sessions that somebody wants to end.
+-- Running jobs of these sessions that are to be cancelled.
 SELECT {hot} FROM stoker.jobs
 WHERE worker_id = ANY($1::text[]) AND status = 'running' AND cancel_requested_at IS NOT NULL
 
@@ -419,7 +419,7 @@ WHERE k.client = v.client AND k.key = v.key
           AND NOT EXISTS (SELECT FROM stoker.history WHERE history.id = k.job_id))
 
 -- name: put_keys
--- One order for all coordinators; a key that somebody else put in the meantime is not returned.
+-- One order for all coordinators; a key that another transaction put in the meantime is not returned.
 INSERT INTO stoker.idempotency_keys (client, key, digest, job_id, expires_at)
 SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::uuid[], $5::bigint[]) AS v (client, key, digest, job_id, expires_at)
 ORDER BY client, key
@@ -831,7 +831,7 @@ SELECT id, action, filter, status, total, total_capped, done, changed, created_a
 FROM stoker.bulks WHERE id = $1
 
 -- name: hold_bulk
--- Whoever works on an operation holds it until the commit.
+-- A coordinator that takes a step of an operation holds its row until the commit.
 SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
 FROM stoker.bulks WHERE id = $1 FOR UPDATE
 

@@ -138,7 +138,7 @@ class Round(ScheduleVerbs):
         """Lanes from whose heads this round may have claimed."""
         self._firsts: dict[int, Lot | None] = {}
         self._fresh: list[Lot] = []
-        """Jobs of this round that are due and that nobody has claimed yet."""
+        """Jobs of this round that are due and not claimed yet."""
         self._settled: list[Lot] = []
         """Those that are claimed already, and those that are not due."""
         self._made: set[str] = set()
@@ -412,7 +412,7 @@ class Round(ScheduleVerbs):
         rest = await self._put_absent_keys(taken)
         if not rest:
             return
-        # Keys that expired, or whose job is gone, are still in the way; any other was put by somebody else just now. Only
+        # Keys that expired, or whose job is gone, are still in the way; any other was put by another round just now. Only
         # these are looked at: the jobs of those that were put are not written yet, and would seem to be gone.
         await self._link.execute(Q["drop_keys"], *_columns(list(rest)), self._now)
         if await self._put_absent_keys(rest):

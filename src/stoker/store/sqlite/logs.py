@@ -53,7 +53,7 @@ class SqliteLogs:
     def open(
         cls, path: Path, *, threads: bool = True, max_waiting_bytes: int = MAX_WAITING_BYTES
     ) -> "SqliteLogs":
-        """Whoever opens this holds the lock of the jobs' file, which stands for both."""
+        """Open or create the file of output. The caller must hold the lock of the jobs' file, which stands for both."""
         try:
             private_files.make_file(path)
             private_files.mend_database(path)
@@ -74,7 +74,7 @@ class SqliteLogs:
         self._gather.append(pieces)
 
     def on_written(self, call: Callable[[Iterable[str]], None]) -> None:
-        """Nobody is told: the file has no other readers."""
+        """Never calls it: no other coordinator reads this file."""
 
     async def settled(self, job_ids: Iterable[str]) -> None:
         await self._gather.settle_jobs(job_ids)

@@ -4,8 +4,8 @@ What was acknowledged last stands in `stoker.db-wal` until SQLite moves it into 
 a clean end, when it deletes the log. After a kill the log stays and is read at the next start. If it is gone then, SQLite
 starts with what `stoker.db` happens to hold, maybe nothing, and says nothing.
 
-So whoever opens the file writes a fresh number into its `meta` and into `stoker.db-open` beside it, and takes both away on a
-clean end. A file that is opened without its log is refused when
+So a process that opens the file writes a fresh number into its `meta` and into `stoker.db-open` beside it, and takes both
+away on a clean end. A file that is opened without its log is refused when
 
 - `stoker.db-open` is there, so the last owner did not end cleanly, and
 - `stoker.db` itself holds the same number, so it is the file of that owner, not one that was put in its place, and

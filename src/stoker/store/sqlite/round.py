@@ -188,7 +188,7 @@ class Round(ScheduleVerbs):
         self._paused = memory.paused
         self._seq = memory.next_seq
         self._fresh: list[Lot] = []
-        """Jobs of this round that are due and that nobody has claimed yet."""
+        """Jobs of this round that are due and not claimed yet."""
         self._settled: list[Lot] = []
         """Those that are claimed already, and those that are not due."""
         self._made: set[str] = set()
@@ -641,7 +641,7 @@ class Round(ScheduleVerbs):
                 self._db.execute("RELEASE completions")
                 if leaving:
                     written.update((row[0], row[1]) for row in chunk)
-            else:  # somebody in here is stale: find out who, one by one
+            else:  # one of these completions is stale: find out which, one by one
                 self._db.execute("ROLLBACK TO completions")
                 self._db.execute("RELEASE completions")
                 claims = list(chain.from_iterable([[done.claim] * len(done) for done in all_done]))

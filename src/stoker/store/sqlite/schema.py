@@ -60,7 +60,8 @@ def check_up_to_date(db: apsw.Connection, path: Path) -> None:
 
 
 async def up(path: Path) -> list[int]:
-    """Apply what is pending; the versions. Whoever else does the same is waited for; a coordinator is not."""
+    """Apply the pending migrations and return their versions. Wait up to `WAIT_SECONDS` for another process that owns the
+    file, such as another migration; then raise `InUse`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + WAIT_SECONDS
     while True:

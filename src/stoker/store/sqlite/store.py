@@ -104,10 +104,10 @@ class SqliteStore(WritingVerbs):
         return self._clock.now_us()
 
     def look_again(self) -> None:
-        """Nobody else writes to this file, so there is never more than is known already."""
+        """Do nothing: no other process writes to this file, so there is never more than is known already."""
 
     def on_left_over(self, call: Callable[[], None]) -> None:
-        """There is nobody else to run what is left."""
+        """Never calls it: there is no other coordinator that could run what is left."""
 
     async def _transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         self._file.check(self._clock.monotonic())

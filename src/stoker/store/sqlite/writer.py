@@ -58,9 +58,9 @@ class StatementThread:
             error: Exception | None = None
             try:
                 self._db.execute(statement)
-            except Exception as raised:  # noqa: BLE001 - whoever awaits it decides
+            except Exception as raised:  # noqa: BLE001 - the awaiting caller decides
                 error = raised
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody awaits it
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller awaits it
                 future.get_loop().call_soon_threadsafe(_settle, future, error)
 
 
@@ -98,8 +98,8 @@ class ThreadWriter:
         return result
 
     async def _commit(self, loop: asyncio.AbstractEventLoop, *, alone: bool) -> None:
-        # Two hops between threads cost more than a fast disk does. When nobody waits and the disk has been fast, it is
-        # quicker for all to wait for it here; one slow commit is enough to go back to the thread.
+        # Two hops between threads cost more than a fast disk does. When no other command waits and the disk has been
+        # fast, it is quicker for all to wait for it here; one slow commit is enough to go back to the thread.
         started = loop.time()
         if alone and self._usual_seconds < QUICK_COMMIT_SECONDS:
             self._db.execute("COMMIT")
@@ -109,7 +109,7 @@ class ThreadWriter:
         self._usual_seconds = max(seconds, self._usual_seconds + (seconds - self._usual_seconds) * 0.1)
 
     async def _begin(self) -> None:
-        # Nobody else writes to this file in normal life, so the lock is free; when somebody does (a shell, a backup),
+        # No other process writes to this file in normal operation, so the lock is free; when one does (a shell, a backup),
         # the wait for it must not stop the event loop.
         self._db.set_busy_timeout(0)
         try:

@@ -65,7 +65,7 @@ export function endedSince(points: readonly Point[], from: number): { ended: num
 }
 
 /** Coordinators write the history every few seconds; a step is complete only some time after it is over. */
-const WRITTEN_MS = 5000;
+export const WRITTEN_MS = 5000;
 
 /** The rates of the last complete step of the history, for when the stream has just begun. */
 export function latestRates(history: Series | null, now: number): Rates | null {
