@@ -14,7 +14,9 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stoker-path-") as folder:
         found = trace(Path(folder))
-    print("Files and functions of src/stoker that run beyond what an idle system runs (SQLite, one Python job):\n")
+    print(
+        "Files and functions of src/stoker that run beyond what an idle system runs (SQLite, one Python job):\n"
+    )
     print(f"{'':16}{'process':14}{'files':>7}{'functions':>12}")
     _print("one job", found.job)
     _print("one GET", found.get)

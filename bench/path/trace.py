@@ -1,7 +1,8 @@
 """Run jobs through a real coordinator, worker and child process, and read which functions of the project they call.
 
-Time is cut into phases: idle, one job, idle, one GET, and so on. A function belongs to the job when every job called it and no
-idle moment did. So neither the polls and heartbeats of an idle system count, nor a timer that fires during one job by chance.
+Time is cut into phases: idle, one job, one GET, and again. A function belongs to the job when every job called it and no
+idle phase did. So neither the polls and heartbeats of an idle system count, nor a timer that fires during one job by
+chance.
 
 The hook (`hook/sitecustomize.py`) stands in the `PYTHONPATH` of the traced processes; the product knows nothing of it.
 """
@@ -10,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -25,7 +26,9 @@ IDLE_SECONDS: Final = 2.5
 SETTLE_SECONDS: Final = 0.3
 """After a job is stored as completed: its acknowledgement reaches the worker, and the loops go back to sleep."""
 HEARTBEAT_TIMEOUT_SECONDS: Final = 2
-IDLE: Final = 0
+UNTRACED: Final = 0
+PHASES: Final = [(first, first + 1, first + 2) for first in range(1, 3 * ROUNDS, 3)]
+"""Idle, one job, one GET of it: the numbers of these phases in each round."""
 ROLES: Final = {"serve": "coordinator", "worker": "worker", "stoker.executors.child": "child"}
 INNER: Final = frozenset({"<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>"})
 """Code that belongs to the function around it, or to an import."""
@@ -45,7 +48,7 @@ Called = Mapping[str, frozenset[Function]]
 """Functions by the process that called them: coordinator, worker, child."""
 
 
-class Path1(NamedTuple):
+class Traced(NamedTuple):
     """What one job calls, and what one GET of it calls, beyond what an idle system calls."""
 
     job: Called
@@ -53,42 +56,35 @@ class Path1(NamedTuple):
     idle: Called
 
 
-def trace(folder: Path) -> Path1:
+def trace(folder: Path) -> Traced:
     """Start a system in `folder`, send `ROUNDS` jobs through it one after the other and read each with one GET."""
     calls = folder / "calls"
     calls.mkdir(parents=True)
     phase = calls / "phase"
-    phase.write_bytes(bytes([IDLE]))
-    settings = {
+    phase.write_bytes(bytes([UNTRACED]))
+    settings: dict[str, Any] = {
         "PYTHONPATH": str(HOOK),
         "PATH_TRACE_FOLDER": str(calls),
         "PATH_TRACE_SOURCE": f"{SOURCE}/",
         "WORKER_HEARTBEAT_TIMEOUT_SEC": HEARTBEAT_TIMEOUT_SECONDS,
     }
-    job_phases, get_phases, idle_phases = [], [], []
-    number = IDLE
     with System(folder / "system") as system:
         server = system.serve(**settings)
         system.worker(server, **settings)
         for _ in range(2):  # the first calls fill caches, and import what is imported late
-            _run_job(server)
-        for _ in range(ROUNDS):
-            number += 1
-            idle_phases.append(number)
-            _enter(phase, number)
+            server.job(_run_job(server))
+        for waiting, job, get in PHASES:
+            _enter(phase, waiting)
             time.sleep(IDLE_SECONDS)
-            number += 1
-            job_phases.append(number)
-            _enter(phase, number)
-            id = _run_job(server, read=False)
-            number += 1
-            get_phases.append(number)
-            _enter(phase, number)
+            _enter(phase, job)
+            id = _run_job(server)
+            _enter(phase, get)
             server.job(id)
-            _enter(phase, IDLE)
+            _enter(phase, UNTRACED)
     seen = _read(calls)
-    idle = _union(seen, idle_phases)
-    return Path1(_beyond(seen, job_phases, idle), _beyond(seen, get_phases, idle), idle)
+    idles, jobs, gets = zip(*PHASES, strict=True)
+    idle = _union(seen, idles)
+    return Traced(_beyond(seen, jobs, idle), _beyond(seen, gets, idle), idle)
 
 
 def _enter(phase: Path, number: int) -> None:
@@ -96,7 +92,7 @@ def _enter(phase: Path, number: int) -> None:
         file.write(bytes([number]))
 
 
-def _run_job(server: Server, *, read: bool = True) -> str:
+def _run_job(server: Server) -> str:
     """Submit one job and wait until the log says that it completed: asking the API would be part of the path."""
     id = str(server.submit("length", {"text": "a job"})["id"])
     eventually(
@@ -104,8 +100,6 @@ def _run_job(server: Server, *, read: bool = True) -> str:
         otherwise=lambda: f"job {id} to complete:\n{server.output[-4000:]}",
     )
     time.sleep(SETTLE_SECONDS)
-    if read:
-        server.job(id)
     return id
 
 
@@ -131,7 +125,10 @@ def _role(argv: Iterable[str]) -> str:
 
 def _union(seen: Seen, phases: Iterable[int]) -> Called:
     wanted = list(phases)
-    return {role: frozenset().union(*(by.get(phase, frozenset()) for phase in wanted)) for role, by in seen.items()}
+    return {
+        role: frozenset().union(*(by.get(phase, frozenset()) for phase in wanted))
+        for role, by in seen.items()
+    }
 
 
 def _beyond(seen: Seen, phases: Iterable[int], idle: Called) -> Called:

@@ -1,7 +1,8 @@
 """Write down which functions of the project every Python process calls, in the phase that `bench.path.trace` has set.
 
-Python imports this file by itself when its folder is in `PYTHONPATH`; without `PATH_TRACE_FOLDER` it does nothing. Each process
-appends to a file of its own, one line for the first call of a function in a phase, so that nothing is lost when it is killed.
+Python imports this file by itself when its folder is in `PYTHONPATH`; without `PATH_TRACE_FOLDER` it does nothing. Each
+process appends one line for the first call of a function in a phase to a file of its own, so that nothing is lost when the
+process is killed.
 """
 
 import json
