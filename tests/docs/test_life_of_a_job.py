@@ -6,7 +6,7 @@ That it leaves none out is checked by `tests/e2e/test_path_of_a_job.py`.
 import re
 
 from bench.path.trace import Function
-from tests.support.life_page import PAGE, SOURCE, defined, listed_types, named_functions, outer
+from tests.support.life_page import ARCHITECTURE, PAGE, SOURCE, defined, listed_types, named_functions, outer
 
 TEXT = PAGE.read_text(encoding="utf-8")
 
@@ -24,8 +24,11 @@ def test_every_named_file_exists() -> None:
 
 def test_every_listed_type_is_a_class() -> None:
     classes = {name for file in SOURCE.rglob("*.py") for name in defined(str(file.relative_to(SOURCE)))}
-    types = listed_types(TEXT)
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    types = listed_types(text)
     assert len(types) == len(set(types))
+    assert f"a value of {len(types)} types" in text
+    assert f"into {len(types)} types" in TEXT
     assert [type for type in types if type not in classes] == []
 
 

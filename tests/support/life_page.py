@@ -1,4 +1,4 @@
-"""Reads `docs/life-of-a-job.md`: which functions it names, and which functions the source has."""
+"""Reads `docs/life-of-a-job.md` and ARCHITECTURE.md: which functions and types they name, and which ones the source has."""
 
 import ast
 import re
@@ -12,8 +12,10 @@ from bench.path.trace import Function
 
 SOURCE: Final = Path(stoker.__file__).parent
 PAGE: Final = Path(__file__).parents[2] / "docs" / "life-of-a-job.md"
+ARCHITECTURE: Final = PAGE.parents[1] / "ARCHITECTURE.md"
 NAME: Final = re.compile(r"\b([a-z_][\w/]*\.py):([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
-TYPE: Final = re.compile(r"^\d+\. `(\w+)`", re.MULTILINE)
+TYPES: Final = re.compile(r"^## One job, many types\n(?P<text>.*?)(?=^## )", re.MULTILINE | re.DOTALL)
+TYPE: Final = re.compile(r"`([A-Z]\w+)` \(")
 
 
 def named_functions(text: str) -> frozenset[Function]:
@@ -22,8 +24,9 @@ def named_functions(text: str) -> frozenset[Function]:
 
 
 def listed_types(text: str) -> list[str]:
-    """Return the types of the numbered list: the forms that one job has on its way."""
-    return TYPE.findall(text)
+    """Return the types in the table of ARCHITECTURE.md: the forms that one job has on its way."""
+    section = TYPES.search(text)
+    return [] if section is None else TYPE.findall(section["text"].partition("An attempt")[0])
 
 
 @cache
