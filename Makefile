@@ -149,6 +149,10 @@ PAIRS ?= 10
 cost: $(DEV) ## CPU, system calls and transactions per job of each process; BASE=REV compares, in PAIRS=10; QUICK=1
 	$(BIN)/python -m bench.cost $(if $(BASE),--base $(BASE) --pairs $(PAIRS)) $(if $(QUICK),--quick) $(if $(JSON),--json $(JSON))
 
+.PHONY: path
+path: $(DEV) ## Count the files and functions that one job and one GET pass through, by process; FUNCTIONS=1 names them
+	$(BIN)/python -m bench.path $(if $(FUNCTIONS),--functions)
+
 .PHONY: unique
 unique: $(DEV) ## Submit SUBMISSIONS=10000 jobs with 100 unique keys at two owners of one PostgreSQL, with dead workers
 	UNIQUE_SUBMISSIONS=$(or $(SUBMISSIONS),10000) $(BIN)/python -m pytest -q tests/conformance/test_unique_shared.py
