@@ -633,7 +633,7 @@ class Round(ScheduleVerbs):
         rows = list(chain.from_iterable([done.rows() for done in all_done]))
         refused: set[tuple[int, int]] = set()
         written: set[tuple[int, int]] = set()
-        leaving = any(leaves_something(done.claim.extras) for done in all_done)
+        leaving = any(done.claim.extras is not None for done in all_done)
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[first : first + ROWS_PER_STATEMENT]
             self._db.execute("SAVEPOINT completions")
