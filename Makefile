@@ -174,6 +174,7 @@ docs: $(DEV) ## Write the reference pages again, from the code
 	$(BIN)/python -m stoker.log_events > docs/reference/events.md
 	$(BIN)/python -m stoker.coordinator.metric_table > docs/reference/metrics.md
 	$(BIN)/python -m stoker.settings > docs/reference/settings.md
+	$(BIN)/python -m stoker.sdk_reference > docs/reference/sdk.md
 
 .PHONY: web
 web: ## Build the dashboard from web/ into src/stoker/dashboard (needs Node 20.19 or later)
