@@ -27,10 +27,10 @@ _INTRO = """\
 imported by programs: it is the type of an argument, a result or an attribute. [Submitting jobs](../submitting.md) and the
 [how-tos](../howto/README.md) show them at work.
 
-A method that sends a request has a twin ending in `_async`, which takes the same arguments and does not block the event
-loop; both stand in one entry. `P` are the parameters of a task's function and `R` (`R_co` in a handle) is what it returns, so
-that type checkers know both. `**options: Unpack[X]` takes the fields of `X` as keyword arguments. Times have a time zone;
-durations are in seconds.
+A method that sends a request has a twin ending in `_async`, with the same arguments, that does not block the event
+loop; both stand in one entry. `P` are the parameters of a task's function and `R` (`R_co` in a handle) is what it
+returns, so that type checkers know both. `**options: Unpack[X]` takes the fields of `X` as keyword arguments. Times have a
+time zone; durations are in seconds.
 """
 
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
