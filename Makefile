@@ -51,6 +51,14 @@ schedule-years: $(DEV) ## Live through SEEDS=20 years of 50 schedules in virtual
 wheels: $(DEV) ## Look up that PyPI has a wheel of every dependency for macOS, Windows and Linux (network)
 	$(BIN)/python -m tests.wheels
 
+.PHONY: wheel-test
+wheel-test: ## Build sdist and wheel, install them into empty environments, with and without a compiler, and try them (network)
+	$(PYTHON) tests/wheel.py
+
+.PHONY: types-test
+types-test: $(DEV) ## Check the SDK's types with mypy and with Pyright, both strict
+	$(BIN)/python -m pytest tests/typing
+
 .PHONY: cluster
 cluster: $(DEV) ## Three coordinators, four workers, PostgreSQL and Redis: 20,000 jobs, everybody killed in turn
 	CLUSTER_JOBS=20000 CLUSTER_LOST_COMMITS=1000 $(BIN)/python -m pytest tests/e2e/test_cluster.py
@@ -178,6 +186,7 @@ docs: $(DEV) ## Write the reference pages again, from the code
 	$(BIN)/python -m stoker.log_events > docs/reference/events.md
 	$(BIN)/python -m stoker.coordinator.metric_table > docs/reference/metrics.md
 	$(BIN)/python -m stoker.settings > docs/reference/settings.md
+	$(BIN)/python -m stoker.sdk_reference > docs/reference/sdk.md
 
 .PHONY: web
 web: ## Build the dashboard from web/ into src/stoker/dashboard (needs Node 20.19 or later)

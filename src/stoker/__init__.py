@@ -1,14 +1,13 @@
 """Stoker: submit jobs over REST, Python or the command line, and a pool of workers runs them.
 
 The public names load on first use. A worker's children import this package at every start, and none of
-them needs an HTTP client.
+them needs an HTTP client. Not even `typing` is imported: it takes longer than all the rest of this module.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from stoker.client import errors
     from stoker.client.app import Stoker
     from stoker.client.batch import Batch, BatchCounts, as_completed, gather, gather_async
@@ -81,7 +80,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
     if name == "errors":

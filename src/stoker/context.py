@@ -22,26 +22,36 @@ CONTEXT_PREFIX: Final = "stoker.context."
 
 
 class JobContext(msgspec.Struct, frozen=True):
-    """The job that this code runs for."""
+    """The running job, as a task sees it."""
 
     id: str
+    """The id of the job."""
     claim_id: int
+    """The number of this claim of the job, a fencing token: a later claim has a larger one."""
     type: str
+    """The name of the task."""
     attempt: int
+    """The number of this attempt, from 1."""
     max_attempts: int
+    """The number of attempts that the job may have."""
     threads: int
+    """The threads that the job was granted."""
     queue: str
+    """The queue of the job."""
     name: str | None
+    """The label of the job."""
     metadata: dict[str, str]
+    """The metadata of the job."""
     index: int = -1
+    """The place of the job in its worker's child; for Stoker's own use."""
     schedule: str | None = None
-    """The schedule that made this job."""
+    """The name of the schedule that made this job."""
     scheduled_for: datetime | None = None
-    """The tick of that schedule: when the job was meant to run, whenever it does."""
+    """The tick of that schedule: when the job was meant to run."""
 
     @property
     def context(self) -> dict[str, Any]:
-        """The context variables that travelled with the job, by name, as JSON has them."""
+        """Return the context variables that travelled with the job, by name, as decoded JSON."""
         return {
             name.removeprefix(CONTEXT_PREFIX): _value(text)
             for name, text in self.metadata.items()
@@ -71,7 +81,7 @@ _only: JobContext | None = None
 
 
 def current_job() -> JobContext:
-    """The job that is running. Raises `LookupError` outside of one."""
+    """Return the job that is running. Raises `LookupError` outside of a job."""
     job = running_job()
     if job is None:
         raise LookupError("no job is running here; current_job() works only inside a task")
@@ -84,15 +94,21 @@ def running_job() -> JobContext | None:
 
 
 def progress(done: float, total: float | None = None, message: str | None = None) -> None:
-    """Say how far the job is. Cheap: only the latest word is kept, and it is sent a few times a second at most."""
+    """Report how far the job is: `progress(3, 10, "resized a.jpg")`.
+
+    Cheap: only the latest report is kept, and it is sent a few times a second at most. Does nothing outside of a job.
+    """
     job = running_job()
     if job is not None and _line is not None:
         _line.progress(job.index, float(done), None if total is None else float(total), message)
 
 
 def cancelled() -> bool:
-    """Return whether this job was cancelled. A job that then returns soon ends as cancelled, with its own clean-up done;
-    one that does not is ended by a signal a moment later."""
+    """Return whether the running job was cancelled.
+
+    A task that then cleans up and returns soon ends as cancelled; one that goes on is ended by a signal a moment later.
+    Returns False outside of a job.
+    """
     job = running_job()
     return job is not None and _line is not None and _line.cancelled(job.index)
 

@@ -10,7 +10,7 @@ NewId = Callable[[], str]
 
 
 def new_id() -> str:
-    """A UUIDv7 as text. Ids made by one process within one millisecond still sort in the order they were made."""
+    """Return a new UUIDv7 as text, for the option `id`. Ids made by one process sort in the order they were made."""
     return str(uuid_utils.uuid7())
 
 

@@ -2,7 +2,7 @@
 
 
 class SoftTimeout(Exception):
-    """Raised in a task that has run for `soft_timeout_sec`; a task that goes on is killed at `timeout_sec`.
+    """Raised in a task after `soft_timeout_sec`, so that it can clean up; at `timeout_sec` it is killed.
 
     A task that does not catch it fails with this error, and is tried again while it has attempts left.
     """

@@ -17,7 +17,7 @@ class TaskSignal(Exception):
 
 
 class RetryAfter(TaskSignal):
-    """This attempt failed; the next one begins `seconds` from now, instead of after the delay of the retry policy."""
+    """Raise in a task to fail this attempt and begin the next one `seconds` from now, whatever the retry policy says."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
         self.seconds = _seconds("RetryAfter", seconds)
@@ -25,7 +25,7 @@ class RetryAfter(TaskSignal):
 
 
 class Snooze(TaskSignal):
-    """The job cannot be done yet; it runs again `seconds` from now, and this attempt is not charged."""
+    """Raise in a task to run the job again `seconds` from now, without counting this attempt."""
 
     def __init__(self, seconds: float, reason: str = "") -> None:
         self.seconds = _seconds("Snooze", seconds)
@@ -33,7 +33,7 @@ class Snooze(TaskSignal):
 
 
 class Fail(TaskSignal):
-    """No retry can mend this: the job fails now, with this reason, and is a dead letter."""
+    """Raise in a task to fail the job for good, without retries. It becomes a dead letter with this reason."""
 
     retryable = False
 

@@ -46,6 +46,21 @@ APP = """
         helper.cancel()
         await helper
 
+    HEAVY = {"httpx", "httptools", "starlette", "uvicorn", "asyncpg", "apsw", "typer", "rich"}
+
+    def http_modules() -> list[str]:
+        import sys
+        ours = {name for name in sys.modules if name.startswith("stoker.client.") and "http" in name}
+        return sorted(ours | HEAVY & set(sys.modules) | {"stoker.client.transport"} & set(sys.modules))
+
+    @app.task
+    def imports() -> list[str]:
+        return http_modules()
+
+    @app.task
+    async def imports_soon() -> list[str]:
+        return http_modules()
+
     @app.task
     async def naps() -> None:
         print("napping", flush=True)
@@ -145,6 +160,14 @@ async def test_a_result_with_a_float_that_json_does_not_have_is_no_result(
     told = msgspec.json.decode(ended.error)
     assert told["type"] == "result_not_json"
     assert "JSON has no NaN and no infinity" in told["message"]
+
+
+@pytest.mark.parametrize(("type", "concurrency"), [("imports", 0), ("imports_soon", 10)])
+async def test_a_child_that_runs_a_job_has_imported_no_http_client(
+    app: str, type: str, concurrency: int
+) -> None:
+    ended = await result_of(app, type, b"{}", concurrency)
+    assert (ended.kind, ended.result) == ("completed", b"[]")
 
 
 async def test_a_task_that_trips_over_its_own_cancel_has_failed_and_was_not_cancelled(app: str) -> None:

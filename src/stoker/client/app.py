@@ -55,7 +55,7 @@ _OPTIONS = ("url", "token", "name", "version", "lifespan", "context")
 
 
 class TaskDecorator(Protocol):
-    """`@app.task(...)`: makes a function a task."""
+    """The result of `@app.task(...)`: a decorator that makes a function a task."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -65,13 +65,16 @@ class TaskDecorator(Protocol):
 
 
 class Stoker:
-    """Tasks by name, and a client for submitting them.
+    """An application: its tasks by name, and a client of the server that runs their jobs.
 
     `url` and `token` default to STOKER_API_URL (or API_URL) and STOKER_TOKEN, read when first needed.
 
     `lifespan` is a context manager, sync or async, that takes the app: each child process of a worker enters it before its
-    first job and leaves it when it retires. What it yields, a dict, is in `app.state`. `context` are `ContextVar`s whose
-    values travel with each job: captured where it is submitted, set where it runs.
+    first job and leaves it when it retires. The dict that it yields is kept in `app.state`. `context` are `ContextVar`s
+    whose values travel with each job: captured where it is submitted, set where it runs.
+
+    `name` and `version` identify the owner of the schedules of `cron` and `every` (`docs/howto/schedules.md`). Without a
+    name it is the `module:app` that a worker is started with. A `with` block closes the connections at its end.
     """
 
     def __init__(
@@ -85,26 +88,27 @@ class Stoker:
         context: Sequence[ContextVar[Any]] = (),
         **unknown: Never,
     ) -> None:
-        """`name` and `version` say whose schedules those of `cron` and `every` are: see `docs/howto/schedules.md`.
-        Without a name it is the `module:app` that a worker is started with."""
         for option in unknown:
             raise TaskError(no_option("Stoker", option, _OPTIONS))
         self._url = url
         self._token = token
         self.name = checked_app_name(name)
+        """The name of the app, if it was given one."""
         self.version = version
+        """The version of the app's declared schedules, if it was given one."""
         self._parent: Stoker | None = None
         self.life = Life(lifespan, context)
         self.state = SimpleNamespace()
-        """What the lifespan keeps for tasks: `app.state.pool`."""
+        """What the lifespan yielded, for tasks: `app.state.pool`."""
         self.included: list[Stoker] = []
         self.tasks: dict[str, Task[..., Any]] = {}
+        """The tasks by name, those of included apps too."""
         self.declared: dict[str, dict[str, Any]] = {}
-        """What workers of this app tell of its schedules, by name."""
+        """The declared schedules by name, as workers of this app send them to the coordinator."""
 
     @cached_property
     def transport(self) -> Transport:
-        """The connection to the server, made on first use. An app that another one includes uses that one's."""
+        """Return the connection to the server, made on first use. An included app shares that of the app around it."""
         if self._parent is not None:
             return self._parent.transport
         from stoker.client.transport import Transport
@@ -159,17 +163,20 @@ class Stoker:
     def every(
         self, seconds: float, *, name: str | None = None, **options: Unpack[ScheduleOptions]
     ) -> Callable[[F], F]:
-        """Run a task every so many seconds, like `cron`: `@app.every(900)`."""
+        """Run a task at an interval in seconds: `@app.every(900)`. Otherwise like `cron`."""
         return decorator(self, {"every_sec": seconds}, name, options)
 
     @cached_property
     def schedules(self) -> ScheduleClient:
-        """Schedules that are made and changed at run time: `app.schedules.set("digest-42", digest, cron="@daily")`."""
+        """Return the client for schedules: `app.schedules.set("digest-42", digest, cron="@daily")` makes one at run time."""
         return ScheduleClient(self)
 
     def include(self, *others: Stoker) -> None:
-        """Take over the tasks of other apps, such as one for each module. Workers of this app run them, and their jobs are
-        submitted through it. Lifespan, middleware, hooks and context variables of this app are around theirs."""
+        """Add the tasks of other apps, such as one for each module.
+
+        Workers of this app run them, and their jobs are submitted through its connection. Lifespan, middleware, hooks and
+        context variables of this app surround those of the included ones. Raises `TaskError` when two tasks have one name.
+        """
         for other in others:
             if other is self or self in _descendants(other):
                 raise TaskError("an app cannot include itself")
@@ -186,14 +193,17 @@ class Stoker:
             self.declared.update(other.declared)
 
     def middleware(self, function: F) -> F:
-        """Put a function around every task: `def around(job, call_next)`, or async. The first that is registered is the
-        outermost. It may look at the job, change what `call_next()` returns, handle what it raises, or not call it."""
+        """Put a function around every task: `def around(job, call_next)`, or async.
+
+        The middleware registered first is the outermost. It may read the job, change what `call_next()` returns, handle what
+        it raises, or not call it.
+        """
         check_callable("middleware", function, 2)
         self.life.middleware.append(function)
         return function
 
     def on_success(self, function: F) -> F:
-        """Call a function, sync or async, after each attempt that succeeded: `def hook(job, result)`."""
+        """Call a function, sync or async, after each successful attempt: `def hook(job, result)`."""
         return self._hook("on_success", self.life.on_success, function)
 
     def on_failure(self, function: F) -> F:
@@ -206,32 +216,32 @@ class Stoker:
         return function
 
     def context_var(self, name: str) -> ContextVar[Any]:
-        """A new context variable whose values travel with each job; for one of your own: `Stoker(context=[...])`."""
+        """Return a new context variable whose value travels with each job. To use your own: `Stoker(context=[...])`."""
         variable: ContextVar[Any] = ContextVar(name)
         self.life.declare(variable)
         return variable
 
     @property
     def lives(self) -> list[Life]:
-        """What was registered with the apps that include this one, the outermost first, and with this one."""
+        """Return the registrations of the apps around this one, the outermost first, and then its own."""
         return [*(self._parent.lives if self._parent is not None else ()), self.life]
 
     @property
     def variables(self) -> list[ContextVar[Any]]:
-        """The context variables that travel with jobs of this app's tasks."""
+        """Return the context variables that travel with jobs of this app's tasks."""
         if self._parent is None:
             return self.life.variables
         return list(dict.fromkeys(variable for life in self.lives for variable in life.variables))
 
     def submit(self, type_name: str, payload: Any = None, **options: Unpack[SubmitFields]) -> JobHandle[Any]:
-        """Submit a job of any type, such as one that another program's workers serve."""
+        """Submit a job of any type, such as one that workers in another language serve, and return its handle."""
         job = self._new_job(type_name, payload, options)
         return self._handle(self.transport.submits.submit(job), type_name)
 
     async def submit_async(
         self, type_name: str, payload: Any = None, **options: Unpack[SubmitFields]
     ) -> JobHandle[Any]:
-        """The same, without blocking the loop."""
+        """Submit a job of any type, like `submit`, without blocking the event loop."""
         job = self._new_job(type_name, payload, options)
         return self._handle(await self.transport.submits.submit_async(job), type_name)
 
@@ -246,10 +256,10 @@ class Stoker:
         return Pipeline(self, max_pending)
 
     def testing(self, **options: Any) -> Kit:
-        """A whole Stoker for one test, in this process and in virtual time: `with app.testing() as t:`.
+        """Return a test kit: a whole Stoker in this process and in virtual time, `with app.testing() as t:`.
 
-        Inside the block submits and handles of this app go there, and `t.run_until_idle()` and `t.advance(hours=2)` run the
-        jobs. See `docs/howto/testing.md`.
+        Inside the block the app submits to the kit, and `t.run_until_idle()` and `t.advance(hours=2)` run the jobs. The
+        options are those of `Kit`: `now` and `settings`. See `docs/howto/testing.md`.
         """
         from importlib import import_module  # the kit has a coordinator in it, which the SDK does not know
 
@@ -267,7 +277,10 @@ class Stoker:
         return JobTemplate(type_name, with_context(given, self.variables)).new(encoded)
 
     def job(self, job_id: str) -> JobHandle[Any]:
-        """A handle for a job that was submitted earlier. Asks nothing yet. `task.job(id)` knows what it returns."""
+        """Return a handle for a job that was submitted earlier, without a request.
+
+        `task.job(id)` also knows the type of the result.
+        """
         return JobHandle(self.transport, job_id, typed=self._typed)
 
     def jobs(
@@ -286,10 +299,12 @@ class Stoker:
         metadata: Mapping[str, str] | None = None,
         q: str | None = None,
     ) -> Jobs:
-        """All jobs that match, newest first, any number of them: `for job in app.jobs("failed", type=resize)`.
+        """Return the jobs that match, newest first: `for job in app.jobs("failed", type=resize)`, or `async for`.
 
-        They are fetched in pages while you iterate, also with `async for`. `job.info` is each as it was in its page. A time
-        is a `datetime`, a `timedelta` for how long ago, or text such as `2h`. All entries of `metadata` must match.
+        They are fetched in pages during the iteration; `job.info` is the job as it was in its page. A time is a `datetime`,
+        a `timedelta` for how long ago, or text such as `2h`. All entries of `metadata` must match. `text` is the
+        beginning of an id, or a part of a name, a type or an error. `q` is a search as it is typed in the dashboard, such
+        as `status:failed age:>10m`, instead of the other filters.
         """
         from stoker.client.walks import Jobs, job_filters
 
@@ -311,21 +326,21 @@ class Stoker:
 
     @property
     def queues(self) -> Queues:
-        """Queues: list, pause and resume them."""
+        """Return the client for queues: list, pause and resume them."""
         from stoker.client.operate import Queues
 
         return Queues(lambda: self.transport)
 
     @property
     def workers(self) -> Workers:
-        """Workers: list them, and let them leave."""
+        """Return the client for workers: list and drain them."""
         from stoker.client.operate import Workers
 
         return Workers(lambda: self.transport)
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """Jobs that failed for good: iterate over them, group, replay and discard them."""
+        """Return the client for dead letters, the jobs that failed for good: list, group, replay and discard them."""
         from stoker.client.operate import DeadLetters
 
         return DeadLetters(lambda: self.transport, self._seen)
@@ -347,11 +362,11 @@ class Stoker:
         return job.result if task is None else task.result_of(job)
 
     def close(self) -> None:
-        """Close connections; the next call opens new ones."""
+        """Close the connections to the server. The next call opens new ones."""
         self.transport.close()
 
     async def aclose(self) -> None:
-        """Close connections, those of the running event loop included."""
+        """Close the connections to the server, including those of the running event loop."""
         await self.transport.aclose()
 
     def __enter__(self) -> Self:
@@ -380,8 +395,10 @@ class Stoker:
         return task
 
     def declare(self, schedule: str, fields: dict[str, Any]) -> None:
-        """Keep what workers of this app, and of those that include it, tell of a schedule. Raises `TaskError` where there is
-        one of this name."""
+        """Keep a declared schedule for the workers of this app and of the apps that include it.
+
+        Raises `TaskError` when the name is taken.
+        """
         self._check_undeclared(schedule)
         app: Stoker | None = self
         while app is not None:

@@ -38,7 +38,7 @@ Handles = dict[str, list[JobHandle[R]]]
 
 
 class BatchCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a batch have which status. `missing` are those that the server does not know (any more)."""
+    """The number of jobs of a batch in each status."""
 
     total: int = 0
     blocked: int = 0
@@ -49,20 +49,21 @@ class BatchCounts(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     cancelled: int = 0
     missing: int = 0
+    """Jobs that the server does not have, or no longer has."""
 
     @property
     def ended(self) -> int:
-        """Completed, failed and cancelled jobs."""
+        """Return the number of completed, failed and cancelled jobs."""
         return self.completed + self.failed + self.cancelled
 
     @property
     def pending(self) -> int:
-        """Jobs that have not ended."""
+        """Return the number of jobs that have not ended."""
         return self.total - self.ended - self.missing
 
 
 class Batch(list[JobHandle[R]], Generic[R]):
-    """Jobs that belong together: a list of handles that can be asked for all of them at once."""
+    """A list of job handles with methods for all of them at once. Made by `Task.submit_many`."""
 
     @overload
     def results(
@@ -73,7 +74,7 @@ class Batch(list[JobHandle[R]], Generic[R]):
     def results(self, timeout: float | None = None, *, return_exceptions: bool) -> list[R | StokerError]: ...
 
     def results(self, timeout: float | None = None, *, return_exceptions: bool = False) -> list[Any]:
-        """Wait for all and return their results in order; see `gather`."""
+        """Wait for all jobs and return their results in order, like `gather`."""
         return gather(self, timeout=timeout, return_exceptions=return_exceptions)
 
     @overload
@@ -89,22 +90,22 @@ class Batch(list[JobHandle[R]], Generic[R]):
     async def results_async(
         self, timeout: float | None = None, *, return_exceptions: bool = False
     ) -> list[Any]:
-        """Wait for all and return their results in order; see `gather_async`."""
+        """Wait for all jobs and return their results in order, like `gather_async`."""
         return await gather_async(self, timeout=timeout, return_exceptions=return_exceptions)
 
     def as_completed(self, timeout: float | None = None) -> Completed[R]:
-        """The jobs as they end; see `as_completed`."""
+        """Return the jobs in the order in which they end, like the function `as_completed`."""
         return as_completed(self, timeout=timeout)
 
     def counts(self) -> BatchCounts:
-        """How many of the jobs have which status now: one request for each 10,000 of them."""
+        """Return the number of jobs in each status now, with one request for each 10,000 jobs."""
         try:
             return _total([of.run(_count(ids)) for of, ids in _by_server(self).items()])
         except ProblemError as error:
             raise _explained(error) from None
 
     async def counts_async(self) -> BatchCounts:
-        """The same, without blocking the loop."""
+        """Return the number of jobs in each status, like `counts`, without blocking the event loop."""
         try:
             return _total([await of.run_async(_count(ids)) for of, ids in _by_server(self).items()])
         except ProblemError as error:
@@ -128,7 +129,7 @@ def gather(
 ) -> list[Any]:
     """Wait for jobs and return their results, in the order of the jobs.
 
-    The first that fails raises what `JobHandle.result` would, and the others go on; with `return_exceptions` such errors are
+    The first failure raises what `JobHandle.result` would, and the other jobs go on; with `return_exceptions` the errors are
     returned in the places of the results. Raises `ResultTimeout` after `timeout` seconds for all of them (None: never).
     """
     wanted = list(jobs)
@@ -153,7 +154,7 @@ async def gather_async(
 async def gather_async(
     jobs: Iterable[JobHandle[Any]], *, timeout: float | None = None, return_exceptions: bool = False
 ) -> list[Any]:
-    """Wait for jobs and return their results, like `gather`, without blocking the loop."""
+    """Wait for jobs and return their results, like `gather`, without blocking the event loop."""
     wanted = list(jobs)
     found: dict[str, Any] = {}
     async for job in as_completed(wanted, timeout=timeout):
@@ -162,16 +163,17 @@ async def gather_async(
 
 
 def as_completed(jobs: Iterable[JobHandle[R]], *, timeout: float | None = None) -> Completed[R]:
-    """The jobs as they end, whatever their end is: `for job in as_completed(jobs): job.result()`, or `async for`.
+    """Return the jobs in the order in which they end: `for job in as_completed(jobs)`, or `async for`.
 
-    A `result()` right after it makes no request. Raises `ResultTimeout` if not all have ended after `timeout` seconds.
+    A `result()` in the loop needs no request. Raises `ResultTimeout` when not all have ended after `timeout` seconds (None:
+    never).
     """
     check_timeout(timeout)
     return Completed(jobs, timeout)
 
 
 class Completed(Generic[R]):
-    """Jobs as they end, for `for` and for `async for`. Waiting begins with the first step."""
+    """The jobs of `as_completed`, for `for` and for `async for`. Waiting begins with the first step."""
 
     def __init__(self, jobs: Iterable[JobHandle[R]], timeout: float | None) -> None:
         self._handles: Handles[R] = {}

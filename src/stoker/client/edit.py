@@ -14,7 +14,7 @@ from stoker.domain.json_values import to_json
 
 
 class EditFields(TypedDict, total=False):
-    """What can be changed of a job that waits; None clears."""
+    """The fields of a waiting job that can be changed. None clears a field."""
 
     priority: int | None
     run_at: datetime | str | None

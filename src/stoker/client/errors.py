@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class StokerError(Exception):
-    """The root of the tree."""
+    """The base class of all errors of the SDK."""
 
 
 class TaskError(StokerError, TypeError):
@@ -40,7 +40,7 @@ class TaskError(StokerError, TypeError):
 
 
 class ArgumentError(StokerError, TypeError):
-    """The arguments do not fit the task. `parameter` is the one at fault, where it is one."""
+    """The arguments of a call do not fit, of a task or of a method of the SDK."""
 
     error_type = "invalid_payload"
     retryable = False
@@ -49,11 +49,11 @@ class ArgumentError(StokerError, TypeError):
     def __init__(self, message: str, parameter: str | None = None) -> None:
         super().__init__(message)
         self.parameter = parameter
+        """The parameter at fault, or None when it is not a single one."""
 
 
 class ConnectionFailed(StokerError, ConnectionError):
-    """No coordinator answered at `url`, after some tries. Of a submit, `job_id` is the id of the job, which may be stored or
-    not: submitting it again under that id is safe."""
+    """No coordinator answered, after several tries."""
 
     def __init__(self, url: str, reason: str, job_id: str | None = None) -> None:
         again = f"; to submit the job again is safe with id={job_id!r}" if job_id is not None else ""
@@ -61,15 +61,20 @@ class ConnectionFailed(StokerError, ConnectionError):
             f"cannot reach Stoker at {url}: {reason}; is it running (`stoker up`), and is STOKER_API_URL right?{again}"
         )
         self.url = url
+        """The address that was tried."""
         self.reason = reason
+        """What happened, such as a refused connection."""
         self.job_id = job_id
+        """For a submit, the id of the job. It may or may not be stored: submitting it again under this id is safe."""
 
 
 class FieldError(msgspec.Struct, frozen=True):
     """What is wrong with one field of a request."""
 
     field: str = ""
+    """The path of the field, such as `jobs[3].priority`."""
     message: str = ""
+    """What is wrong with it."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -83,17 +88,24 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class ProblemError(StokerError):
-    """A coordinator answered with an error."""
+    """A coordinator answered with an error. Its subclasses tell which kind."""
 
     def __init__(self, status: int, problem: Problem, retry_after: float | None = None) -> None:
         super().__init__(_describe(status, problem))
         self.status = status
+        """The HTTP status."""
         self.title = problem.title
+        """The kind of problem, in a few words."""
         self.detail = problem.detail
+        """What happened, in a sentence."""
         self.type = problem.type
+        """The URN of the kind of problem (`docs/reference/errors.md`)."""
         self.errors = problem.errors
+        """The fields at fault, each with a message."""
         self.request_id = problem.request_id
+        """The id of the request, as in the log of the coordinator."""
         self.retry_after = retry_after
+        """The seconds to wait before another try, if the coordinator said so."""
 
 
 def _describe(status: int, problem: Problem) -> str:
@@ -120,11 +132,11 @@ class Unauthorized(ProblemError):
 
 
 class NotFound(ProblemError):
-    """There is no such thing."""
+    """There is no job, worker, queue or schedule with this id or name."""
 
 
 class Conflict(ProblemError):
-    """What it is about is in a state that does not allow this."""
+    """The job, or whatever else the request is about, has a status that does not allow this."""
 
 
 class RateLimited(ProblemError):
@@ -132,7 +144,7 @@ class RateLimited(ProblemError):
 
 
 class Unavailable(ProblemError):
-    """The coordinator cannot serve this now; what it accepted before is safe."""
+    """The coordinator cannot serve this now; jobs that it accepted before are safe."""
 
 
 _BY_STATUS: dict[int, type[ProblemError]] = {
@@ -155,45 +167,50 @@ def problem_error(status: int, problem: Problem, retry_after: float | None = Non
 
 
 class SubmitFailure(msgspec.Struct, frozen=True):
-    """A job of a pipeline that was not stored: its place among the submissions of the pipeline, its handle, and why."""
+    """A job of a pipeline that was not stored."""
 
     index: int
+    """Its place among the submissions of the pipeline, from 0."""
     job: JobHandle[Any]
+    """The handle that `Pipeline.submit` returned."""
     error: StokerError
+    """Why it was not stored."""
 
 
 class PipelineError(StokerError):
-    """Jobs of a pipeline were not stored, each for a reason of its own: `failures`. All others are."""
+    """Some jobs of a pipeline were not stored; all the others were."""
 
     def __init__(self, failures: Sequence[SubmitFailure]) -> None:
         self.failures = list(failures)
+        """The jobs that were not stored, each with its reason."""
         first = self.failures[0]
         more = f" (and {len(self.failures) - 1} more)" if len(self.failures) > 1 else ""
         super().__init__(f"submission {first.index} was not stored: {first.error}{more}")
 
 
 class JobFailed(StokerError):
-    """The job ran and failed for good. `job` is the job; its traceback, if any, is a note of this error."""
+    """The job ran and failed for good. The traceback of the task, if there is one, is a note of this error."""
 
     def __init__(self, job: JobInfo) -> None:
         tries = "1 attempt" if job.attempt == 1 else f"{job.attempt} attempts"
         super().__init__(f"job {job.id} ({job.type}) failed after {tries}: {job.error or 'no reason given'}")
         self.job = job
+        """The job, with its error and attempts."""
         if job.error is not None and job.error.traceback:
             self.add_note(job.error.traceback)
 
 
 class JobCancelled(StokerError):
-    """The job was cancelled, so there is no result."""
+    """The job was cancelled, so it has no result."""
 
     def __init__(self, job: JobInfo) -> None:
         super().__init__(f"job {job.id} ({job.type}) was cancelled")
         self.job = job
+        """The job as it was cancelled."""
 
 
 class ResultTypeError(StokerError, TypeError):
-    """The job completed, but its result is not what the task's function is annotated to return. `job.result` is it, as JSON
-    has it."""
+    """The job completed, but its result is not of the type that the task's function is annotated to return."""
 
     def __init__(self, job: JobInfo, returns: object, reason: str) -> None:
         wanted = returns.__name__ if type(returns) is type else str(returns)
@@ -202,11 +219,11 @@ class ResultTypeError(StokerError, TypeError):
             "correct the annotation or remove it; job.info.result has the result as it is"
         )
         self.job = job
+        """The job; `job.result` is the result as decoded JSON."""
 
 
 class ResultTimeout(StokerError, TimeoutError):
-    """The job had not finished in time. It goes on: ask again, or cancel it. `why` says what it waits for, in a sentence, if
-    the server could tell."""
+    """The job had not ended when the timeout passed. It goes on: wait again, or cancel it."""
 
     def __init__(self, job: JobInfo, timeout: float, why: str | None = None) -> None:
         reason = f" {why}" if why else ""
@@ -214,5 +231,8 @@ class ResultTimeout(StokerError, TimeoutError):
             f"job {job.id} ({job.type}) is {job.status} after {timeout:g} s; it goes on.{reason}"
         )
         self.job = job
+        """The job as last seen."""
         self.timeout = timeout
+        """The seconds that were waited."""
         self.why = why
+        """What the job waits for, in a sentence, if the server could tell."""

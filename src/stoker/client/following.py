@@ -24,19 +24,26 @@ EventKind = Literal[
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to a job. `job` is the job as it was when this was seen."""
+    """An event in the life of a job, from `JobHandle.events`."""
 
     kind: EventKind
+    """What happened."""
     job: JobInfo
+    """The job as it was when the event was seen."""
     at: datetime | None = None
+    """When it happened; None for `progress`."""
     attempt: int | None = None
-    """For `started`, `progress`, `retrying` and `handed_back`."""
+    """The number of the attempt, for `started`, `progress`, `retrying` and `handed_back`."""
     worker_id: str | None = None
+    """The worker of the attempt."""
     outcome: str | None = None
     """How the attempt ended: error, timeout, crash, lost, ..."""
     error: JobError | None = None
+    """Why the attempt or the job failed."""
     retry_delay_sec: float | None = None
+    """The seconds until the next attempt."""
     progress: ProgressInfo | None = None
+    """For `progress`, how far the job is."""
 
     def __str__(self) -> str:
         which = f" attempt {self.attempt}" if self.attempt is not None else ""

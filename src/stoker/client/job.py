@@ -36,9 +36,10 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class JobHandle(Generic[R_co]):
-    """A job by its id, whose task returns an `R_co`. `info` is what is known of it; methods ask the server.
+    """A handle for one job: wait for its result, look at it, cancel or change it.
 
-    Every method that asks has a twin ending in `_async` for use on an event loop. `await job` is its result.
+    `R_co` is the type of the result. Methods that send a request have a twin ending in `_async` for use on an event loop.
+    `await job` waits for the result, like `await job.result_async()`.
     """
 
     __slots__ = ("__weakref__", "_info", "_outcome", "_transport", "_type", "_typed", "id", "warnings")
@@ -53,16 +54,17 @@ class JobHandle(Generic[R_co]):
         type_name: str | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
-        """`typed` makes the result of a completed job what its task returned; without it, it is as JSON has it."""
+        """`typed` converts the result of a completed job; without it the result is the decoded JSON."""
         self._transport = transport
         self._typed = typed
         self._info = info
         self._outcome: Outcome | None = None
-        """What a wait for many jobs found out about this one; the next `result` uses it and makes no request."""
+        """The outcome that a wait for many jobs found; the next `result` returns it without a request."""
         self._type = type_name
         self.id = job_id
+        """The id of the job, a UUIDv7 as text."""
         self.warnings = warnings
-        """What the server said when it stored the job, such as that no worker serves its type."""
+        """The warnings of the server when it stored the job, such as that no worker serves its type."""
 
     def __repr__(self) -> str:
         known = f" {self._type}" if self._type is not None else ""
@@ -71,32 +73,32 @@ class JobHandle(Generic[R_co]):
         return f"<JobHandle {self.id}{known}>"
 
     def __await__(self) -> Generator[Any, None, R_co]:
-        """Wait for the end: the same as `await job.result_async()`."""
+        """Wait for the result: the same as `await job.result_async()`."""
         return self.result_async().__await__()
 
     @property
     def info(self) -> JobInfo:
-        """The job as last seen; asks once if it was never seen. On an event loop, `refresh_async` asks without blocking."""
+        """Return the job as last seen, with a request if it was never seen. On an event loop use `refresh_async`."""
         return self._info if self._info is not None else self.refresh()
 
     def refresh(self) -> JobInfo:
-        """The job as it is now."""
+        """Ask the server for the job and return it as it is now."""
         return self._seen(self._transport.send(get_job(self.id)))
 
     async def refresh_async(self) -> JobInfo:
-        """The job as it is now."""
+        """Ask the server for the job, like `refresh`, without blocking the event loop."""
         return self._seen(await self._transport.send_async(get_job(self.id)))
 
     def status(self) -> str:
-        """The status now: blocked, scheduled, queued, running, completed, failed or cancelled."""
+        """Return the status now: blocked, scheduled, queued, running, completed, failed or cancelled."""
         return self.refresh().status
 
     async def status_async(self) -> str:
-        """The status now."""
+        """Return the status now, like `status`, without blocking the event loop."""
         return (await self.refresh_async()).status
 
     def result(self, timeout: float | None = None) -> R_co:
-        """Wait for the end and return the result, as the type that the task's function is annotated to return.
+        """Wait for the job to end and return its result, as the type that the task's function is annotated to return.
 
         Raises `JobFailed`, `JobCancelled`, or `ResultTimeout` after `timeout` seconds (None: never).
         """
@@ -105,75 +107,79 @@ class JobHandle(Generic[R_co]):
         return self._result(self._seen(self._transport.waits.wait(self.id, timeout)))
 
     async def result_async(self, timeout: float | None = None) -> R_co:
-        """Wait for the end and return the result, like `result`. Any number of these share one or two connections."""
+        """Wait for the result like `result`. Any number of concurrent waits share one or two connections."""
         if self._outcome is not None:
             return self._result(self._take())
         return self._result(self._seen(await self._transport.waits.wait_async(self.id, timeout)))
 
     def cancel(self) -> JobInfo:
-        """Cancel: a job that waits never starts, one that runs is told to stop.
+        """Cancel the job and return it: a waiting job never starts, a running one is told to stop.
 
         Raises `Conflict` if it has already completed or failed.
         """
         return self._seen(self._transport.send(self._cancel()))
 
     async def cancel_async(self) -> JobInfo:
-        """Cancel, like `cancel`."""
+        """Cancel the job, like `cancel`, without blocking the event loop."""
         return self._seen(await self._transport.send_async(self._cancel()))
 
     def update(self, **changes: Unpack[EditFields]) -> JobInfo:
-        """Change the job while it waits: `job.update(priority=0)`; None clears, and metadata is replaced as a whole.
+        """Change a waiting job and return it: `job.update(priority=0)`.
 
-        Raises `Conflict` once it runs or is over.
+        None clears a field, and metadata is replaced as a whole. Raises `Conflict` once it runs or is over.
         """
         return self._seen(self._transport.send(edit(self.id, changes)))
 
     async def update_async(self, **changes: Unpack[EditFields]) -> JobInfo:
-        """Change the job while it waits, like `update`."""
+        """Change a waiting job, like `update`, without blocking the event loop."""
         return self._seen(await self._transport.send_async(edit(self.id, changes)))
 
     def retry(self) -> JobInfo:
-        """Run a failed or cancelled job again, under the same id and with fresh attempts; a job that waits for its retry
-        runs now. Raises `Conflict` if it is none of these."""
+        """Run a failed or cancelled job again and return it, under the same id and with fresh attempts.
+
+        A job that waits for its next attempt runs now. Raises `Conflict` in any other status.
+        """
         return self._seen(self._transport.send(self._retry()))
 
     async def retry_async(self) -> JobInfo:
-        """Run it again, like `retry`."""
+        """Run a failed or cancelled job again, like `retry`, without blocking the event loop."""
         return self._seen(await self._transport.send_async(self._retry()))
 
     def why(self) -> WhyInfo:
-        """Why the job is where it is: what it waits for, and what to do about it. `str(job.why())` is a sentence."""
+        """Return why the job has its status: what it waits for, and what to do about it. `str(job.why())` is a sentence."""
         return cast(WhyInfo, self._transport.send(self._why()))
 
     async def why_async(self) -> WhyInfo:
-        """Why the job is where it is, like `why`."""
+        """Return why the job has its status, like `why`, without blocking the event loop."""
         return cast(WhyInfo, await self._transport.send_async(self._why()))
 
     def events(self, follow: bool = True) -> Walk[JobEvent]:
-        """What happened to the job, oldest first: submitted, started, progress, retrying, and how it ended. With `follow` it
-        goes on until the job has ended. For `for` and for `async for`."""
+        """Return the events of the job, oldest first: submitted, started, progress, retrying, and its end.
+
+        Iterate with `for` or `async for`. With `follow` the iteration goes on until the job has ended.
+        """
         from stoker.client.following import event_walk
         from stoker.client.walks import Walk
 
         return Walk(lambda: self._transport, lambda: event_walk(self.id, follow=follow))
 
     def attempts(self) -> list[AttemptInfo]:
-        """Every attempt at the job, oldest first, the one under way included."""
+        """Return the attempts at the job, oldest first, including the one that is running."""
         answer: AttemptsInfo = self._transport.send(self._attempts())
         return answer.attempts
 
     async def attempts_async(self) -> list[AttemptInfo]:
-        """Every attempt at the job, like `attempts`."""
+        """Return the attempts at the job, like `attempts`, without blocking the event loop."""
         answer: AttemptsInfo = await self._transport.send_async(self._attempts())
         return answer.attempts
 
     def logs(
         self, follow: bool = False, *, attempt: int | None = None, tail: int | None = None
     ) -> Iterator[LogEntry]:
-        """What the job wrote so far, oldest first: all of it, that of one attempt, or the last `tail` lines.
+        """Iterate over the output of the job, oldest first: all of it, that of one attempt, or the last `tail` lines.
 
-        With `follow` it goes on with what comes, and ends when the job does: `for entry in job.logs(follow=True):
-        print(entry.text, end="")`. It survives a restart of the coordinator.
+        With `follow` the iteration goes on until the job ends: `for entry in job.logs(follow=True): print(entry.text,
+        end="")`. It continues after a restart of the coordinator.
         """
         page: LogsInfo | None = None
         while request := get_logs(self.id, page, follow=follow, attempt=attempt, tail=tail):
@@ -183,7 +189,7 @@ class JobHandle(Generic[R_co]):
     async def logs_async(
         self, follow: bool = False, *, attempt: int | None = None, tail: int | None = None
     ) -> AsyncIterator[LogEntry]:
-        """What the job wrote, like `logs`: `async for entry in job.logs_async(follow=True)`."""
+        """Iterate over the output of the job, like `logs`: `async for entry in job.logs_async(follow=True)`."""
         page: LogsInfo | None = None
         while request := get_logs(self.id, page, follow=follow, attempt=attempt, tail=tail):
             page = await self._transport.send_async(request)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue, and how many of its jobs have which status."""
+    """A queue, and the number of its jobs in each status."""
 
     name: str
     queued: int = 0
@@ -37,12 +37,14 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     cancelled: int = 0
     paused: bool = False
+    """Whether no more of its jobs are started."""
     paused_at: datetime | None = None
     oldest_queued_age_sec: float | None = None
+    """For how long the oldest queued job has been waiting."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker: one life of one process."""
+    """A worker process, from its start to its end."""
 
     id: str
     name: str
@@ -62,6 +64,7 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Dead letters that failed in the same way."""
 
     fingerprint: str
+    """The hash of type, error and place that these jobs share."""
     type: str
     error_type: str = ""
     message: str = ""
@@ -89,61 +92,61 @@ class _Count(msgspec.Struct, frozen=True):
 
 
 class Queues:
-    """The queues of a system; `app.queues`."""
+    """The client for queues: `app.queues`."""
 
     def __init__(self, transport: Callable[[], Transport]) -> None:
         self._transport = transport
 
     def list(self) -> Sequence[QueueInfo]:
-        """Queues that have jobs, and those that are paused."""
+        """Return the queues that have jobs, and those that are paused."""
         return cast(_Queues, self._transport().send(_LIST_QUEUES)).queues
 
     async def list_async(self) -> Sequence[QueueInfo]:
-        """Queues that have jobs, and those that are paused."""
+        """Return the queues, like `list`, without blocking the event loop."""
         return cast(_Queues, await self._transport().send_async(_LIST_QUEUES)).queues
 
     def pause(self, queue: str) -> QueueInfo:
-        """Start no more jobs of this queue, at any coordinator, until it is resumed. What runs goes on."""
+        """Pause a queue and return it: no coordinator starts its jobs until it is resumed. Running jobs go on."""
         return cast(QueueInfo, self._transport().send(_of_queue(queue, "pause")))
 
     async def pause_async(self, queue: str) -> QueueInfo:
-        """Start no more jobs of this queue, like `pause`."""
+        """Pause a queue, like `pause`, without blocking the event loop."""
         return cast(QueueInfo, await self._transport().send_async(_of_queue(queue, "pause")))
 
     def resume(self, queue: str) -> QueueInfo:
-        """Start jobs of this queue again. Nothing happens to one that is not paused."""
+        """Resume a paused queue and return it. A queue that is not paused stays as it is."""
         return cast(QueueInfo, self._transport().send(_of_queue(queue, "resume")))
 
     async def resume_async(self, queue: str) -> QueueInfo:
-        """Start jobs of this queue again, like `resume`."""
+        """Resume a paused queue, like `resume`, without blocking the event loop."""
         return cast(QueueInfo, await self._transport().send_async(_of_queue(queue, "resume")))
 
 
 class Workers:
-    """The workers of a system; `app.workers`."""
+    """The client for workers: `app.workers`."""
 
     def __init__(self, transport: Callable[[], Transport]) -> None:
         self._transport = transport
 
     def list(self) -> Sequence[WorkerInfo]:
-        """Live and draining workers, and those that ended a short while ago."""
+        """Return the live and draining workers, and those that ended a short while ago."""
         return cast(_Workers, self._transport().send(_LIST_WORKERS)).workers
 
     async def list_async(self) -> Sequence[WorkerInfo]:
-        """Live and draining workers, like `list`."""
+        """Return the workers, like `list`, without blocking the event loop."""
         return cast(_Workers, await self._transport().send_async(_LIST_WORKERS)).workers
 
     def drain(self, worker: str) -> WorkerInfo:
-        """Let a worker, by its id or name, finish what it runs and leave. It gets no more jobs."""
+        """Drain a worker, by its id or name, and return it: it gets no more jobs, finishes those it runs, and exits."""
         return cast(WorkerInfo, self._transport().send(_drain(worker)))
 
     async def drain_async(self, worker: str) -> WorkerInfo:
-        """Let a worker finish, like `drain`."""
+        """Drain a worker, like `drain`, without blocking the event loop."""
         return cast(WorkerInfo, await self._transport().send_async(_drain(worker)))
 
 
 class DeadLetterFilters(TypedDict, total=False):
-    """Which dead letters are meant."""
+    """Filters that choose dead letters to replay or discard. All given ones must match."""
 
     type: str
     queue: str
@@ -153,7 +156,7 @@ class DeadLetterFilters(TypedDict, total=False):
 
 
 class DeadLetterSearch(DeadLetterFilters, total=False):
-    """Which dead letters to list."""
+    """Filters that choose dead letters to list: `DeadLetterFilters` and a few more."""
 
     worker: str
     created_after: Moment
@@ -162,7 +165,7 @@ class DeadLetterSearch(DeadLetterFilters, total=False):
 
 
 class DeadLetters(Jobs):
-    """Jobs that failed for good and were not discarded; `app.dead_letters`. Iterate over it for all of them."""
+    """The client for dead letters: `app.dead_letters`. Iterate over it for all jobs that failed for good."""
 
     def __init__(
         self, transport: Callable[[], Transport], handle: Callable[[JobInfo], JobHandle[Any]]
@@ -170,15 +173,15 @@ class DeadLetters(Jobs):
         super().__init__(transport, "/dlq", {}, handle)
 
     def where(self, **filters: Unpack[DeadLetterSearch]) -> Jobs:
-        """Those that match: `for job in app.dead_letters.where(type="resize")`."""
+        """Return the dead letters that match: `for job in app.dead_letters.where(type="resize")`."""
         return Jobs(self._transport, "/dlq", job_filters(**filters), self._handle)
 
     def groups(self, limit: int = 100) -> Sequence[GroupInfo]:
-        """Dead letters by how they failed, those that failed last first."""
+        """Return the dead letters grouped by how they failed, the most recent failure first."""
         return cast(_Groups, self._transport().send(_groups(limit))).groups
 
     async def groups_async(self, limit: int = 100) -> Sequence[GroupInfo]:
-        """Dead letters by how they failed, like `groups`."""
+        """Return the dead letters grouped by how they failed, like `groups`, without blocking the event loop."""
         return cast(_Groups, await self._transport().send_async(_groups(limit))).groups
 
     def replay(
@@ -188,8 +191,10 @@ class DeadLetters(Jobs):
         limit: int | None = None,
         **filters: Unpack[DeadLetterFilters],
     ) -> int:
-        """Run dead letters again: those with these ids, those that match, or `all=True`. Return how many; `limit=1` tries
-        one first."""
+        """Run dead letters again and return their number: those with these ids, those that match, or `all=True`.
+
+        `limit=1` replays a single one, as a trial.
+        """
         return self._change("replay", ids, all, limit, filters)
 
     async def replay_async(
@@ -199,7 +204,7 @@ class DeadLetters(Jobs):
         limit: int | None = None,
         **filters: Unpack[DeadLetterFilters],
     ) -> int:
-        """Run dead letters again, like `replay`."""
+        """Run dead letters again, like `replay`, without blocking the event loop."""
         return await self._change_async("replay", ids, all, limit, filters)
 
     def discard(
@@ -209,7 +214,7 @@ class DeadLetters(Jobs):
         limit: int | None = None,
         **filters: Unpack[DeadLetterFilters],
     ) -> int:
-        """Take dead letters off the list; they stay failed. Return how many."""
+        """Take dead letters off the list and return their number. The jobs stay failed."""
         return self._change("discard", ids, all, limit, filters)
 
     async def discard_async(
@@ -219,7 +224,7 @@ class DeadLetters(Jobs):
         limit: int | None = None,
         **filters: Unpack[DeadLetterFilters],
     ) -> int:
-        """Take dead letters off the list, like `discard`."""
+        """Take dead letters off the list, like `discard`, without blocking the event loop."""
         return await self._change_async("discard", ids, all, limit, filters)
 
     def _change(

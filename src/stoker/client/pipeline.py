@@ -43,7 +43,10 @@ class _Entry(NamedTuple):
 
 
 class Pipeline:
-    """Jobs on their way to the server. Made by `Stoker.pipeline`; for one thread or for many, and for event loops."""
+    """Submits jobs in the background, without a wait for each. Made by `Stoker.pipeline`.
+
+    Use it as a `with` or `async with` block. One pipeline may be shared by threads and by tasks of an event loop.
+    """
 
     def __init__(self, app: Stoker, max_pending: int = MAX_PENDING) -> None:
         """`max_pending` bounds the jobs that are not stored yet."""
@@ -80,7 +83,7 @@ class Pipeline:
             return self._put(job)
 
     async def submit_async(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Queue a call of a task like `submit`; waits without blocking the loop while the queue is full."""
+        """Queue a call of a task, like `submit`, without blocking the event loop while the queue is full."""
         self._check_process()
         job = task._new_job(args, kwargs)
         while True:
@@ -119,7 +122,7 @@ class Pipeline:
     # --- waiting
 
     def flush(self) -> None:
-        """Wait until every job so far is stored. Raises `PipelineError` for those that were not."""
+        """Wait until all jobs submitted so far are stored. Raises `PipelineError` for those that were refused."""
         self._check_process()
         with self._changed:
             until = self._number
@@ -128,7 +131,7 @@ class Pipeline:
             self._raise_failures()
 
     async def flush_async(self) -> None:
-        """The same, without blocking the loop."""
+        """Wait until all jobs submitted so far are stored, like `flush`, without blocking the event loop."""
         self._check_process()
         until = self._number
         while True:
@@ -198,7 +201,7 @@ class Pipeline:
     # --- the block
 
     def close(self) -> None:
-        """Take no more jobs. The thread of the pipeline ends after it has sent what is queued; `flush` waits for that."""
+        """Close the pipeline to further jobs. Queued jobs are still sent; `flush` waits for them."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

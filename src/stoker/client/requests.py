@@ -80,28 +80,33 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     outcome: str | None = None
+    """How it ended: completed, error, timeout, crash, lost, ...; `running` before."""
     error: JobError | None = None
     retry_delay_sec: float | None = None
+    """The seconds between its end and the next attempt."""
     charged: bool | None = None
+    """Whether it counts towards `max_attempts`."""
     cpu_seconds: float | None = None
     peak_memory_kb: int | None = None
 
 
 class ProgressInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a running job says it is. `percent` is None while the total is unknown."""
+    """How far a running job is, as it reported by `progress`."""
 
     done: float
     total: float | None = None
     message: str | None = None
     percent: float | None = None
+    """None while the total is unknown."""
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that an attempt wrote at once: to `stdout` or `stderr`, as `log` records, or, from `stoker`, a line that
-    says what is missing."""
+    """A piece of the output of an attempt."""
 
     text: str
+    """The text, with its line ends."""
     stream: str = "stdout"
+    """`stdout`, `stderr`, `log` for log records, or `stoker` for a line that says which output is missing."""
     attempt: int | None = None
     claim_id: int | None = None
     time: datetime | None = None
@@ -162,22 +167,26 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the job has ended; only a replay can change it now."""
+        """Return whether the job has ended: completed, failed or cancelled."""
         return self.status in FINAL
 
 
 class WhyInfo(msgspec.Struct, frozen=True):
-    """Why a job is where it is: `code` for programs, `summary` for people."""
+    """Why a job has its status."""
 
     code: str = ""
+    """The reason as a word, for programs."""
     summary: str = ""
+    """The reason as a sentence, for people; also `str(why)`."""
     status: str = ""
     details: list[str] = []
     position: int | None = None
+    """The place in the queue, from 1."""
     position_capped: bool = False
     estimate_sec: float | None = None
+    """An estimate of the seconds until the job starts."""
     commands: list[str] = msgspec.field(default_factory=list, name="try")
-    """What to type, to find out more or to help."""
+    """Commands that find out more, or help."""
 
     def __str__(self) -> str:
         return self.summary
@@ -188,37 +197,61 @@ class AttemptsInfo(msgspec.Struct, frozen=True):
 
 
 class TaskDefaults(TypedDict, total=False):
-    """What can be said about every job of a task."""
+    """The options of `@app.task(...)`: defaults for every job of the task."""
 
     queue: str
+    """The queue that the job waits in; `default` by default."""
     priority: int
+    """0 is high, 1 normal, 2 low."""
     timeout_sec: float | None
+    """An attempt that runs for longer is killed, and fails."""
     max_attempts: int
+    """How many attempts the job has before it fails for good."""
     thread_demand: int
+    """The threads of a worker that the job takes while it runs."""
     memory_mb: int | None
+    """The memory that the job may use."""
     on_oversize: Literal["degrade", "wait"]
+    """What happens when no worker has `thread_demand` threads: run with fewer, or wait for such a worker."""
     labels: dict[str, str]
+    """The labels that a worker must have to run the job."""
     metadata: dict[str, str]
+    """Text by name that is kept with the job; jobs are found by it."""
     retry: Retry | None
+    """The retry policy."""
     keep_sec: float | None
+    """The seconds for which the job is kept after its end."""
     notify_url: str | None
+    """The address of a webhook that is told of the job's end."""
     on_conflict: OnConflict
+    """What a submission gets whose `unique_key` another unfinished job holds."""
     unique_until: UniqueUntil
+    """How long the job holds its `unique_key`."""
     expires_in_sec: float | None
+    """A job that has not started within this time is cancelled."""
     deadline_sec: float | None
+    """The job fails when it has not ended within this time, retries included."""
     soft_timeout_sec: float | None
+    """`SoftTimeout` is raised in an attempt that has run for this time."""
 
 
 class SubmitFields(TaskDefaults, total=False):
-    """What can be said about one job."""
+    """The options of one job: those of `TaskDefaults` and a few more."""
 
     name: str
+    """A label for people; jobs are found by it."""
     run_at: datetime | str
+    """The time, with a time zone, before which the job does not start."""
     delay_sec: float
+    """The seconds after the submission before which the job does not start."""
     idempotency_key: str
+    """A text of your own: another submission with the same key returns the first one's job."""
     id: str
+    """The id of the job, from `new_id`: a submission that is repeated makes one job."""
     unique_key: str
+    """At most one unfinished job has this key."""
     expires_at: datetime | str
+    """A job that has not started by this time is cancelled."""
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

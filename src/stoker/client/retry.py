@@ -20,7 +20,7 @@ Rule = type[BaseException] | str
 
 
 class Retry:
-    """When and whether a failed attempt is followed by another.
+    """A retry policy: whether a failed attempt is followed by another, and when.
 
     Either `delays_sec`, the seconds before each retry, which also says how many there are (`max_attempts` is one more); or a
     backoff: `exponential` waits base_sec * 2^(retry - 1), `linear` base_sec * retry and `fixed` base_sec, at most `cap_sec`,

@@ -36,18 +36,28 @@ Overlap = Literal["allow", "skip", "queue_one", "cancel_previous"]
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What can be said of a schedule besides when it ticks; the names are those of `PUT /schedules/{name}`."""
+    """The options of a schedule besides its times; the names are those of `PUT /schedules/{name}`."""
 
     args: Sequence[Any]
+    """The positional arguments of the call."""
     kwargs: Mapping[str, Any]
+    """The named arguments of the call."""
     timezone: str
+    """The time zone of a cron expression, such as `Europe/Berlin`; UTC by default."""
     overlap: Overlap
+    """What happens at a tick while the job of an earlier one has not ended; `allow` by default."""
     catch_up_sec: float
+    """How late a tick may still fire, after an outage; 60 by default."""
     catch_up_max: int
+    """How many of several due ticks fire after an outage, the latest ones; 1 by default."""
     jitter_sec: float
+    """Each tick is delayed by up to this, so that many schedules do not start at once; 0 by default."""
     start_at: datetime | str | None
+    """No tick fires before this time."""
     end_at: datetime | str | None
+    """No tick fires after this time."""
     pause_after_failures: int | None
+    """Pause the schedule after this many failed jobs in a row."""
 
 
 _OPTIONS: Final = tuple(ScheduleOptions.__annotations__)
@@ -55,7 +65,7 @@ _CALL: Final = ("args", "kwargs")
 
 
 class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as the server tells of it."""
+    """A schedule as the API described it at one moment."""
 
     name: str
     cron: str | None = None
@@ -84,10 +94,12 @@ class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackfillInfo(msgspec.Struct, frozen=True):
-    """The ids of the jobs that were made, and how many ticks of the span had one before."""
+    """The result of a backfill."""
 
     jobs: list[str]
+    """The ids of the jobs that were made."""
     already: int = 0
+    """The number of ticks in the span that had a job before."""
 
 
 class _Page(msgspec.Struct, frozen=True):
@@ -262,7 +274,7 @@ def delete_schedule(name: str, *, orphaned: bool = False, answer: Any = Schedule
 
 
 class ScheduleClient:
-    """The schedules of a server. Every method has a twin ending in `_async`."""
+    """The client for schedules: `app.schedules`."""
 
     def __init__(self, app: Stoker) -> None:
         self._app = app
@@ -287,7 +299,7 @@ class ScheduleClient:
         end_at: datetime | str | None = None,
         pause_after_failures: int | None = None,
     ) -> ScheduleInfo:
-        """Make or change a schedule: `app.schedules.set("digest-42", digest, args=(42,), cron="@daily")`.
+        """Make or change a schedule and return it: `app.schedules.set("digest-42", digest, args=(42,), cron="@daily")`.
 
         `task` is a task, perhaps with other options (`digest.options(priority=0)`), or the name of a type with its
         `payload`.
@@ -298,64 +310,64 @@ class ScheduleClient:
         return info
 
     async def set_async(self, name: str, task: Task[..., Any] | str, **options: Any) -> ScheduleInfo:
-        """Make or change a schedule, like `set`."""
+        """Make or change a schedule, like `set` and with its options, without blocking the event loop."""
         info: ScheduleInfo = await self._app.transport.send_async(_set(name, task, **options))
         return info
 
     def get(self, name: str) -> ScheduleInfo:
-        """The schedule. Raises `NotFound`."""
+        """Return a schedule by its name. Raises `NotFound`."""
         info: ScheduleInfo = self._app.transport.send(get(schedule_path(name), ScheduleInfo))
         return info
 
     async def get_async(self, name: str) -> ScheduleInfo:
-        """The schedule, like `get`."""
+        """Return a schedule, like `get`, without blocking the event loop."""
         info: ScheduleInfo = await self._app.transport.send_async(get(schedule_path(name), ScheduleInfo))
         return info
 
     def list(self, *, orphaned: bool = False) -> ScheduleInfos:
-        """All schedules, by name; or those that their app no longer declares."""
+        """Return all schedules, sorted by name; with `orphaned`, only those that their app no longer declares."""
         return self._app.transport.run(_list(orphaned))
 
     async def list_async(self, *, orphaned: bool = False) -> ScheduleInfos:
-        """All schedules, like `list`."""
+        """Return all schedules, like `list`, without blocking the event loop."""
         return await self._app.transport.run_async(_list(orphaned))
 
     def delete(self, name: str) -> ScheduleInfo:
-        """Delete it; its jobs stay. The schedule as it was. Raises `NotFound`."""
+        """Delete a schedule and return it as it was. Its jobs stay. Raises `NotFound`."""
         info: ScheduleInfo = self._app.transport.send(delete_schedule(name))
         return info
 
     async def delete_async(self, name: str) -> ScheduleInfo:
-        """Delete it, like `delete`."""
+        """Delete a schedule, like `delete`, without blocking the event loop."""
         info: ScheduleInfo = await self._app.transport.send_async(delete_schedule(name))
         return info
 
     def pause(self, name: str) -> ScheduleInfo:
-        """No tick fires until it is resumed."""
+        """Pause a schedule and return it: no tick fires until it is resumed."""
         info: ScheduleInfo = self._app.transport.send(_act(name, "pause"))
         return info
 
     async def pause_async(self, name: str) -> ScheduleInfo:
-        """Pause it, like `pause`."""
+        """Pause a schedule, like `pause`, without blocking the event loop."""
         info: ScheduleInfo = await self._app.transport.send_async(_act(name, "pause"))
         return info
 
     def resume(self, name: str) -> ScheduleInfo:
-        """Ticks fire again; those that passed are not made up for."""
+        """Resume a schedule and return it. Ticks that passed meanwhile do not fire."""
         info: ScheduleInfo = self._app.transport.send(_act(name, "resume"))
         return info
 
     async def resume_async(self, name: str) -> ScheduleInfo:
-        """Resume it, like `resume`."""
+        """Resume a schedule, like `resume`, without blocking the event loop."""
         info: ScheduleInfo = await self._app.transport.send_async(_act(name, "resume"))
         return info
 
     def trigger(self, name: str) -> JobHandle[Any]:
-        """Run its job now, also while it is paused; the job."""
+        """Run the job of a schedule now, even while it is paused, and return its handle."""
         return self._handle(self._app.transport.send(_trigger(name)))
 
     async def trigger_async(self, name: str) -> JobHandle[Any]:
-        """Run its job now, like `trigger`."""
+        """Run the job of a schedule now, like `trigger`, without blocking the event loop."""
         return self._handle(await self._app.transport.send_async(_trigger(name)))
 
     def _handle(self, info: JobInfo) -> JobHandle[Any]:
@@ -363,22 +375,22 @@ class ScheduleClient:
         return JobHandle(app.transport, info.id, info, typed=app._typed, type_name=info.type)
 
     def next(self, name: str, count: int = 10) -> Moments:
-        """The next ticks."""
+        """Return the times of the next `count` ticks."""
         answer: _Times = self._app.transport.send(_next(name, count))
         return answer.times
 
     async def next_async(self, name: str, count: int = 10) -> Moments:
-        """The next ticks, like `next`."""
+        """Return the times of the next ticks, like `next`, without blocking the event loop."""
         answer: _Times = await self._app.transport.send_async(_next(name, count))
         return answer.times
 
     def backfill(self, name: str, start: datetime | str, end: datetime | str) -> BackfillInfo:
-        """Make a job for each tick from `start` to `end` that has none."""
+        """Make a job for each tick from `start` to `end` that has none, and return their ids."""
         info: BackfillInfo = self._app.transport.send(_backfill(name, start, end))
         return info
 
     async def backfill_async(self, name: str, start: datetime | str, end: datetime | str) -> BackfillInfo:
-        """Make jobs for ticks of the past, like `backfill`."""
+        """Make jobs for ticks of the past, like `backfill`, without blocking the event loop."""
         info: BackfillInfo = await self._app.transport.send_async(_backfill(name, start, end))
         return info
 

@@ -43,10 +43,9 @@ MAX_DESCRIPTION_CHARS: Final = 2_000
 
 
 class Task(Generic[P, R]):
-    """A function under a name that workers know. Made by `Stoker.task`.
+    """A function that can run as a job. Made by `Stoker.task`.
 
-    `name` is the jobs' `type`, `function` what runs, `is_async` whether it wants an event loop, `arguments` how
-    payloads become its arguments.
+    Calling the task runs the function here and now; `submit` sends the call to a worker.
     """
 
     __name__: str
@@ -56,9 +55,13 @@ class Task(Generic[P, R]):
     ) -> None:
         _check(function, name)
         self.app = app
+        """The app that the task belongs to."""
         self.function = function
+        """The function that was decorated."""
         self.name = name
+        """The name of the task, which is the `type` of its jobs."""
         self.is_async = inspect.iscoroutinefunction(function)
+        """Whether the function is a coroutine function."""
         self.arguments: ArgumentSpec = argument_spec(function, name)
         self.defaults = defaults or SubmitOptions()
         self.returns = return_type(function, name)
@@ -73,21 +76,21 @@ class Task(Generic[P, R]):
 
     @property
     def place(self) -> str:
-        """Where the function is: `file.py:12`."""
+        """Return where the function is defined: `file.py:12`."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(self.function)
 
     @property
     def lives(self) -> list[Life]:
-        """What is done around this task in a worker: by the apps that include its own, from the outside, then by its own."""
+        """Return the registrations that surround this task in a worker, the outermost first."""
         return self.app.lives
 
     def bind(self, payload: bytes) -> Call:
-        """Positional and named arguments that a payload means: what a worker calls the function with."""
+        """Return the positional and named arguments that a worker calls the function with, given a payload."""
         return call_of(self.arguments, payload)
 
     def result_of(self, job: JobInfo) -> R:
-        """The result of a completed job of this task, as the type that the function returns. Raises `ResultTypeError`."""
+        """Return the result of a completed job as the type that the function returns. Raises `ResultTypeError`."""
         result: R = job.result
         if self.returns is Any:
             return result
@@ -98,7 +101,7 @@ class Task(Generic[P, R]):
         return result
 
     def about(self) -> dict[str, Any]:
-        """What a worker tells of this task, for those who submit it by hand."""
+        """Return the description that workers announce: the docstring, the schema of the arguments, and the defaults."""
         text = inspect.getdoc(self.function)
         description = None if text is None else text[:MAX_DESCRIPTION_CHARS]
         return {
@@ -108,9 +111,9 @@ class Task(Generic[P, R]):
         }
 
     def options(self, **changes: Unpack[SubmitFields]) -> Task[P, R]:
-        """A copy whose jobs differ in this: `resize.options(priority=0, delay_sec=60).submit(...)`.
+        """Return a copy of the task with other options: `resize.options(priority=0, delay_sec=60).submit(...)`.
 
-        `name` here is the label of the job; the task keeps its own name.
+        The option `name` is the label of the job; the task keeps its own name.
         """
         return self._changed(changes, "task.options")
 
@@ -122,37 +125,39 @@ class Task(Generic[P, R]):
         return changed
 
     def job(self, job_id: str) -> JobHandle[R]:
-        """A handle for a job of this task that was submitted earlier. Asks nothing yet."""
+        """Return a handle for a job of this task that was submitted earlier, without a request."""
         return JobHandle(self.app.transport, job_id, typed=self.result_of, type_name=self.name)
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Run this call as a job. Arguments that do not fit raise `ArgumentError` here, not in a worker.
+        """Submit this call as a job and return its handle, once the job is stored.
 
-        When it returns, the job is stored. Threads that submit at the same time share requests.
+        Arguments that do not fit raise `ArgumentError` here, not in a worker. Threads that submit at the same time share
+        requests.
         """
         return self._handle(self.app.transport.submits.submit(self._new_job(args, kwargs)))
 
     async def submit_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """The same, without blocking the loop. Tasks that submit at the same time share requests."""
+        """Submit this call as a job, like `submit`, without blocking the event loop. Concurrent submits share requests."""
         return self._handle(await self.app.transport.submits.submit_async(self._new_job(args, kwargs)))
 
     def submit_many(
         self, calls: Iterable[Any], options: Iterable[SubmitFields | None] | None = None
     ) -> Batch[R]:
-        """Run many calls as jobs, far faster than one by one; a list of handles comes back, in the same order, that can be
-        asked for all of them: `results()`, `as_completed()`, `counts()`.
+        """Submit many calls as jobs and return their handles in the same order, far faster than one by one.
 
-        A call is a dict of arguments by name, a tuple of arguments in order, or else the single argument itself.
-        `options` has one dict for each call, such as `{"id": ..., "priority": 0}`, or None for a call without.
-        All of them are checked before any is sent; the error says which one does not fit. They travel in batches of
-        up to 10,000, each of which is accepted whole or not at all.
+        The list has methods for all its jobs: `results()`, `as_completed()`, `counts()`. A call is a dict of arguments by
+        name, a tuple of arguments in order, or else the single argument itself. `options` has one dict for each call, such
+        as `{"id": ..., "priority": 0}`, or None for a call without.
+
+        All of them are checked before any is sent; the error says which one does not fit. They travel in batches of up to
+        10,000, each of which is accepted whole or not at all.
         """
         return self._handles(self.app.transport.submits.submit_many(self._new_jobs(calls, options)))
 
     async def submit_many_async(
         self, calls: Iterable[Any], options: Iterable[SubmitFields | None] | None = None
     ) -> Batch[R]:
-        """The same, without blocking the loop."""
+        """Submit many calls as jobs, like `submit_many`, without blocking the event loop."""
         jobs = self._new_jobs(calls, options)
         return self._handles(await self.app.transport.submits.submit_many_async(jobs))
 
@@ -214,7 +219,7 @@ class Task(Generic[P, R]):
 
 
 class AsyncTask(Task[P, R]):
-    """The task of an async function: called, it returns a coroutine. What its jobs return is what the coroutine does."""
+    """A task of an async function. Calling it returns a coroutine; the result of its jobs is what the coroutine returns."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
         return self.function(*args, **kwargs)  # type: ignore[return-value]

@@ -29,7 +29,7 @@ StatusFilter = Literal["blocked", "scheduled", "queued", "running", "completed",
 
 
 class Walk(Generic[T]):
-    """Something to iterate over, with `for` and with `async for`; each iteration begins anew."""
+    """An iterable for `for` and `async for` that fetches pages as it goes. Each iteration starts from the beginning."""
 
     def __init__(self, transport: Callable[[], Transport], steps: Callable[[], Steps[T]]) -> None:
         self._transport = transport
@@ -73,7 +73,7 @@ class JobsPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Jobs(Walk["JobHandle[Any]"]):
-    """Jobs that match, newest first."""
+    """The jobs that match a filter, newest first; from `Stoker.jobs`. Iterate with `for` or `async for`."""
 
     def __init__(
         self,
@@ -97,22 +97,22 @@ class Jobs(Walk["JobHandle[Any]"]):
                 return
 
     def first(self) -> JobHandle[Any] | None:
-        """The newest of them."""
+        """Return the newest job that matches, or None."""
         return next(iter(self), None)
 
     async def first_async(self) -> JobHandle[Any] | None:
-        """The newest of them."""
+        """Return the newest job that matches, like `first`, without blocking the event loop."""
         async for job in self:
             return job
         return None
 
     def count(self) -> int:
-        """How many there are; for a very large number, at least how many."""
+        """Return the number of jobs that match; the server stops counting at a very large number."""
         page: JobsPage = self._transport().send(self._page(1, None))
         return page.total
 
     async def count_async(self) -> int:
-        """How many there are, like `count`."""
+        """Return the number of jobs that match, like `count`, without blocking the event loop."""
         page: JobsPage = await self._transport().send_async(self._page(1, None))
         return page.total
 

@@ -48,31 +48,42 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """A job of a task, as a test sees it."""
 
     id: str
+    """The id of the job."""
     task: str
+    """The name of the task."""
     arguments: dict[str, Any]
-    """What the function is called with, decoded as a worker decodes it."""
+    """The arguments of the function by name, decoded as a worker decodes them."""
     status: str
+    """The status of the job."""
     queue: str
+    """The queue of the job."""
     priority: int
+    """0 is high, 1 normal, 2 low."""
     run_at: datetime
+    """When the job may start."""
     attempt: int
+    """The number of attempts so far."""
     handle: JobHandle[Any]
+    """The handle of the job."""
 
 
 class Kit:
-    """A running Stoker for one test. Made by `app.testing()`, used as a `with` block."""
+    """A running Stoker for one test: `with app.testing() as t:`.
+
+    `now` is the time at which the test begins, 1 January 2030 by default; `settings` are those of the coordinator, such as
+    `{"retry_backoff_base_sec": 3}`.
+    """
 
     def __init__(
         self, app: Stoker, *, now: datetime | None = None, settings: dict[str, Any] | None = None
     ) -> None:
-        """`now` is the time of day at which the test begins; `settings` are those of the coordinator, such as
-        `{"retry_backoff_base_sec": 3}`."""
         if now is not None and now.tzinfo is None:
             raise ArgumentError(
                 f"now={now.isoformat()} has no time zone; say which, such as datetime(2030, 1, 1, tzinfo=UTC)",
                 "now",
             )
         self.app = app
+        """The app under test."""
         self._start = now or START
         self._settings = settings
         self._system: System | None = None
@@ -117,12 +128,14 @@ class Kit:
 
     @property
     def now(self) -> datetime:
-        """The time of day. It stands still until the test moves it, or waits for a job."""
+        """Return the time of the test. It stands still until the test moves it, or waits for a job."""
         return _moment(self._of().clock.us)
 
     def run_until_idle(self) -> None:
-        """Run every job that is due now, in order of priority, and what they bring about that is due now. The clock stands
-        still, but for the time it takes to notice a worker that died (`crash`)."""
+        """Run every job that is due now, in order of priority, including the due jobs that they submit.
+
+        The clock stands still, except for the time it takes to notice a worker that died (`crash`).
+        """
         self._of().settle()
 
     def advance(
@@ -136,7 +149,7 @@ class Kit:
         minutes: float = 0,
         seconds: float = 0,
     ) -> None:
-        """Move the clock: `t.advance(hours=2)`. Delayed jobs, retries and schedules run on the way, each at its time."""
+        """Move the clock forward: `t.advance(hours=2)`. Jobs, retries and schedules run on the way, each at its time."""
         span = by or timedelta()
         span += timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
         if span < timedelta():
@@ -145,25 +158,25 @@ class Kit:
         system.pass_time(system.clock.us + span // timedelta(microseconds=1))
 
     def advance_to(self, moment: datetime) -> None:
-        """Move the clock to a time: `t.advance_to(datetime(2030, 1, 2, 3, tzinfo=UTC))`."""
+        """Move the clock forward to a time: `t.advance_to(datetime(2030, 1, 2, 3, tzinfo=UTC))`."""
         self.advance(moment - self.now)
 
     # ── jobs ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def enqueued(self, task: Task[..., Any] | str | None = None) -> list[Call]:
-        """The jobs of a task, or of all, that have not started or wait for their next attempt; the oldest first."""
+        """Return the jobs of a task, or of all tasks, that wait for their first or next attempt; the oldest first."""
         return self._calls(task, _WAITING)
 
     def done(self, task: Task[..., Any] | str | None = None) -> list[Call]:
-        """The jobs of a task, or of all, that completed; the oldest first."""
+        """Return the jobs of a task, or of all tasks, that completed; the oldest first."""
         return self._calls(task, ("completed",))
 
     def failed(self, task: Task[..., Any] | str | None = None) -> list[Call]:
-        """The jobs of a task, or of all, that failed for good; the oldest first."""
+        """Return the jobs of a task, or of all tasks, that failed for good; the oldest first."""
         return self._calls(task, ("failed",))
 
     def crash(self, job: JobHandle[Any] | str, *, after: bool = False) -> None:
-        """Let the job's next attempt, or the one that runs, end as if its worker had been killed.
+        """Make the job's running or next attempt end as if its worker had been killed.
 
         The task is not called in that attempt; with `after` it runs to its end, and the worker dies before it can report
         that. The coordinator notices when the lease of the worker ends, which moves the clock by some seconds, and gives the
