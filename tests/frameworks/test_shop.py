@@ -1,38 +1,13 @@
 """`examples/shop`: its own tests pass, and they fail when a bug is planted into its code."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-SHOP = Path(__file__).parents[2] / "examples" / "shop"
+from tests.frameworks.example_tests import EXAMPLES, run_tests
 
-
-def run_tests(folder: Path, *names: str) -> subprocess.CompletedProcess[str]:
-    """Run the shop's tests, or some of them, in its folder, with Stoker's plugin and no other: they start sooner so."""
-    only = [f"tests/test_shop.py::{name}" for name in names]
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "stoker.testing.plugin",
-            *only,
-        ],
-        cwd=folder,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+SHOP = EXAMPLES / "shop"
 
 
 def test_the_tests_of_the_shop_pass() -> None:
@@ -79,7 +54,7 @@ def test_a_bug_in_the_shop_is_found_by_its_tests(
     code = tasks.read_text("utf-8")
     assert code.count(right) == 1
     tasks.write_text(code.replace(right, wrong), "utf-8")
-    done = run_tests(copy, found_by)
+    done = run_tests(copy, f"tests/test_shop.py::{found_by}")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "AssertionError" in done.stdout, done.stdout
     assert "1 failed" in done.stdout, done.stdout
