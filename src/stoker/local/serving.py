@@ -16,7 +16,6 @@ import msgspec
 
 from stoker import log as logs
 from stoker.cli.serve import CannotStart, running
-from stoker.cli.signals import on_signals
 from stoker.local.coordinator import Answer, Order
 from stoker.settings import Settings, SettingsError, load
 from stoker.system import SYSTEM
@@ -56,7 +55,9 @@ def _settings(order: Order) -> Settings:
 
 async def _serve(settings: Settings, answers: int) -> None:
     async with running(settings, logs.configure(settings.log_level, settings.log_format)) as server:
-        on_signals(server.stop)
+        # Linux sends the signal of a parent's death once for each of its threads that was the parent in turn, so a second
+        # one is not a person who lost patience.
+        SYSTEM.on_signals((signal.SIGTERM,), server.stop)
         _answer(answers, Answer(url=server.url))
         await server.stopped.wait()
 
