@@ -37,6 +37,7 @@ def main() -> int:
         return 1
     finally:
         if order.temporary:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             shutil.rmtree(order.folder, ignore_errors=True)
     return 0
 
