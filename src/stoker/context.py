@@ -113,10 +113,15 @@ def cancelled() -> bool:
     return job is not None and _line is not None and _line.cancelled(job.index)
 
 
-def connect(line: Line) -> None:
-    """Called once by the executor."""
+def connect(line: Line | None) -> None:
+    """Called by the executor: what jobs of this process say goes there."""
     global _line
     _line = line
+
+
+def connected() -> Line | None:
+    """What jobs of this process talk to."""
+    return _line
 
 
 def enter_job(context: JobContext, *, alone: bool = True) -> None:

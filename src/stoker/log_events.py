@@ -630,6 +630,29 @@ _event(
     "A worker process ended by itself. Where they die soon after their start, the next is started after a growing pause.",
     *("worker", "exit_code", "next_start_seconds"),
 )
+_event(
+    "reload_watching",
+    "info",
+    "any",
+    "With `--reload`: changes of Python files under `paths` replace the workers.",
+    *("app", "paths"),
+)
+_event(
+    "reloading",
+    "info",
+    "any",
+    "The source of the app changed: the workers drain, and others start at once. `changed` names the first files.",
+    *("app", "changed"),
+)
+_event(
+    "reload_failed",
+    "error",
+    "any",
+    "The source of the app changed and cannot be imported: the workers go on with the code that they have until the next "
+    "change.",
+    *("app", "detail"),
+)
+_event("reload_watch_failed", "error", "any", "Files cannot be watched, so nothing is reloaded.", "detail")
 _event("worker_start_failed", "error", "autoscaler", "`stoker up` could not start its workers.", "detail")
 _event(
     "container_removed",

@@ -7,6 +7,7 @@ then, so that `stoker jobs` does not pay for a web server.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Annotated
 
 import typer
@@ -33,6 +34,10 @@ App = Annotated[
     typer.Option(
         "--app", metavar="MODULE:NAME", help="The Stoker object whose tasks are run. [env: STOKER_APP]"
     ),
+]
+Reload = Annotated[
+    bool,
+    typer.Option("--reload", help="Replace the workers when the app's source changes; for development."),
 ]
 LogLevel = Annotated[
     str | None,
@@ -61,6 +66,7 @@ def up(
     threads: Threads = None,
     database: Database = None,
     app: App = None,
+    reload: Reload = False,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> None:
@@ -70,6 +76,7 @@ def up(
     Examples:
       stoker up
       stoker up --workers 4 --threads 2 --app tasks:app
+      stoker up --app tasks:app --reload
       stoker up --workers 1 --autoscale process
       stoker up --port 9000 --database sqlite:////var/lib/stoker/jobs.db
     """
@@ -87,7 +94,7 @@ def up(
     _say_what_is_not_needed(settings)
     from stoker.cli.up import run
 
-    raise typer.Exit(run(settings))
+    raise typer.Exit(run(settings, reload=reload))
 
 
 def serve(
@@ -140,6 +147,7 @@ def worker(
         ),
     ] = None,
     app: App = None,
+    reload: Reload = False,
     token: Annotated[
         str | None,
         typer.Option("--token", metavar="TOKEN", help="The secret to call with. [env: STOKER_TOKEN]"),
@@ -152,6 +160,7 @@ def worker(
     \b
     Examples:
       stoker worker --app tasks:app
+      stoker worker --app tasks:app --reload
       stoker worker --url http://one:8080 --url http://two:8080 --threads 8 --queues fast,bulk --label gpu=yes
     """
     settings = _settings(
@@ -167,6 +176,11 @@ def worker(
         log_format=log_format,
     )
     _say_what_is_not_needed(settings)
+    if reload:
+        from stoker.cli.reload import run as run_reloading
+        from stoker.cli.reload import worker_words
+
+        raise typer.Exit(run_reloading(settings, worker_words(sys.argv[1:])))
     from stoker.cli.worker import run
 
     raise typer.Exit(run(settings))

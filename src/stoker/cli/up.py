@@ -17,6 +17,7 @@ from stoker import log as logs
 from stoker.autoscale.providers.base import ProviderError
 from stoker.autoscale.providers.process import ProcessProvider
 from stoker.cli import autoscale, hints, output
+from stoker.cli import reload as reloading
 from stoker.cli.serve import CANNOT_START, CannotStart, Running, running, url_of
 from stoker.cli.signals import on_signals
 from stoker.cli.worker import start_problems
@@ -31,8 +32,12 @@ IN_THE_BANNER: Final = frozenset({"coordinator_started", "autoscaler_started"})
 log = structlog.get_logger()
 
 
-def run(settings: Settings) -> int:
+def run(settings: Settings, *, reload: bool = False) -> int:
     """`stoker up`: until it is told to stop; the exit code."""
+    wrong = reloading.problem(settings) if reload else None
+    if wrong is not None:
+        output.say(hints.named(f"error: {wrong}"), sys.stderr)
+        return CANNOT_START
     job_log = logs.configure(settings.log_level, settings.log_format, quiet=IN_THE_BANNER)
     problems = start_problems(settings) if settings.workers or settings.autoscale == "process" else []
     for problem in problems:
@@ -40,7 +45,7 @@ def run(settings: Settings) -> int:
     if problems:
         return CANNOT_START
     try:
-        SYSTEM.run(_up(_scaled(settings), job_log))
+        SYSTEM.run(_up(_scaled(settings), job_log, reload=reload))
     except CannotStart as error:
         output.say(hints.named(f"error: {error}"), sys.stderr)
         return error.exit
@@ -62,14 +67,17 @@ def _scaled(settings: Settings) -> Settings:
     )
 
 
-async def _up(settings: Settings, job_log: logs.JobLog) -> None:
+async def _up(settings: Settings, job_log: logs.JobLog, *, reload: bool) -> None:
     async with running(settings, job_log) as server:
         sizes = {f"{PREFIX}-{number}": threads for number, threads in settings.worker_n_threads.items()}
         workers = autoscale.processes(settings, (server.url,), PREFIX, sizes)
         await workers.start(settings.workers)
         leaving = asyncio.Event()
         on_signals(lambda: _leave(server, leaving), workers.kill)
-        keeping = [asyncio.create_task(going) for going in _loops(settings, server.url, workers)]
+        loops = _loops(settings, server.url, workers)
+        if reload:
+            loops.append(reloading.watch(settings, workers, settings.workers))
+        keeping = [asyncio.create_task(going) for going in loops]
         output.say(banner(settings, server), sys.stdout)
         stopped = asyncio.create_task(server.stopped.wait())
         left = asyncio.create_task(leaving.wait())

@@ -29,6 +29,9 @@ from stoker.worker.supervisor import StartFailed, Supervisor
 PARENT = "STOKER_UP_PID"
 """Set by `stoker up`: its workers leave, gracefully, when it is killed."""
 
+RELOADER = "STOKER_RELOAD_PID"
+"""The same, set by `stoker worker --reload`."""
+
 TOLD_BY_UP = frozenset({"connected", "draining"})
 """What the coordinator of `stoker up` says itself, on the same terminal."""
 
@@ -44,8 +47,9 @@ def run(settings: Settings) -> int:
         return 1
     parent = os.environ.pop(PARENT, None)
     logs.configure(settings.log_level, settings.log_format, quiet=TOLD_BY_UP if parent else frozenset())
-    if parent is not None:
-        SYSTEM.end_with_parent(parent, signal.SIGTERM)
+    reloader = os.environ.pop(RELOADER, None)
+    for lifeline in filter(None, (parent, reloader)):
+        SYSTEM.end_with_parent(lifeline, signal.SIGTERM)
     try:
         asyncio.run(_work(settings))
     except (NotAllowed, StartFailed) as error:

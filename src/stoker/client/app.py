@@ -16,7 +16,7 @@ Making a `Stoker` reads no settings and opens nothing, so a module that defines 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
 from types import SimpleNamespace, TracebackType
@@ -39,11 +39,14 @@ from stoker.domain import json_text
 from stoker.domain.json_values import to_json
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from stoker.client.operate import DeadLetters, Queues, Workers
     from stoker.client.pipeline import Pipeline
     from stoker.client.submission import Accepted, NewJob
     from stoker.client.transport import Transport
     from stoker.client.walks import Jobs, Moment, StatusFilter
+    from stoker.local.app import LocalStoker
     from stoker.testing.kit import Kit
 
 P = ParamSpec("P")
@@ -105,6 +108,20 @@ class Stoker:
         """The tasks by name, those of included apps too."""
         self.declared: dict[str, dict[str, Any]] = {}
         """The declared schedules by name, as workers of this app send them to the coordinator."""
+
+    @staticmethod
+    def local(path: str | PathLike[str] | None = None, **options: Any) -> LocalStoker:
+        """An app with a whole Stoker of its own, for a script or a notebook: `with Stoker.local() as app:`, or `async with`.
+
+        Inside the block a coordinator runs as a child process, and jobs run in threads of this process, so tasks may be
+        defined anywhere, also in `__main__` and in cells. At its end everything is ended and removed. `path` is a folder in
+        which the jobs are kept instead, `threads` how many run at once (the number of CPUs), `settings` those of the
+        coordinator by name; the other options are those of `Stoker`. See `docs/howto/local.md`.
+        """
+        from importlib import import_module  # it has a worker in it, which the SDK does not know
+
+        app: LocalStoker = import_module("stoker.local.app").LocalStoker(path, **options)
+        return app
 
     @cached_property
     def transport(self) -> Transport:
@@ -191,6 +208,8 @@ class Stoker:
             self.included.append(other)
             self.tasks.update(other.tasks)
             self.declared.update(other.declared)
+        for app in self._with_parents():
+            app._changed()
 
     def middleware(self, function: F) -> F:
         """Put a function around every task: `def around(job, call_next)`, or async.
@@ -387,12 +406,21 @@ class Stoker:
 
     def _add(self, task: Task[P, R]) -> Task[P, R]:
         self._check_free(task)
-        app: Stoker | None = self
-        while app is not None:
+        for app in self._with_parents():
             app.tasks[task.name] = task
-            app = app._parent
+            app._changed()
         declare_pending(self, task)
         return task
+
+    def _with_parents(self) -> Iterator[Stoker]:
+        """This app, the one that includes it, and so on."""
+        app: Stoker | None = self
+        while app is not None:
+            yield app
+            app = app._parent
+
+    def _changed(self) -> None:
+        """Called when there are other tasks or schedules than before; an app that runs them itself announces them."""
 
     def declare(self, schedule: str, fields: dict[str, Any]) -> None:
         """Keep a declared schedule for the workers of this app and of the apps that include it.
@@ -400,10 +428,9 @@ class Stoker:
         Raises `TaskError` when the name is taken.
         """
         self._check_undeclared(schedule)
-        app: Stoker | None = self
-        while app is not None:
+        for app in self._with_parents():
             app.declared[schedule] = fields
-            app = app._parent
+            app._changed()
 
     def _check_undeclared(self, schedule: str) -> None:
         if schedule in self.declared:

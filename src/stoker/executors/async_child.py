@@ -16,7 +16,7 @@ from stoker.domain.retry import Kind
 from stoker.domain.retry_rules import ErrorNote
 from stoker.executors.child import UnknownType, context_of, describe, failure, note_of
 from stoker.executors.leaving import Terminated, leave_copy
-from stoker.executors.life import ChildLife, PythonTask
+from stoker.executors.life import ChildLife, PythonTask, RunAsync
 from stoker.executors.pipe import TO_CHILD, CancelJob, ChildJob, ChildLot, ChildResult, Unpacker
 from stoker.executors.results import check_size
 from stoker.executors.supervisor_line import SupervisorLine
@@ -29,9 +29,8 @@ class AsyncChild:
     ) -> None:
         self._line = line
         self._life = life
-        self._runners = {
-            name: life.async_runner(task, self.cancelled) for name, task in tasks.items() if task.is_async
-        }
+        self._tasks = tasks
+        self._runners: dict[str, tuple[PythonTask, RunAsync]] = {}
         self._max_result = max_result
         self._unpacker = Unpacker()
         self._running: dict[int, asyncio.Task[None]] = {}
@@ -143,10 +142,19 @@ class AsyncChild:
         return kind, describe(cause), note_of(cause)
 
     async def _call(self, job: ChildJob) -> bytes:
-        run = self._runners.get(job.type)
-        if run is None:
-            raise UnknownType(f"this worker has no async task of type {job.type!r}")
+        run = self._runner(job.type)
         return check_size(await run(job.payload, job.soft_timeout_sec), self._max_result)
+
+    def _runner(self, type: str) -> RunAsync:
+        """Return what runs the task of this type as it is now: in a notebook a task may be defined anew."""
+        task = self._tasks.get(type)
+        if task is None or not task.is_async:
+            raise UnknownType(f"this worker has no async task of type {type!r}")
+        known, run = self._runners.get(type, (None, None))
+        if known is not task or run is None:
+            run = self._life.async_runner(task, self.cancelled)
+            self._runners[type] = task, run
+        return run
 
     def _flush(self) -> None:
         self._flush_soon = False

@@ -47,6 +47,15 @@ class Board:
         _LAYOUT.pack_into(board._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
         return board, fd
 
+    @classmethod
+    def private(cls) -> "Board":
+        """Return a board for a child that is a thread of this process."""
+        board = cls.__new__(cls)
+        board._fd = NOTHING
+        board._memory = mmap.mmap(-1, SIZE)
+        _LAYOUT.pack_into(board._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
+        return board
+
     # The child's side.
 
     def seal(self) -> None:

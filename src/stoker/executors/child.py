@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
@@ -37,7 +37,7 @@ from stoker.executors.pipe import TO_CHILD, ChildJob, ChildLot, ChildResult, Rea
 from stoker.executors.results import check_size
 from stoker.executors.soft_limit import soft_limit
 from stoker.executors.supervisor_line import SHORT_SECONDS, SupervisorLine
-from stoker.system import SYSTEM
+from stoker.system import SYSTEM, Meter
 from stoker.task_errors import RetryAfter, Snooze
 
 MESSAGE_MAX: Final = 4_000
@@ -56,11 +56,21 @@ class Tasks:
         self.version: int | None = None
         self.schedules: list[dict[str, Any]] = []
         if app is not None:
-            self.app = _import(app)
-            self.python = {task.name: task for task in self.app.tasks.values()}
-            self.app_name = getattr(self.app, "name", None) or app
-            self.version = getattr(self.app, "version", None)
-            self.schedules = list(getattr(self.app, "declared", {}).values())
+            self._take(_import(app), app)
+
+    @classmethod
+    def of(cls, app: Any, name: str) -> "Tasks":
+        """Return the types of an app that this process has already; `name` is for one that has none of its own."""
+        tasks = cls(None)
+        tasks._take(app, name)
+        return tasks
+
+    def _take(self, app: Any, name: str) -> None:
+        self.app = app
+        self.python = {task.name: task for task in list(app.tasks.values())}
+        self.app_name = getattr(app, "name", None) or name
+        self.version = getattr(app, "version", None)
+        self.schedules = list(getattr(app, "declared", {}).values())
 
     def ready(self, *, lifespan: bool = False) -> Ready:
         tasks = self.python.values()
@@ -180,16 +190,27 @@ class UnknownType(LookupError):
     error_type = "unknown_type"
 
 
+class Runners(Protocol):
+    """Finds what runs the jobs of a type; a dict does."""
+
+    def get(self, type: str, /) -> Run | None: ...
+
+
 class SyncChild:
     """Runs jobs one after the other on the main thread."""
 
-    def __init__(self, line: SupervisorLine, tasks: dict[str, Run], max_result: int) -> None:
+    alone = True
+    """Whether no other job runs in this process meanwhile."""
+
+    def __init__(
+        self, line: SupervisorLine, tasks: Runners, max_result: int, meter: Meter | None = None
+    ) -> None:
         self._line = line
         self._tasks = tasks
         self._max_result = max_result
         self._unpacker = Unpacker()
         self._slow: dict[str, bool] = {}
-        self._meter = SYSTEM.meter()
+        self._meter = meter or SYSTEM.meter()
         self._threads = 0
         self._cpus: list[int] | None = None
 
@@ -231,7 +252,7 @@ class SyncChild:
             SYSTEM.pin(job.cpus)
 
     def _run(self, job: ChildJob) -> tuple[Kind, bytes | None, bytes | None, ErrorNote | None]:
-        enter_job(context_of(job))
+        enter_job(context_of(job), alone=self.alone)
         try:
             run = self._tasks.get(job.type)
             if run is None:

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from stoker.system.portable import Portable, Usage
+from stoker.system.portable import Meter, Portable, ThreadMeter, Usage
 
-__all__ = ["SYSTEM", "Portable", "Usage"]
+__all__ = ["SYSTEM", "Meter", "Portable", "ThreadMeter", "Usage"]
 
 FORCED: Final = "STOKER_PORTABLE"
 

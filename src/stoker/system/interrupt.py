@@ -1,7 +1,7 @@
-"""Raises an exception in the main thread after a time, also while it waits in a system call.
+"""Raises an exception in a thread after a time.
 
-Where there are interval timers (POSIX), a signal interrupts what the thread waits for. Elsewhere a small thread asks Python
-to raise the exception, which happens when the main thread next runs Python code.
+In the main thread, where there are interval timers (POSIX), a signal interrupts also what the thread waits for in a system
+call. Elsewhere a small thread asks Python to raise the exception, which happens when the other thread next runs Python code.
 """
 
 import ctypes
@@ -11,22 +11,32 @@ from types import FrameType, TracebackType
 from typing import Any
 
 
+def raise_in_thread(thread: int, error: type[BaseException] | None) -> None:
+    """Raise `error` in the thread with this identifier when it next runs Python code. None takes back what has not been
+    raised yet."""
+    raised = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+
+
 class Interrupt:
-    """Raises `error` inside its `with` block after `seconds`; only for the main thread."""
+    """Raises `error` inside its `with` block after `seconds`."""
 
     def __init__(self, seconds: float, error: type[Exception]) -> None:
         self._seconds = seconds
         self._error = error
         self._before: Any = None
         self._timer: threading.Timer | None = None
+        self._thread = 0
+        self._lock = threading.Lock()
+        self._over = False
 
     def __enter__(self) -> None:
-        if hasattr(signal, "setitimer"):
+        if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGALRM, self._raise)
             signal.setitimer(signal.ITIMER_REAL, self._seconds)
             return
-        thread = threading.get_ident()
-        self._timer = threading.Timer(self._seconds, self._ask, (thread,))
+        self._thread = threading.get_ident()
+        self._timer = threading.Timer(self._seconds, self._ask)
         self._timer.daemon = True
         self._timer.start()
 
@@ -35,6 +45,9 @@ class Interrupt:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            with self._lock:
+                self._over = True
+                raise_in_thread(self._thread, None)
             return
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
@@ -42,5 +55,7 @@ class Interrupt:
     def _raise(self, number: int, frame: FrameType | None) -> None:
         raise self._error(self._seconds)
 
-    def _ask(self, thread: int) -> None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(self._error))
+    def _ask(self) -> None:
+        with self._lock:
+            if not self._over:
+                raise_in_thread(self._thread, self._error)

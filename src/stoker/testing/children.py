@@ -29,8 +29,9 @@ from stoker.executors.pipe import ChildJob, ChildResult, Printed, Progressed, Re
 from stoker.executors.process import Callbacks
 from stoker.executors.supervisor_line import SupervisorLine
 from stoker.testing.loop import Process, SimLoop
-from stoker.testing.stand_in import MemoryBoard, NoGuardian, StandInChild
+from stoker.testing.stand_in import MemoryBoard, StandInChild
 from stoker.wire.frames import Stream
+from stoker.worker.machine import NoKeeper
 from stoker.worker.routes import Executor
 
 BOOT_SECONDS = 0.0
@@ -258,8 +259,8 @@ class KitMachine:
     def adopt_orphans(self) -> None: ...
     def reap_orphans(self, known: Collection[int]) -> None: ...
 
-    def guardian(self, mark: str) -> NoGuardian:
-        return NoGuardian()
+    def guardian(self, mark: str) -> NoKeeper:
+        return NoKeeper()
 
     def memory_kb(self, pid: int) -> int:
         return 1024

@@ -27,17 +27,6 @@ class MemoryBoard(Board):
         pass
 
 
-class NoGuardian:
-    """The guardian needs no process here: children are ended with their supervisor."""
-
-    pid = 1
-    alive = True
-
-    def watch(self, group: int) -> None: ...
-    def forget(self, group: int) -> None: ...
-    def close(self) -> None: ...
-
-
 class Host(Protocol):
     """The machine that a stand-in lives on."""
 

@@ -31,6 +31,17 @@ class Keeper(Protocol):
     def close(self) -> None: ...
 
 
+class NoKeeper:
+    """For children that cannot outlive their supervisor: threads of its process."""
+
+    pid = 1
+    alive = True
+
+    def watch(self, group: int) -> None: ...
+    def forget(self, group: int) -> None: ...
+    def close(self) -> None: ...
+
+
 class Machine(Protocol):
     @property
     def host(self) -> str: ...

@@ -80,6 +80,11 @@ class Supervisor:
         self._notes: dict[str, frames.TypeNote] = {}
         self._declared: list[DeclaredSchedule] = []
         self._app: tuple[str | None, int | None] = (None, None)
+        self._known: Ready | None = None
+        self._told: Ready | None = None
+        """What the last hello was made of."""
+        self._farewell: asyncio.Task[None] | None = None
+        """Closes a connection in order, because there is another hello to say."""
         self._output = OutputBuffer()
         self._dialer = dialer
         self._new_id = new_id
@@ -119,11 +124,9 @@ class Supervisor:
         tasks = [asyncio.create_task(self._tick_for_ever())]
         try:
             ready = await self._ready
-            self._routes = self._make_routes(ready)
+            if self._known is None:
+                self._know(ready)
             self._say_started()
-            self._notes = notes(ready.about, self._routes)
-            self._declared = declared(ready.schedules)
-            self._app = ready.app, ready.app_version
             self._say_what_the_runner_gets()
             if "native" in self._routes.by_type.values():
                 self._threads.warm("native")
@@ -143,6 +146,19 @@ class Supervisor:
     def drain(self) -> None:
         """Leave as soon as what runs is done, or the grace period is over."""
         self._draining.set()
+
+    def renew(self, ready: Ready) -> None:
+        """Announce other tasks than before, in a new hello of the same session. What runs goes on."""
+        self._know(ready)
+        if self._link is not None:
+            self._farewell = self._loop.create_task(self._link.close())
+
+    def _know(self, ready: Ready) -> None:
+        self._known = ready
+        self._routes = self._make_routes(ready)
+        self._notes = notes(ready.about, self._routes)
+        self._declared = declared(ready.schedules)
+        self._app = ready.app, ready.app_version
 
     async def _close(self) -> None:
         self._threads.retire_idle()
@@ -367,6 +383,7 @@ class Supervisor:
 
     def _hello(self) -> Hello:
         self._hello_at = self._loop.time()
+        self._told = self._known
         settings, machine = self._settings, self._machine
         return Hello(
             frames.PROTOCOL,
@@ -416,6 +433,8 @@ class Supervisor:
             asyncio.create_task(self._beat_for_ever(welcome.heartbeat_seconds)),
         ]
         lost = False
+        if self._told is not self._known:  # renewed while it dialled
+            self._farewell = self._loop.create_task(link.close())
         try:
             async for frame in link.frames():
                 if isinstance(frame, frames.Refused):

@@ -94,6 +94,8 @@ class ProcessProvider:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._started_at: dict[str, float] = {}
         self._asked: dict[str, int] = {}
+        self._leaving: list[subprocess.Popen[bytes]] = []
+        """Those that were asked to drain because others took their place and their name."""
         self._now = now
         self._rest = Rest()
 
@@ -111,6 +113,7 @@ class ProcessProvider:
 
     def _reap(self) -> None:
         now = self._now()
+        self._leaving = [process for process in self._leaving if process.poll() is None]
         for name, process in list(self._processes.items()):
             code = process.poll()
             if code is None:
@@ -135,6 +138,19 @@ class ProcessProvider:
             self._started_at[name] = self._now()
             names.append(name)
         return names
+
+    async def renew(self, count: int) -> list[str]:
+        """Ask all to drain, and start so many others at once, also where the last died at once: they have other code."""
+        self._reap()
+        for name in list(self._processes):
+            process = self._processes.pop(name)
+            self._started_at.pop(name)
+            self._asked.pop(name, None)
+            with contextlib.suppress(OSError):
+                process.terminate()
+            self._leaving.append(process)
+        self._rest = Rest()
+        return await self.start(count)
 
     def _free_name(self) -> str:
         number = 1
@@ -171,14 +187,17 @@ class ProcessProvider:
         for process in self._processes.values():
             with contextlib.suppress(OSError):
                 process.terminate()
-        waiting = [asyncio.to_thread(process.wait) for process in self._processes.values()]
+        waiting = [asyncio.to_thread(process.wait) for process in self._all()]
         try:
             async with asyncio.timeout(self._leave_seconds):
                 await asyncio.gather(*waiting)
         except TimeoutError:
             self.kill()
 
+    def _all(self) -> list[subprocess.Popen[bytes]]:
+        return [*self._processes.values(), *self._leaving]
+
     def kill(self) -> None:
-        for process in self._processes.values():
+        for process in self._all():
             with contextlib.suppress(OSError):
                 process.kill()

@@ -1,0 +1,72 @@
+"""The child process of a local Stoker: a coordinator on a free port of loopback, until its parent ends it or dies.
+
+    python -m stoker.local.serving < order.json
+
+Settings come from the order alone: what the environment says is for other systems than this one.
+"""
+
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from stoker import log as logs
+from stoker.cli.serve import CannotStart, running
+from stoker.local.coordinator import Answer, Order
+from stoker.settings import Settings, SettingsError, load
+from stoker.system import SYSTEM
+
+DATABASE = "stoker.db"
+
+
+def main() -> int:
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    # The answer has the pipe for itself; whatever else is written to stdout must not wait there for a reader.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        signal.signal(signal.SIGTERM, _leave)
+        SYSTEM.end_with_parent(order.lifeline, signal.SIGTERM)
+        SYSTEM.run(_serve(_settings(order), answers))
+    except (CannotStart, SettingsError, OSError) as error:
+        _answer(answers, Answer(error=str(error)))
+        return 1
+    finally:
+        if order.temporary:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            shutil.rmtree(order.folder, ignore_errors=True)
+    return 0
+
+
+def _leave(*_: object) -> NoReturn:
+    """The parent died before the coordinator listens."""
+    raise SystemExit(0)
+
+
+def _settings(order: Order) -> Settings:
+    folder = Path(order.folder).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    given: dict[str, Any] = {"log_level": "error", **order.settings}
+    return load({}, {**given, "api_port": 0, "database_url": f"sqlite:///{folder / DATABASE}"})
+
+
+async def _serve(settings: Settings, answers: int) -> None:
+    async with running(settings, logs.configure(settings.log_level, settings.log_format)) as server:
+        # Linux sends the signal of a parent's death once for each of its threads that was the parent in turn, so a second
+        # one is not a person who lost patience.
+        SYSTEM.on_signals((signal.SIGTERM,), server.stop)
+        _answer(answers, Answer(url=server.url))
+        await server.stopped.wait()
+
+
+def _answer(fd: int, answer: Answer) -> None:
+    with os.fdopen(fd, "wb") as line:
+        line.write(msgspec.json.encode(answer) + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
