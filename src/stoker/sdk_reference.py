@@ -36,6 +36,7 @@ time zone; durations are in seconds.
 SECTIONS: Final[dict[str, tuple[str, ...]]] = {
     "Apps and tasks": (
         "stoker.Stoker",
+        "stoker.local.app.LocalStoker",
         "stoker.Task",
         "stoker.AsyncTask",
         "stoker.client.requests.TaskDefaults",
@@ -189,10 +190,10 @@ def reference() -> str:
 def members(kind: type) -> list[Member]:
     """Return the public methods and properties that a class defines itself, in the order of its source."""
     own = {
-        name: value
+        name: value.__func__ if isinstance(value, staticmethod) else value
         for name, value in vars(kind).items()
         if not name.startswith("_") and name not in OWN_USE.get(kind.__name__, ())
-        if isinstance(value, (FunctionType, property, cached_property))
+        if isinstance(value, (FunctionType, staticmethod, property, cached_property))
     }
     return [
         Member(name, value, own.get(f"{name}_async"))
@@ -293,7 +294,9 @@ def _find(path: str) -> Any:
 
 
 def _function(value: Any) -> Any:
-    """The function of a property; of a fixture, what pytest wrapped."""
+    """The function of a property or a static method; of a fixture, what pytest wrapped."""
+    if isinstance(value, staticmethod):
+        return value.__func__
     if isinstance(value, property):
         return value.fget
     if isinstance(value, cached_property):

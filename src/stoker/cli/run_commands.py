@@ -180,7 +180,8 @@ def worker(
         from stoker.cli.reload import run as run_reloading
         from stoker.cli.reload import worker_words
 
-        raise typer.Exit(run_reloading(settings, worker_words(sys.argv[1:])))
+        words = worker_words(sys.argv[1:])
+        raise typer.Exit(run_reloading(settings, words))
     from stoker.cli.worker import run
 
     raise typer.Exit(run(settings))
