@@ -9,9 +9,9 @@ One app serves all backends with the same address: Django makes a backend for ev
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import socket
+import threading
 from datetime import datetime
 from traceback import format_exception
 from typing import Any
@@ -35,14 +35,19 @@ from stoker.contrib.django.tasks_api import (
 )
 from stoker.task_errors import Snooze
 
+_apps: dict[tuple[str | None, str | None], Stoker] = {}
+_making = threading.Lock()
 
-@functools.cache
+
 def app_at(url: str | None, token: str | None) -> Stoker:
-    """Return the app for a coordinator."""
-    app = Stoker(url, token)
-    app.task(name=TASK_TYPE)(run_task)
-    app.task(name=ASYNC_TASK_TYPE)(run_async_task)
-    return app
+    """Return the one app of this process for a coordinator."""
+    with _making:
+        app = _apps.get((url, token))
+        if app is None:
+            app = _apps[url, token] = Stoker(url, token)
+            app.task(name=TASK_TYPE)(run_task)
+            app.task(name=ASYNC_TASK_TYPE)(run_async_task)
+        return app
 
 
 def run_task(
