@@ -56,6 +56,43 @@ def test_clocks_change_as_in_debians_cron(cron: str) -> None:
     assert local(list(recurrence.between(*AUTUMN))) == autumn
 
 
+# Clocks that change by half an hour, and such that change at a quarter to the hour.
+ODD_CHANGES = [
+    # 5 April, 02:00 becomes 01:30
+    ("*/30 2 * * *", "Australia/Lord_Howe", (2026, 4, 5), ["02:00 +1030", "02:30 +1030"]),
+    (
+        "*/30 1 * * *",
+        "Australia/Lord_Howe",
+        (2026, 4, 5),
+        ["01:00 +1100", "01:30 +1100", "01:30 +1030"],
+    ),
+    ("0 */4 * * *", "Australia/Lord_Howe", (2026, 4, 5), ["00:00 +1100", "04:00 +1030"]),
+    ("30 1 * * *", "Australia/Lord_Howe", (2026, 4, 5), ["01:30 +1100"]),
+    # 4 October, 02:00 becomes 02:30
+    ("*/30 2 * * *", "Australia/Lord_Howe", (2026, 10, 4), ["02:30 +1100"]),
+    ("0 */4 * * *", "Australia/Lord_Howe", (2026, 10, 4), ["00:00 +1030", "04:00 +1100"]),
+    ("15 2 * * *", "Australia/Lord_Howe", (2026, 10, 4), ["02:30 +1100"]),
+    # 5 April, 03:45 becomes 02:45
+    (
+        "*/15 2 5 4 *",
+        "Pacific/Chatham",
+        (2026, 4, 5),
+        ["02:00 +1345", "02:15 +1345", "02:30 +1345", "02:45 +1345", "02:45 +1245"],
+    ),
+    # 27 September, 02:45 becomes 03:45
+    ("*/15 3 * * *", "Pacific/Chatham", (2026, 9, 27), ["03:45 +1345"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cron", "zone", "day", "ticks"), ODD_CHANGES)
+def test_clocks_may_change_by_or_at_a_part_of_an_hour(
+    cron: str, zone: str, day: tuple[int, int, int], ticks: list[str]
+) -> None:
+    begin = at(*day, zone=ZoneInfo(zone))
+    recurrence = Recurrence(cron=cron, timezone=zone)
+    assert local(list(recurrence.between(begin, begin + 6 * 3600 * SECOND)), zone) == ticks
+
+
 def test_an_interval_counts_from_its_anchor_whatever_the_clocks_do() -> None:
     recurrence = Recurrence(every_us=900 * SECOND, anchor=at(2026, 3, 29, 0, 7))
     assert recurrence.after(at(2026, 3, 29, 0, 7)) == at(2026, 3, 29, 0, 22)

@@ -3,14 +3,15 @@
 `Recurrence.after(moment)` is the one definition of the ticks: the first tick later than a moment. Everything else (the next
 ten, the latest three, those of last Tuesday) follows from it. Times are integer microseconds, UTC.
 
-Cron expressions are read by `cronsim`, which follows Debian's cron when clocks change: a job that runs at fixed times,
-such as
-`30 2 * * *`, runs at the next time that exists when its own is left out, and once when its own comes twice; one whose minute
-or hour begins with `*` follows the time that passes.
+Cron expressions are read by `cronsim`. When clocks change, ticks follow Debian's cron: a job that runs at fixed times, such
+as `30 2 * * *`, runs at the next time that exists when its own is left out, and once when its own comes twice; one whose
+minute or hour begins with `*` follows the wall clock. `cronsim` does the former. For the latter it steps by whole hours,
+which misses ticks where clocks change by half an hour (Lord Howe) or at a quarter to the hour (Chatham), so
+`_by_wall_clock` asks it for one span of constant offset after the other.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final
@@ -30,6 +31,8 @@ FAR_US: Final = 253_370_764_800 * SECOND
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_SECOND: Final = timedelta(seconds=1)
+_DAY: Final = timedelta(days=1)
 _NAMED: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
@@ -169,15 +172,48 @@ def _cron_after(cron: str, timezone: str, second: int) -> int | None:
     zone = UTC if timezone == "UTC" else _zone(timezone) or UTC
     moment = datetime.fromtimestamp(second, UTC)
     try:
-        found = _first_after(cron, moment, moment.astimezone(zone))
-        if found.utcoffset() != moment.astimezone(zone).utcoffset():
-            # `cronsim` steps by whole hours: from before a change of half an hour it may step over the first tick of a day.
-            midnight = datetime.combine(found.date(), time(), zone) - timedelta(seconds=1)
-            if midnight > moment:
-                found = _first_after(cron, moment, midnight)
+        if zone is not UTC and _follows_wall_clock(cron):
+            found = _by_wall_clock(cron, moment, zone)
+        else:
+            found = _first_after(cron, moment, moment.astimezone(zone))
     except (CronSimError, StopIteration, OverflowError, ValueError):
         return None  # past the last year that dates have, or stored by a release that could read more
     return (found - _EPOCH) // _MICROSECOND
+
+
+def _follows_wall_clock(cron: str) -> bool:
+    """Whether the minute or the hour begins with `*`, so that the job has no fixed times."""
+    return any(field.startswith("*") for field in plain_cron(cron).split()[:2])
+
+
+def _by_wall_clock(cron: str, moment: datetime, zone: tzinfo) -> datetime:
+    """Return the first time later than a moment at which the wall clock shows a time that fits."""
+    offset = _offset(moment, zone)
+    while True:
+        tick = next(_parsed(plain_cron(cron), moment + offset)) - offset
+        change = _next_change(moment + _SECOND, tick, zone, offset)
+        if change is None:
+            return tick
+        # The time of the change itself may fit.
+        moment, offset = change - _SECOND, _offset(change, zone)
+
+
+def _next_change(first: datetime, last: datetime, zone: tzinfo, offset: timedelta) -> datetime | None:
+    """Return the first second from `first` to `last` at which a zone's offset is another; None when there is none."""
+    # No zone changes its clocks twice within a day.
+    before, after = first, first
+    while _offset(after, zone) == offset:
+        if after >= last:
+            return None
+        before, after = after, min(after + _DAY, last)
+    while after - before > _SECOND:
+        middle = before + (after - before) // _SECOND // 2 * _SECOND
+        before, after = (middle, after) if _offset(middle, zone) == offset else (before, middle)
+    return after
+
+
+def _offset(moment: datetime, zone: tzinfo) -> timedelta:
+    return moment.astimezone(zone).utcoffset() or timedelta()
 
 
 def _first_after(cron: str, moment: datetime, start: datetime) -> datetime:
