@@ -118,6 +118,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 OWN_USE: Final = {
+    "LocalStoker": ("transport",),
     "Stoker": {"declare", "declared", "included", "lives", "transport", "variables"},
     "Task": {"about", "bind", "lives", "place"},
     "JobContext": {"index"},

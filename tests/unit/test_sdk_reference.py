@@ -22,6 +22,7 @@ KNOWN: Final = {
         "Any",
         "AsyncIterator",
         "Callable",
+        "Path",
         "PathLike",
         "ContextVar",
         "Coroutine",

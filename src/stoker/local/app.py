@@ -109,7 +109,7 @@ class LocalStoker(Stoker):
             worker.stop()
 
     async def aclose(self) -> None:
-        """The same, without blocking the loop."""
+        """End what `start` began, without blocking the event loop."""
         transport = self.__dict__.get("transport")
         if transport is not None:
             await transport.aclose()
