@@ -313,6 +313,10 @@ class Connection:
         if left:
             await self._sink.hand_back(session, left, "the worker left without it")
         await self._store.set_session_status(session.id, "gone")
+        # A claim that was under way when the worker left was committed by now, and never sent.
+        unsent = await self._store.held(session.id)
+        if unsent:
+            await self._sink.hand_back(session, unsent, "the worker left before it was sent")
         log.info("worker_gone", worker_id=session.id, worker=session.name)
 
     async def _send_all(self) -> None:
