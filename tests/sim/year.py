@@ -31,21 +31,28 @@ from msgspec.structs import replace
 from stoker.domain import extras, recurrence
 from stoker.domain import schedule as rules
 from stoker.domain.job import Job, JobSpec
+from stoker.domain.retry import Kind
 from stoker.domain.schedule import Decision, Schedule, Tick
 from stoker.store.base import JobQuery, Store
 from stoker.store.schedules import ScheduleChange, SchedulesQuery
 from stoker.store.sqlite import schedules as sqlite_schedules
 from stoker.store.sqlite.store import SqliteStore
-from tests.conformance.steps import a_worker, claim, end
+from tests.conformance.steps import a_worker, claim, ends, report
 from tests.conformance.stores import fast_folder
 from tests.support.schedules import Desk, a_definition
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
-BEGIN: Final = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * SECOND
-END: Final = int(datetime(2027, 1, 1, tzinfo=UTC).timestamp()) * SECOND
+CHANGES: Final = (
+    datetime(2026, 3, 29, 0, tzinfo=UTC),
+    datetime(2026, 4, 4, 15, tzinfo=UTC),
+    datetime(2026, 10, 3, 15, tzinfo=UTC),
+    datetime(2026, 10, 24, 23, tzinfo=UTC),
+)
+"""About when clocks change in Europe and in Australia."""
 ZONES: Final = (
-    "UTC", "Europe/Berlin", "America/New_York", "Australia/Sydney", "Australia/Lord_Howe", "America/Santiago", "Asia/Kolkata"
+    "UTC", "Europe/Berlin", "America/New_York", "Australia/Sydney", "Australia/Lord_Howe", "Pacific/Chatham",
+    "America/Santiago", "Asia/Kolkata",
 )  # fmt: skip
 RARE: Final = (
     "30 2 * * *",
@@ -56,8 +63,25 @@ RARE: Final = (
     "45 23 * * SUN",
     "@daily",
     "*/30 2 * * 0",
+    "*/15 2,3 * * 0",
 )
 OFTEN: Final = ("0 */4 * * *", "30 */6 * * *")
+
+
+class Span(NamedTuple):
+    """The time that the schedules live through."""
+
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, begin: datetime, end: datetime) -> "Span":
+        return cls(_us(begin), _us(end))
+
+    @property
+    def faults(self) -> int:
+        """How many faults fit in: forty a year, and some also in a short span."""
+        return max(12, 40 * (self.end - self.begin) // (365 * DAY))
 
 
 class Plan(NamedTuple):
@@ -83,15 +107,28 @@ class Crash(Exception):
     """A coordinator dies in the middle of its transaction."""
 
 
+class Endless(Exception):
+    """Something is due at the same moment however often the coordinators look."""
+
+
 class YearClock:
-    def __init__(self) -> None:
-        self.now = BEGIN
+    def __init__(self, now: int) -> None:
+        self.now = now
 
     def now_us(self) -> int:
         return self.now
 
     def monotonic(self) -> float:
         return self.now / SECOND
+
+
+def _us(moment: datetime) -> int:
+    return round(moment.timestamp()) * SECOND
+
+
+YEAR: Final = Span.of(datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
+SPRING: Final = Span.of(datetime(2026, 3, 22, tzinfo=UTC), datetime(2026, 4, 12, tzinfo=UTC))
+"""Three weeks in which clocks are set forward in the north and back in the south."""
 
 
 # ── the oracle ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,29 +144,28 @@ def _values(field: str, low: int, high: int) -> set[int]:
     return found
 
 
-def cron_ticks(cron: str, zone: str, begin: int, end: int) -> list[int]:
+def cron_ticks(cron: str, zone: str, span: Span) -> list[int]:
     """Every tick of a span: by walking through local days, for jobs at fixed times; through passing minutes, for others."""
     minute, hour, day, month, weekday = {"@daily": "0 0 * * *"}.get(cron, cron).split()
-    minutes, hours = sorted(_values(minute, 0, 59)), _values(hour, 0, 23)
+    minutes, hours = sorted(_values(minute, 0, 59)), sorted(_values(hour, 0, 23))
+    days, months, weekdays = _values(day, 1, 31), _values(month, 1, 12), _values(weekday, 0, 7)
+    passing = minute.startswith("*") or hour.startswith("*")
     info = ZoneInfo(zone)
     found: set[int] = set()
-    today = date(2025, 12, 30)
-    while today <= date(2027, 1, 3):
-        if (
-            today.day in _values(day, 1, 31)
-            and today.month in _values(month, 1, 12)
-            and (
-                today.isoweekday() % 7 in _values(weekday, 0, 7)
-                or today.isoweekday() in _values(weekday, 0, 7)
-            )
-        ):
-            for h in sorted(hours):
+    today = _date(span.begin - 2 * DAY)
+    while today <= _date(span.end + 2 * DAY):
+        of_week = {today.isoweekday(), today.isoweekday() % 7}
+        if today.day in days and today.month in months and of_week & weekdays:
+            for h in hours:
                 for m in minutes:
                     wall = datetime(today.year, today.month, today.day, h, m, tzinfo=info)
-                    passing = minute.startswith("*") or hour.startswith("*")
                     found |= {_us(one) for one in _instants(wall, passing)}
         today += timedelta(days=1)
-    return sorted(tick for tick in found if begin < tick <= end)
+    return sorted(tick for tick in found if span.begin < tick <= span.end)
+
+
+def _date(us: int) -> date:
+    return datetime.fromtimestamp(us / SECOND, UTC).date()
 
 
 def _instants(wall: datetime, passing: bool) -> Iterator[datetime]:
@@ -146,28 +182,26 @@ def _instants(wall: datetime, passing: bool) -> Iterator[datetime]:
         yield later.astimezone(UTC)
 
 
-def _us(moment: datetime) -> int:
-    return round(moment.timestamp()) * SECOND
-
-
-def all_ticks(plan: Plan, end: int) -> list[int]:
+def all_ticks(plan: Plan, span: Span) -> list[int]:
     if plan.every_sec is not None:
-        return list(range(BEGIN + plan.every_sec * SECOND, end + 1, plan.every_sec * SECOND))
-    return cron_ticks(plan.cron or "", plan.zone, BEGIN, end)
+        every = plan.every_sec * SECOND
+        return list(range(span.begin + every, span.end + 1, every))
+    return cron_ticks(plan.cron or "", plan.zone, span)
 
 
 def judge(
     plan: Plan,
+    begin: int,
     records: Sequence[Tick],
     looks: Sequence[int],
     jobs: dict[int, list[str]],
     due: Callable[[int], int],
 ) -> Iterator[str]:
-    """Everything that is wrong with what is recorded of a schedule. `jobs` are the ids of its jobs by tick, `looks` the
-    times of the looks in their order, `due` the jitter of a tick added to it."""
+    """Everything that is wrong with what is recorded of a schedule. It was made at `begin`; `jobs` are the
+    ids of its jobs by tick, `looks` the times of the looks in their order, `due` the jitter of a tick added to it."""
     highest = max(looks)
     rows = sorted((row for row in records if row.kind == "tick"), key=lambda row: row.tick)
-    expected = all_ticks(plan, highest)
+    expected = all_ticks(plan, Span(begin, highest))
     # Ticks that wait for their jitter, or for an earlier one that does, are not due yet.
     horizon = next((place for place, tick in enumerate(expected) if due(tick) > highest), len(expected))
     expected = expected[:horizon]
@@ -202,12 +236,15 @@ def _judge_times(
     """Each tick is recorded by the first look at which it is due, and so are all due before it; what that look does with
     them follows from the documentation."""
     window = (max(plan.catch_up_sec, 60) + plan.jitter_sec) * SECOND
+    dues = [due(tick) for tick in expected]
     place = 0
     for at in looks:
-        batch: list[int] = []
-        while place < len(expected) and due(expected[place]) <= at:
-            batch.append(expected[place])
+        first = place
+        while place < len(expected) and dues[place] <= at:
             place += 1
+        if first == place:
+            continue
+        batch = expected[first:place]
         may_fire = [tick for tick in batch if tick + window >= at][-plan.catch_up_max :]
         for tick in batch:
             row = found.get(tick)
@@ -251,7 +288,10 @@ def plans(chance: Random, count: int, often: int) -> list[Plan]:
 
 
 class Year:
-    def __init__(self, seed: int, store: Store, clock: YearClock, schedules: Sequence[Plan]) -> None:
+    def __init__(
+        self, seed: int, store: Store, clock: YearClock, schedules: Sequence[Plan], span: Span
+    ) -> None:
+        self.span = span
         self.chance = Random(f"{seed}/year")
         self.store = store
         self.clock = clock
@@ -279,43 +319,46 @@ class Year:
             fields |= {"every_sec": plan.every_sec} if plan.every_sec else {"cron": plan.cron}
             await self.desks[0].put(plan.name, a_definition(**fields))
         self._plan_faults()
-        while self.clock.now < END:
+        while self.clock.now < self.span.end:
             await self._step()
         await self._look()
         return [problem async for problem in self._problems()]
 
     def _plan_faults(self) -> None:
-        """Outages of all, deaths of some, jumps of the clock; more of them around both changes of the clocks."""
+        """Outages of all, deaths of some, jumps of the clock; more of them around the changes of the clocks."""
         chance = self.chance
-        for _ in range(40):
-            at = BEGIN + chance.randrange(END - BEGIN - 10 * DAY)
+        begin, end = self.span
+        changes = [_us(change) for change in CHANGES if begin < _us(change) < end]
+        for _ in range(self.span.faults):
+            at = begin + chance.randrange(end - begin - 10 * DAY)
             if chance.random() < 0.3:
-                change = chance.choice(
-                    (datetime(2026, 3, 29, 0, tzinfo=UTC), datetime(2026, 10, 24, 23, tzinfo=UTC))
-                )
-                at = _us(change) + chance.randrange(-3 * 3600, 3 * 3600) * SECOND
+                at = chance.choice(changes) + chance.randrange(-3 * 3600, 3 * 3600) * SECOND
             self.events.append((at, chance.choice(("outage", "outage", "death", "ahead", "back"))))
         self.events.sort()
 
     async def _step(self) -> None:
         due = await self.store.next_schedule_at()
-        target = END if due is None else max(due, self.clock.now)
+        target = self.span.end if due is None else max(due, self.clock.now)
         if self.events and self.events[0][0] <= target:
             at, what = self.events.pop(0)
             self.clock.now = max(self.clock.now, at)
             await self._fault(what)
             return
         # A poll of a second, and some are slower.
-        self.clock.now = min(END, target) + self.chance.randrange(SECOND)
-        if self.clock.now < END:
+        self.clock.now = min(self.span.end, target) + self.chance.randrange(SECOND)
+        if self.clock.now < self.span.end:
             await self._look()
             if self.chance.random() < 0.5:
                 await self._work()
 
     async def _fault(self, what: str) -> None:
         chance = self.chance
-        if what == "outage":  # nobody looks for a while
+        if (
+            what == "outage"
+        ):  # nobody looks for a while, and the first to do so may crash over all that is due
             self.clock.now += chance.choice((30, 90, 4000, 9 * 3600, 5 * 86_400)) * SECOND
+            if chance.random() < 0.5:
+                await self._crash(self.desks[self.alive.index(True)])
         elif what == "death":
             self.alive = [chance.random() < 0.5 for _ in self.desks]
             self.alive[chance.randrange(3)] = True
@@ -332,10 +375,15 @@ class Year:
             await self._crash(self.chance.choice(desks))
         if self.chance.random() < 0.05:  # its transaction is stored, and nobody hears of it
             await self.store.change_schedules(ScheduleChange(desks[0]._decide_due, limit=3))
-        while any(await asyncio.gather(*(desk.fire() for desk in desks))):
+        # Each turn advances one schedule at least, and none twice.
+        for _ in range(len(self.plans) + 1):
+            if not any(await asyncio.gather(*(desk.fire() for desk in desks))):
+                break
             due = await self.store.next_schedule_at()
             if due is None or due > self.clock.now:
                 break
+        else:
+            raise Endless(f"what is due at {_text(self.clock.now)} stays due")
         self.looks.append(self.clock.now)
 
     async def _crash(self, desk: Desk) -> None:
@@ -360,8 +408,8 @@ class Year:
         self.running += await claim(self.store, a_worker(threads=20))
         ending = [job for job in self.running if self.chance.random() < 0.8]
         self.running = [job for job in self.running if job not in ending]
-        for job in ending:
-            await end(self.store, job, self.chance.choice(("completed", "completed", "invalid")))
+        kinds: list[Kind] = ["completed", "completed", "invalid"]
+        await ends(self.store, [report(job, self.chance.choice(kinds)) for job in ending])
 
     async def _problems(self) -> Any:
         jobs: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -378,7 +426,7 @@ class Year:
         for plan in self.plans:
             records = await self.store.schedule_ticks(plan.name, 1_000_000)
             due = partial(_due_at, rows[plan.name])
-            for problem in judge(plan, records, self.looks, jobs[plan.name], due):
+            for problem in judge(plan, self.span.begin, records, self.looks, jobs[plan.name], due):
                 yield problem
 
 
@@ -390,15 +438,16 @@ def _due_at(row: Schedule, tick: int) -> int:
     return tick + delay
 
 
-def run_year(seed: int, count: int = 50, often: int = 5) -> list[str]:
-    """Live through a year; return what went wrong."""
+def run_year(seed: int, count: int = 50, often: int = 5, span: Span = YEAR) -> list[str]:
+    """Live through a year, or a part of it; return what went wrong."""
 
     async def live() -> list[str]:
         with tempfile.TemporaryDirectory(prefix="stoker-year-", dir=fast_folder()) as folder:
-            clock = YearClock()
+            clock = YearClock(span.begin)
             store = await SqliteStore.open(Path(folder) / "stoker.db", clock, threads=False)
             try:
-                return await Year(seed, store, clock, plans(Random(f"{seed}/plans"), count, often)).run()
+                schedules = plans(Random(f"{seed}/plans"), count, often)
+                return await Year(seed, store, clock, schedules, span).run()
             except Crash:
                 raise
             except Exception as error:  # noqa: BLE001 - a planted bug may end in an error, which is found too
@@ -442,6 +491,21 @@ def fires_the_oldest_first() -> Undo:
 
 
 def missed_ticks_are_forgotten() -> Undo:
+    """The schedule moves on past missed ticks without a record of them."""
+
+    def make(old: Any) -> Any:
+        def fired(*arguments: Any) -> Any:
+            step = old(*arguments)
+            return replace(step, ticks=[tick for tick in step.ticks if tick.outcome != "missed"])
+
+        return fired
+
+    return _patched(rules, "_fired", make)
+
+
+def missed_ticks_stay_due() -> Undo:
+    """Missed ticks are neither recorded nor passed, so the coordinators look at them for ever."""
+
     def make(old: Any) -> Any:
         def judged(schedule: Schedule, due: list[int], now: int) -> tuple[list[int], list[Tick]]:
             return old(schedule, due, now)[0], []
@@ -555,6 +619,7 @@ BUGS: Final[dict[str, Callable[[], Undo]]] = {
         fires_however_late,
         fires_the_oldest_first,
         missed_ticks_are_forgotten,
+        missed_ticks_stay_due,
         steps_over_the_next_hour,
         advances_without_its_job,
         commits_when_it_crashes,
@@ -573,10 +638,10 @@ def planted(name: str) -> Iterator[None]:
         undo()
 
 
-def seeds_to_find(name: str, limit: int = 20, count: int = 15) -> int | None:
+def seeds_to_find(name: str, limit: int = 20, count: int = 15, span: Span = YEAR) -> int | None:
     """How many years it takes to find a bug; None if it is not found."""
     with planted(name):
-        return next((seed + 1 for seed in range(limit) if run_year(seed, count, often=2)), None)
+        return next((seed + 1 for seed in range(limit) if run_year(seed, count, often=2, span=span)), None)
 
 
 def main() -> int:
