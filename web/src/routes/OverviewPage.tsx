@@ -9,7 +9,7 @@ import { ErrorNote } from "@/components/ErrorNote";
 import { JobFeed } from "@/components/jobs/JobFeed";
 import { OverviewCharts } from "@/components/overview/OverviewCharts";
 import { StatTiles } from "@/components/overview/StatTiles";
-import { WRITTEN_MS, endedSince, latestRates, merge } from "@/components/overview/series";
+import { endedSince, latestRates, merge, WRITTEN_MS } from "@/components/overview/series";
 import { Panel } from "@/components/Panel";
 import { RangePicker } from "@/components/RangePicker";
 import { Skeleton } from "@/components/Skeleton";
