@@ -226,6 +226,7 @@ def test_everything_that_answers_a_problem_uses_the_table() -> None:
 
 INTERNAL: Final = {
     "STOKER_UP_PID",
+    "STOKER_RELOAD_PID",
     "STOKER_WORKER_SESSION",
     "STOKER_WORKER_CHILD",
     "STOKER_JOB_ID",

@@ -155,6 +155,7 @@ def test_a_meter_counts_the_cpu_time_of_one_job(system: Portable) -> None:
     sum(range(3_000_000))
     cpu_us, peak_kb = meter.stop(1.0)
     assert 1_000 < cpu_us < 60_000_000
+    assert peak_kb is not None
     assert peak_kb > 1_000
     again, _ = meter.stop(1.0)
     assert again < cpu_us
