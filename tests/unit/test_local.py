@@ -71,6 +71,19 @@ def test_tasks_of_an_app_that_is_included_later_run(app: LocalStoker) -> None:
     ]
 
 
+def test_tasks_that_come_while_jobs_run_cost_no_job_an_attempt(app: LocalStoker) -> None:
+    jobs: list[stoker.JobHandle[int]] = []
+    for number in range(20):
+
+        @app.task(name=f"late-{number}")
+        def late(number: int = number) -> int:
+            return number
+
+        jobs += late.submit_many([(number,)] * 10)
+    assert [job.result(timeout=30) for job in jobs] == [number for number in range(20) for _ in range(10)]
+    assert {job.refresh().attempt for job in jobs} == {1}
+
+
 def test_failures_are_retried_and_the_last_is_raised(app: LocalStoker) -> None:
     @app.task(max_attempts=2)
     def second_time() -> int:

@@ -92,7 +92,9 @@ def test_the_working_folder_is_watched_if_the_app_is_in_it_else_its_package(
 
 
 def test_the_worker_gets_the_arguments_of_its_parent() -> None:
-    assert reload.worker_words(["worker", "--reload", "--app", "tasks:app", "--label", "a=b"]) == [
+    assert reload.worker_words(
+        ["/bin/stoker", "worker", "--reload", "--app", "tasks:app", "--label", "a=b"]
+    ) == [
         "worker",
         "--app",
         "tasks:app",

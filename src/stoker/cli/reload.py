@@ -11,7 +11,7 @@ import asyncio
 import importlib.util
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -48,14 +48,14 @@ def problem(settings: Settings) -> str | None:
     return None
 
 
-def run(settings: Settings, words: Sequence[str]) -> int:
-    """`stoker worker --reload`: until it is told to leave; the exit code. `words` are the arguments of the worker."""
+def run(settings: Settings, argv: Sequence[str]) -> int:
+    """`stoker worker --reload`: until it is told to leave; the exit code. `argv` is the command line of this process."""
     wrong = problem(settings)
     for text in [wrong] if wrong is not None else start_problems(settings):
         output.say(f"error: {text}", sys.stderr)
         return 1
     logs.configure(settings.log_level, settings.log_format)
-    asyncio.run(_look_after(settings, words))
+    asyncio.run(_look_after(settings, worker_words(argv)))
     return 0
 
 
@@ -81,9 +81,9 @@ async def _look_after(settings: Settings, words: Sequence[str]) -> None:
     await workers.close()
 
 
-def worker_words(words: Iterable[str]) -> list[str]:
-    """The arguments of this program without `--reload`: those of the worker that it looks after."""
-    return [word for word in words if word not in ("--reload", "--no-reload")]
+def worker_words(argv: Sequence[str]) -> list[str]:
+    """Return the arguments of the worker that is looked after: those of this process without `--reload`."""
+    return [word for word in argv[1:] if word != "--reload"]
 
 
 # ── watching ─────────────────────────────────────────────────────────────────────────────────────────────────────────

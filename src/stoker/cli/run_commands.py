@@ -178,10 +178,8 @@ def worker(
     _say_what_is_not_needed(settings)
     if reload:
         from stoker.cli.reload import run as run_reloading
-        from stoker.cli.reload import worker_words
 
-        words = worker_words(sys.argv[1:])
-        raise typer.Exit(run_reloading(settings, words))
+        raise typer.Exit(run_reloading(settings, sys.argv))
     from stoker.cli.worker import run
 
     raise typer.Exit(run(settings))

@@ -5,6 +5,7 @@ when the coordinator listens; `stop` when everything is ended.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import socket
@@ -64,14 +65,16 @@ class ThreadMachine:
     def child(
         self, executor: Executor, mark: str, callbacks: Callbacks, command: tuple[str, ...] | None
     ) -> Child:
-        made: LoopChild | ThreadChild
+        try:
+            return cast(Child, self._child(executor, callbacks))
+        except RuntimeError as error:  # no more threads, or the interpreter ends
+            raise OSError(errno.EAGAIN, str(error)) from error
+
+    def _child(self, executor: Executor, callbacks: Callbacks) -> LoopChild | ThreadChild:
+        router, app, limit = self._router, self._app, self._max_result
         if executor == "async":
-            made = LoopChild(
-                callbacks, self._router, self.ready, self._app, self._max_result, self._loop_thread
-            )
-        else:
-            made = ThreadChild(callbacks, self._router, self.ready, self._app, self._max_result)
-        return cast(Child, made)
+            return LoopChild(callbacks, router, self.ready, app, limit, self._loop_thread)
+        return ThreadChild(callbacks, router, self.ready, app, limit)
 
 
 class LocalWorker:
@@ -81,9 +84,9 @@ class LocalWorker:
         self, app: Any, path: Path | None, settings: Mapping[str, Any], *, threads: int, token: str | None
     ) -> None:
         self._app = app
-        self._coordinator = LocalCoordinator(path, {**settings, "token": token})
         given = {"shutdown_grace_sec": 0.0, "cancel_grace_sec": 0.5, **settings}
         self._settings = load({}, {**given, "worker_name": NAME, "worker_threads": threads})
+        self._coordinator = LocalCoordinator(path, {**settings, "token": token})
         self._token = token
         self._router = Router(context.connected())
         self._loop_thread = LoopThread(app, self._settings.max_result_bytes)

@@ -83,8 +83,9 @@ class Supervisor:
         self._known: Ready | None = None
         self._told: Ready | None = None
         """What the last hello was made of."""
+        self._pause: asyncio.Future[None] | None = None
+        """Done when the coordinator knows that it should assign nothing on this connection."""
         self._farewell: asyncio.Task[None] | None = None
-        """Closes a connection in order, because there is another hello to say."""
         self._output = OutputBuffer()
         self._dialer = dialer
         self._new_id = new_id
@@ -150,8 +151,22 @@ class Supervisor:
     def renew(self, ready: Ready) -> None:
         """Announce other tasks than before, in a new hello of the same session. What runs goes on."""
         self._know(ready)
-        if self._link is not None:
-            self._farewell = self._loop.create_task(self._link.close())
+        if self._link is not None and self._pause is None:
+            self._begin_anew(self._link)
+
+    def _begin_anew(self, link: Link) -> None:
+        """Leave this connection for another one, on which there is another hello to say."""
+        self._pause = self._loop.create_future()
+        self._beat()
+        self._farewell = self._loop.create_task(self._part_from(link, self._pause))
+
+    async def _part_from(self, link: Link, pause: asyncio.Future[None]) -> None:
+        """Close a connection once the coordinator has confirmed that it assigns nothing more on it: an assignment that is
+        under way would be missed for seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._lease_seconds):
+                await pause
+        await link.close()
 
     def _know(self, ready: Ready) -> None:
         self._known = ready
@@ -354,8 +369,13 @@ class Supervisor:
         self._beats[self._beat_number] = self._loop.time()
         held = [ClaimRef(work.id, work.claim_id) for work in self._threads.works.values()]
         self._outbox.put_nowait(
-            Heartbeat(self._beat_number, self._threads.used, held, self._draining.is_set(), self._assigned)
+            Heartbeat(self._beat_number, self._threads.used, held, self._takes_nothing, self._assigned)
         )
+
+    @property
+    def _takes_nothing(self) -> bool:
+        """Whether no job should be assigned on this connection."""
+        return self._draining.is_set() or self._pause is not None
 
     def _renewed(self, number: int) -> None:
         self._heard = self._loop.time()
@@ -363,6 +383,8 @@ class Supervisor:
         if sent is not None:
             self._extend_lease(sent)
             self._beats = {n: at for n, at in self._beats.items() if n > number}
+        if self._pause is not None and not self._pause.done() and number == self._beat_number:
+            self._pause.set_result(None)
 
     def _extend_lease(self, confirmed: float) -> None:
         """The lease counts from the sending of what was confirmed, for that is before the store heard of it."""
@@ -427,6 +449,7 @@ class Supervisor:
         self._heard = self._loop.time()
         self._beats.clear()
         self._assigned = 0
+        self._pause = None
         self._send_again()
         tasks = [
             asyncio.create_task(self._send_all(link, self._outbox)),
@@ -434,7 +457,7 @@ class Supervisor:
         ]
         lost = False
         if self._told is not self._known:  # renewed while it dialled
-            self._farewell = self._loop.create_task(link.close())
+            self._begin_anew(link)
         try:
             async for frame in link.frames():
                 if isinstance(frame, frames.Refused):
