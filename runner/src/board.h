@@ -4,7 +4,7 @@
 
 namespace stoker {
 
-/// The page of memory that a supervisor shares with this process; `stoker.executors.board` has the other side and
+/// The page of memory that a supervisor shares with this process; `stoker.executors.shared_state` has the other side and
 /// the reasons. Without one, every job may start.
 class Board {
  public:

@@ -67,7 +67,7 @@ def _value(text: str) -> Any:
         return text
 
 
-class Line(Protocol):
+class TaskLine(Protocol):
     """The job's line to its supervisor."""
 
     def progress(self, index: int, done: float, total: float | None, message: str | None) -> None: ...
@@ -76,7 +76,7 @@ class Line(Protocol):
 
 
 _current: ContextVar[JobContext | None] = ContextVar("stoker_job", default=None)
-_line: Line | None = None
+_line: TaskLine | None = None
 _only: JobContext | None = None
 
 
@@ -113,13 +113,13 @@ def cancelled() -> bool:
     return job is not None and _line is not None and _line.cancelled(job.index)
 
 
-def connect(line: Line | None) -> None:
+def connect(line: TaskLine | None) -> None:
     """Called by the executor: what jobs of this process say goes there."""
     global _line
     _line = line
 
 
-def connected() -> Line | None:
+def connected() -> TaskLine | None:
     """What jobs of this process talk to."""
     return _line
 

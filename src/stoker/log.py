@@ -1,7 +1,7 @@
 """Structured logs: one event per line, JSON off a terminal, for people on one (`stoker.log_terminal`).
 
 Ordinary events go through structlog. Events about jobs come by the thousand, so they are rendered in bulk: one write
-for all jobs of a round (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no
+for all jobs of a transaction (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no
 escaping is needed there. What libraries say through `logging` becomes an event too, so that every line is one. All three go
 through one `LogStream`, so a log that cannot be written raises no error in the code that logs.
 
@@ -59,13 +59,13 @@ class JobLog:
         return self._level <= _LEVELS["warning"]
 
     def job_events(
-        self, event: str, now_us: int, lots: Iterable[tuple[Sequence[str], str, str]], level: str = "info"
+        self, event: str, now_us: int, batches: Iterable[tuple[Sequence[str], str, str]], level: str = "info"
     ) -> None:
         """One line per job; jobs come as (ids, type, more), and `more` is already rendered by `fields`."""
         if self._level > _LEVELS[level]:
             return
         head = f'{{"timestamp":"{self._time_text(now_us)}","level":"{level}","event":"{event}","job_id":"'
-        tails = [(ids, f'","type":"{type}"{more}}}\n') for ids, type, more in lots if ids]
+        tails = [(ids, f'","type":"{type}"{more}}}\n') for ids, type, more in batches if ids]
         if not self._pending:
             asyncio.get_running_loop().call_soon(self.flush)
         self._pending += [f"{head}{f'{tail}{head}'.join(ids)}{tail}" for ids, tail in tails]
@@ -79,7 +79,7 @@ class JobLog:
         return f"{self._second_text}.{us:06d}Z"
 
     def flush(self) -> None:
-        """Write what this turn of the loop gathered: one write for all jobs of a round, from any number of clients."""
+        """Write what this turn of the loop gathered: one write for all jobs of a transaction, from any number of clients."""
         lines, self._pending = self._pending, []
         self._stream.write("".join(lines))
         self._stream.flush()
@@ -95,7 +95,7 @@ class JobLog:
         """More fields for a line."""
         return "".join(f',"{key}":{dumps(value)}' for key, value in values.items())
 
-    def claim_head(self, worker_id: str) -> str:
+    def claim_prefix(self, worker_id: str) -> str:
         """Return the fields of a claim up to its number, which comes last. A caller that has thousands of claims of a few
         workers appends each number; calling `fields` for every one would cost more than the rest of the line."""
         return self.fields(worker_id=worker_id) + ',"claim":'

@@ -70,7 +70,7 @@ class Sink(Protocol):
     def write(self, text: str, /) -> object: ...
 
 
-class End(NamedTuple):
+class AttemptEnd(NamedTuple):
     """How one attempt ended."""
 
     kind: Ending
@@ -307,9 +307,9 @@ class JobTicker:
         self._ended = 0
         self._submitted: Counter[str] = Counter()
         self._watched: dict[str, _Watched] = {}
-        self._held: list[End] = []
+        self._held: list[AttemptEnd] = []
         self._sums: dict[Ending, Counter[str]] = {}
-        self._failures: dict[tuple[str, str], tuple[End, int]] = {}
+        self._failures: dict[tuple[str, str], tuple[AttemptEnd, int]] = {}
         self._type_chars = 12
 
     def submitted(self, type: str, ids: Sequence[str], text: Callable[[], str] = lambda: "queued") -> None:
@@ -322,11 +322,11 @@ class JobTicker:
     def completed(self, type: str, ids: Sequence[str], text: Callable[[], str]) -> None:
         self._seen(ids)
         if len(ids) == 1 and self._ended <= FEW:
-            self._one(End("completed", ids[0], type, text()))
+            self._one(AttemptEnd("completed", ids[0], type, text()))
         else:
             self._sum("completed", type, len(ids))
 
-    def ended(self, end: End) -> None:
+    def ended(self, end: AttemptEnd) -> None:
         """An attempt that did not complete its job."""
         self._seen([end.id])
         if self._ended <= FEW:
@@ -334,14 +334,14 @@ class JobTicker:
         else:
             self._sum_end(end)
 
-    def _one(self, end: End) -> None:
+    def _one(self, end: AttemptEnd) -> None:
         """One of the first few ends of a second; after a busy second it is held until this one is known to be quiet."""
         if self._busy:
             self._held.append(end)
         else:
             self._print(end)
 
-    def _sum_end(self, end: End) -> None:
+    def _sum_end(self, end: AttemptEnd) -> None:
         self._sum(end.kind, end.type, 1)
         kind = (end.type, _VARYING.sub("#", end.error))
         if end.kind == "failed" and (len(self._failures) < _MOST_KINDS or kind in self._failures):
@@ -393,7 +393,7 @@ class JobTicker:
 
     # ── what ──
 
-    def _print(self, end: End) -> None:
+    def _print(self, end: AttemptEnd) -> None:
         self._line(end.kind, end.type, end.id, end.text, end.error)
 
     def _line(self, mark: str, type: str, id: str, text: str, error: str = "") -> None:
@@ -432,7 +432,7 @@ class JobTicker:
         if "failed" in sums:
             self._print_failures(sums["failed"].total(), failures.values())
 
-    def _print_failures(self, total: int, kinds: Iterable[tuple[End, int]]) -> None:
+    def _print_failures(self, total: int, kinds: Iterable[tuple[AttemptEnd, int]]) -> None:
         """The most frequent kinds, each with one id to look at."""
         told = 0
         for end, count in sorted(kinds, key=lambda kind: -kind[1])[:_SHOWN_KINDS]:

@@ -774,7 +774,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"Settings({', '.join(shown)})"
 
 
-class Entry(NamedTuple):
+class SettingEntry(NamedTuple):
     """One row of the table of settings."""
 
     field: str
@@ -796,7 +796,7 @@ class Entry(NamedTuple):
 
 
 @cache
-def table() -> tuple[Entry, ...]:
+def table() -> tuple[SettingEntry, ...]:
     """All settings, in order of declaration."""
     hints = get_type_hints(Settings, include_extras=True)
     entries = []
@@ -806,7 +806,7 @@ def table() -> tuple[Entry, ...]:
             continue
         computed = field.default_factory is not msgspec.NODEFAULT
         default = field.default_factory() if computed else field.default
-        entries.append(Entry(field.name, get_args(hints[field.name])[0], default, metadata[0]))
+        entries.append(SettingEntry(field.name, get_args(hints[field.name])[0], default, metadata[0]))
     return tuple(entries)
 
 
@@ -879,7 +879,7 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read(
-    entries: Iterable[Entry], environ: Mapping[str, str], overrides: Mapping[str, object]
+    entries: Iterable[SettingEntry], environ: Mapping[str, str], overrides: Mapping[str, object]
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
     """By field: the values that were given and are good, where each came from, what is wrong with the others."""
     values: dict[str, Any] = {}
@@ -902,7 +902,7 @@ def _read(
 
 
 def _find(
-    entry: Entry, environ: Mapping[str, str], overrides: Mapping[str, object]
+    entry: SettingEntry, environ: Mapping[str, str], overrides: Mapping[str, object]
 ) -> tuple[str, object] | None:
     override = overrides.get(entry.field)
     if override is not None:
@@ -925,7 +925,7 @@ def _find_numbered(environ: Mapping[str, str]) -> tuple[str, object] | None:
     return (", ".join(sorted(found)), found) if found else None
 
 
-def _given(entry: Entry, source: str, raw: object) -> str:
+def _given(entry: SettingEntry, source: str, raw: object) -> str:
     value = _shown(entry, _as_text(raw))
     if entry.rule.parser is SIZES:
         return value
@@ -934,7 +934,7 @@ def _given(entry: Entry, source: str, raw: object) -> str:
     return f"{source}={value}"
 
 
-def _parse(entry: Entry, raw: object) -> Any:
+def _parse(entry: SettingEntry, raw: object) -> Any:
     """One value, checked; raises ValueError. Values from the command line may already have their type."""
     parser = entry.rule.parser
     if parser is not None:
@@ -963,7 +963,7 @@ def _words(value: object) -> str:
     return shlex.join(value) if isinstance(value, tuple) else str(value)
 
 
-def _number(entry: Entry, text: str) -> int | float:
+def _number(entry: SettingEntry, text: str) -> int | float:
     number: int | float = int(text) if entry.type is int else float(text)
     rule = entry.rule
     if not math.isfinite(number):
@@ -1017,7 +1017,7 @@ def _number_workers(values: dict[str, Any], sources: dict[str, str]) -> None:
         values["worker_n_threads"] = {}
 
 
-def allowed(entry: Entry) -> str:
+def allowed(entry: SettingEntry) -> str:
     """What the setting accepts, in words."""
     rule = entry.rule
     if rule.parser is not None:
@@ -1109,7 +1109,7 @@ def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
 # --- showing -------------------------------------------------------------------------------------------
 
 
-def _shown(entry: Entry, value: object) -> str:
+def _shown(entry: SettingEntry, value: object) -> str:
     """The value on one line, short, without secrets: it goes to terminals and logs."""
     if entry.rule.secret and value is not None:
         return "***"
@@ -1150,13 +1150,13 @@ def reference() -> str:
 _SECTIONS = (_SERVER, _STORAGE, _SUBMIT, _WORKERS, _RETRIES, _SCALING, _LIMITS, _LOGS)
 
 
-def _row(entry: Entry) -> str:
+def _row(entry: SettingEntry) -> str:
     names = ", ".join(f"`{name}`" for name in (entry.name, *entry.rule.aliases))
     text = allowed(entry).partition("; ")[0].replace("|", "\\|")
     return f"| {names} | {_default_text(entry)} | {text} | {entry.rule.doc} |"
 
 
-def _default_text(entry: Entry) -> str:
+def _default_text(entry: SettingEntry) -> str:
     if entry.rule.default_text is not None:
         return entry.rule.default_text
     if entry.default in (None, (), {}):

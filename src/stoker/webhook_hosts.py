@@ -20,7 +20,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Target(NamedTuple):
+class WebhookTarget(NamedTuple):
     """An address of a webhook in its parts."""
 
     scheme: str
@@ -44,7 +44,7 @@ def parse_entry(text: str) -> str:
     return entry
 
 
-def parse_url(url: str) -> Target:
+def parse_url(url: str) -> WebhookTarget:
     """Read the address of a webhook. Raises `NotListed` for what two readers might understand differently."""
     if not url.isascii() or not url.isprintable() or any(char in url for char in ' \\@#"<>'):
         raise NotListed("must be a plain http or https address, without credentials and fragment")
@@ -56,10 +56,10 @@ def parse_url(url: str) -> Target:
     if parts.scheme not in _PORTS or port == 0 or not (_address(host) or _NAME.fullmatch(host)):
         raise NotListed("must be an http or https address with a host name or an IP address")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port or _PORTS[parts.scheme], path)
+    return WebhookTarget(parts.scheme, host, port or _PORTS[parts.scheme], path)
 
 
-def check_url(url: str, listed: Sequence[str]) -> Target:
+def check_url(url: str, listed: Sequence[str]) -> WebhookTarget:
     """The parts of an address whose host is on the list. Raises `NotListed`."""
     target = parse_url(url)
     if not listed:

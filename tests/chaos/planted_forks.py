@@ -1,4 +1,5 @@
-"""The tasks of `chaos_app` in a child as it once was: a forked copy keeps the pipe and the board, and comes back to work.
+"""The tasks of `chaos_app` in a child as it once was: a forked copy keeps the pipe and the shared state, and comes
+back to work.
 
 It stands in the workers' folder under the name `planted_forks`.
 """

@@ -11,7 +11,7 @@ from stoker.clock import Clock, SystemClock
 from stoker.domain.job import Job, PriorityOrder
 from stoker.store.base import Attempt, Store
 from stoker.store.move import Imported, Source, Target, export_to, import_from
-from stoker.store.move_format import End, Header
+from stoker.store.move_format import EndRecord, Header
 from stoker.store.postgres.move import PostgresSource, PostgresTarget
 from stoker.store.sqlite.move import SqliteSource, SqliteTarget
 from tests.conformance.steps import (
@@ -177,7 +177,7 @@ def whole(lines: list[bytes]) -> list[bytes]:
     records = [msgspec.json.decode(line) for line in lines]
     jobs = [record for record in records if record["record"] == "job"]
     header = Header(format=1, stoker="test", priority_order="lowest_first", store="test", exported_at=1)
-    last = End(
+    last = EndRecord(
         jobs=len(jobs),
         attempts=sum(len(job.get("attempts", ())) for job in jobs),
         keys=sum(record["record"] == "key" for record in records),

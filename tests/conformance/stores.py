@@ -31,7 +31,7 @@ class StoreKind(msgspec.Struct, frozen=True):
     open: Opener
     exclusive: bool
     """Whether it has one owner at a time, who refuses a second."""
-    one_round: bool
+    one_transaction: bool
     """Whether calls made at the same time surely share a transaction."""
 
 
@@ -48,9 +48,9 @@ async def _postgres(place: Path, clock: Clock, *, order: PriorityOrder = "lowest
 
 
 STORES = [
-    StoreKind("sqlite", _sqlite_inline, exclusive=True, one_round=True),
-    StoreKind("sqlite-threads", _sqlite_threads, exclusive=True, one_round=True),
-    StoreKind("postgres", _postgres, exclusive=False, one_round=True),
+    StoreKind("sqlite", _sqlite_inline, exclusive=True, one_transaction=True),
+    StoreKind("sqlite-threads", _sqlite_threads, exclusive=True, one_transaction=True),
+    StoreKind("postgres", _postgres, exclusive=False, one_transaction=True),
 ]
 
 

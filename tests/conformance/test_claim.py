@@ -215,37 +215,37 @@ async def test_a_finished_job_is_not_granted(store: Store, ending: str) -> None:
     assert await claim(store) == []
 
 
-# ── the window ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the prefetch ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_short_jobs_fill_the_window_beyond_the_free_threads(store: Store) -> None:
+async def test_short_jobs_fill_the_prefetch_beyond_the_free_threads(store: Store) -> None:
     await submit(store, *[a_job(store) for _ in range(50)])
-    granted = await claim(store, a_worker(threads=1, window_us=20_000), run_us={"echo": 1_000})
+    granted = await claim(store, a_worker(threads=1, prefetch_us=20_000), run_us={"echo": 1_000})
     assert len(granted) == 20
 
 
-async def test_a_type_of_unknown_run_time_gets_no_window(store: Store) -> None:
+async def test_a_type_of_unknown_run_time_gets_no_prefetch(store: Store) -> None:
     await submit(store, *[a_job(store) for _ in range(5)])
-    assert len(await claim(store, a_worker(threads=1, window_us=20_000))) == 1
-    assert await claim(store, a_worker(threads=1, free=0, window_us=20_000)) == []
+    assert len(await claim(store, a_worker(threads=1, prefetch_us=20_000))) == 1
+    assert await claim(store, a_worker(threads=1, free=0, prefetch_us=20_000)) == []
 
 
-async def test_a_slow_type_gets_no_window(store: Store) -> None:
+async def test_a_slow_type_gets_no_prefetch(store: Store) -> None:
     await submit(store, *[a_job(store) for _ in range(5)])
-    granted = await claim(store, a_worker(threads=1, window_us=20_000), run_us={"echo": SECOND})
+    granted = await claim(store, a_worker(threads=1, prefetch_us=20_000), run_us={"echo": SECOND})
     assert len(granted) == 1
 
 
-async def test_a_job_with_one_attempt_never_enters_the_window(store: Store) -> None:
+async def test_a_job_with_one_attempt_never_enters_the_prefetch(store: Store) -> None:
     await submit(store, *[a_job(store, max_attempts=1) for _ in range(5)])
-    granted = await claim(store, a_worker(threads=2, window_us=40_000), run_us={"echo": 100})
+    granted = await claim(store, a_worker(threads=2, prefetch_us=40_000), run_us={"echo": 100})
     assert len(granted) == 2
 
 
 # ── who gets what ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_cursor_carries_round_robin_from_claim_to_claim(store: Store) -> None:
+async def test_the_cursor_carries_transaction_robin_from_claim_to_claim(store: Store) -> None:
     sessions = []
     cursor = 0
     for _ in range(4):

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from stoker.domain.byte_bounds import INLINE_BYTES, ByteBounds
 from stoker.domain.job import Job
-from stoker.domain.lot import Lot
+from stoker.domain.job_batch import JobBatch
 from stoker.domain.placement import Plan, WorkerView
 from stoker.store.base import WHOLE_JOBS, ClaimRequest, Granted, JobFilter, Store
 from stoker.store.common import plan_for
-from stoker.store.postgres import round as postgres_round
-from stoker.store.sqlite import round as sqlite_round
+from stoker.store.postgres import transaction as postgres_transaction
+from stoker.store.sqlite import transaction as sqlite_transaction
 from tests.conformance.steps import (
     SILENT,
     STEADY,
@@ -53,7 +53,7 @@ async def claim_within(store: Store, *workers: WorkerView, bounds: ByteBounds = 
 
 
 def bytes_in(granted: Granted) -> int:
-    return sum(len(payload) for grant in granted.grants for payload in grant.lot.payloads)
+    return sum(len(payload) for grant in granted.grants for payload in grant.batch.payloads)
 
 
 @pytest.mark.parametrize("size", [LARGE, INLINE_BYTES, 100])
@@ -102,7 +102,7 @@ async def test_small_jobs_do_not_overtake_a_large_one_for_which_there_is_no_room
 async def test_beyond_its_free_threads_a_worker_holds_a_bounded_number_of_bytes(store: Store) -> None:
     jobs = await some(store, 12)
     wide = replace(BOUNDS, claim=100 * LARGE, line=100 * LARGE)
-    worker = a_worker(threads=4, free=2, window_us=80_000)
+    worker = a_worker(threads=4, free=2, prefetch_us=80_000)
     worker.held_bytes = 7 * LARGE
     request = ClaimRequest([worker], "round_robin", 0, {"echo": 100}, wide)
     granted = await store.claim(request)
@@ -141,13 +141,13 @@ async def test_large_payloads_of_jobs_that_were_not_placed_are_not_read(
     jobs = await some(store, 20)
     seen: list[bytes] = []
 
-    def spied(candidates: list[Lot], *rest: Any) -> Plan:
-        seen.extend(payload for lot in candidates for payload in lot.payloads)
+    def spied(candidates: list[JobBatch], *rest: Any) -> Plan:
+        seen.extend(payload for batch in candidates for payload in batch.payloads)
         return plan_for(candidates, *rest)
 
-    monkeypatch.setattr(sqlite_round, "plan_for", spied)
-    monkeypatch.setattr(postgres_round, "plan_for", spied)
-    granted = await claim_within(store, a_worker(threads=2, free=2, window_us=40_000))
+    monkeypatch.setattr(sqlite_transaction, "plan_for", spied)
+    monkeypatch.setattr(postgres_transaction, "plan_for", spied)
+    granted = await claim_within(store, a_worker(threads=2, free=2, prefetch_us=40_000))
     assert len(jobs_of(granted.grants)) == 2
     assert set(seen) == {b""}
     assert [await status_of(store, job) for job in jobs[2:]] == ["queued"] * 18

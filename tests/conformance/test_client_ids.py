@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from stoker.domain.errors import IdempotencyMismatch, IdMismatch, JobPruned, StoreUnreachable
 from stoker.domain.job import Job
-from stoker.domain.lot import Lot
+from stoker.domain.job_batch import JobBatch
 from stoker.store.base import Accepted, Retention, Store, Submission
-from stoker.store.postgres import round as postgres_round
+from stoker.store.postgres import transaction as postgres_transaction
 from stoker.store.postgres import writer as postgres_writer
-from stoker.store.postgres.round import Round
-from stoker.store.postgres.writer import Writer
+from stoker.store.postgres.transaction import PostgresTransaction
+from stoker.store.postgres.writer import PostgresWriter
 from tests.conformance.steps import (
     HOUR,
     a_job,
@@ -51,10 +51,10 @@ def again(store: Store, job: Job, digest: bytes = DIGEST) -> Job:
     return replace(a_job(store), id=job.id, digest=digest, payload=job.payload)
 
 
-def a_lot(jobs: list[Job]) -> Submission:
-    """Jobs that are alike, as one lot, as the API makes them."""
+def a_batch(jobs: list[Job]) -> Submission:
+    """Jobs that are alike, as one batch, as the API makes them."""
     return Submission(
-        Lot(
+        JobBatch(
             jobs[0],
             range(len(jobs)),
             ids(jobs),
@@ -66,7 +66,7 @@ def a_lot(jobs: list[Job]) -> Submission:
 
 
 def told(accepted: list[Accepted]) -> list[tuple[str, bool]]:
-    return [(id, item.repeated) for item in accepted for id in item.lot.ids]
+    return [(id, item.repeated) for item in accepted for id in item.batch.ids]
 
 
 async def put(store: Store, *jobs: Job) -> list[tuple[str, bool]]:
@@ -80,17 +80,19 @@ async def test_a_job_comes_back_under_the_id_that_its_client_made(store: Store) 
     assert await look(store, job) == stored
 
 
-async def test_many_that_are_alike_are_stored_with_their_digests_and_travel_as_one_lot(store: Store) -> None:
+async def test_many_that_are_alike_are_stored_with_their_digests_and_travel_as_one_batch(
+    store: Store,
+) -> None:
     jobs = [named(store, payload=b'{"n": %d}' % number, digest=b"%016d" % number) for number in range(120)]
-    (accepted,) = await store.insert([a_lot(jobs)])
-    assert (accepted.lot.ids, accepted.repeated) == (ids(jobs), False)
+    (accepted,) = await store.insert([a_batch(jobs)])
+    assert (accepted.batch.ids, accepted.repeated) == (ids(jobs), False)
     stored = await store.get(ids(jobs))
     assert [job and replace(job, seq=0, lane_id=0) for job in stored] == jobs
     granted = await store.claim(a_request(a_worker(threads=200)))
-    assert [grant.lot.ids for grant in granted.grants] == [ids(jobs)]
+    assert [grant.batch.ids for grant in granted.grants] == [ids(jobs)]
 
 
-async def test_lots_with_and_without_ids_of_clients_stand_beside_each_other(store: Store) -> None:
+async def test_batches_with_and_without_ids_of_clients_stand_beside_each_other(store: Store) -> None:
     ours = [a_job(store) for _ in range(20)]
     theirs = [named(store) for _ in range(20)]
     mixed = [job for pair in zip(ours, theirs, strict=True) for job in pair]
@@ -208,7 +210,7 @@ async def test_a_job_that_is_older_than_an_id_lives_leaves_nothing_behind(
 async def test_the_same_id_twice_in_one_call_is_one_job(store: Store) -> None:
     first, second = named(store, digest=b"1" * 16), named(store, digest=b"2" * 16)
     twin = again(store, first, b"1" * 16)
-    assert told(await store.insert([a_lot([first, twin, second, twin])])) == [
+    assert told(await store.insert([a_batch([first, twin, second, twin])])) == [
         (first.id, False),
         (first.id, True),
         (second.id, False),
@@ -220,7 +222,7 @@ async def test_the_same_id_twice_in_one_call_is_one_job(store: Store) -> None:
 async def test_the_same_id_twice_in_one_call_for_different_jobs_stores_nothing(store: Store) -> None:
     first = named(store)
     with pytest.raises(IdMismatch):
-        await store.insert([a_lot([first, named(store), again(store, first, OTHER)])])
+        await store.insert([a_batch([first, named(store), again(store, first, OTHER)])])
     assert await every_job(store) == []
 
 
@@ -373,10 +375,10 @@ async def test_an_id_that_came_ran_and_went_between_look_and_write_makes_no_seco
     for store in pair:  # both know the lane: who makes one holds a lock until the commit
         await store.cancel([(await submitted(store)).id])
     job = named(pair.b)
-    write = Round._write_fresh
+    write = PostgresTransaction._write_fresh
     held = 0
 
-    async def slowly(self: Round) -> None:
+    async def slowly(self: PostgresTransaction) -> None:
         nonlocal held
         held += 1
         if held == 1:
@@ -389,7 +391,7 @@ async def test_an_id_that_came_ran_and_went_between_look_and_write_makes_no_seco
         await write(self)
 
     late = again(pair.a, job)
-    monkeypatch.setattr(postgres_round.Round, "_write_fresh", slowly)
+    monkeypatch.setattr(postgres_transaction.PostgresTransaction, "_write_fresh", slowly)
     if pruned:
         with pytest.raises(JobPruned):
             await put(pair.a, late)
@@ -402,10 +404,10 @@ async def test_an_id_that_came_ran_and_went_between_look_and_write_makes_no_seco
 async def test_what_a_call_stored_itself_is_no_repeat_when_the_answer_to_its_commit_was_lost(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = Writer._round
+    run = PostgresWriter._transaction
     lost: list[str] = []
 
-    async def losing(self: Writer, calls: list[tuple[str, Any]], **how: bool) -> Any:
+    async def losing(self: PostgresWriter, calls: list[tuple[str, Any]], **how: bool) -> Any:
         answers = await run(self, calls, **how)
         if not lost and any(verb == "insert" for verb, _ in calls):
             lost.append("the answer")
@@ -417,7 +419,7 @@ async def test_what_a_call_stored_itself_is_no_repeat_when_the_answer_to_its_com
     jobs = [named(pair.a), a_job(pair.a), named(pair.a, payload=b"1")]
     repeat = replace(again(pair.a, known), created_at=known.created_at + 1, run_at=known.created_at + 1)
     monkeypatch.setattr(postgres_writer, "RECONNECT_SECONDS", 0.0)
-    monkeypatch.setattr(Writer, "_round", losing)
+    monkeypatch.setattr(PostgresWriter, "_round", losing)
     assert await put(pair.a, *jobs, repeat) == [(job.id, False) for job in jobs] + [(known.id, True)]
     assert len(await every_job(pair.a)) == 4
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from stoker.domain.edit import Changes
-from stoker.domain.errors import Conflict
+from stoker.domain.errors import StateConflict
 from stoker.domain.extras import InvalidOption
 from stoker.domain.job import NULL, Job
 from stoker.domain.retry import Kind
@@ -111,7 +111,7 @@ async def test_a_job_that_runs_or_is_over_cannot_be_changed(store: Store, kind: 
     if kind is not None:
         await end(store, job, kind)
     before = await look(store, job)
-    with pytest.raises(Conflict, match=before.status):
+    with pytest.raises(StateConflict, match=before.status):
         await edit(store, job, priority=0, rank=0)
     assert await look(store, job) == before
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from stoker.domain import extras
 from stoker.domain.extras import Extras
 from stoker.domain.job import Job
-from stoker.domain.lot import Lot, lots_of
+from stoker.domain.job_batch import JobBatch, batches_of
 from stoker.domain.retry import claim_of
 from stoker.store.base import Store, Submission
 from tests.conformance.steps import a_job, a_worker, claim, claim_again, end, look, submit
@@ -33,11 +33,13 @@ async def test_extras_are_there_at_every_step_of_a_job(store: Store) -> None:
     assert (await look(store, job)).extras == TEXT
 
 
-async def test_a_lot_of_jobs_shares_its_extras(store: Store) -> None:
+async def test_a_batch_of_jobs_shares_its_extras(store: Store) -> None:
     jobs = [replace(_with_extras(store), seq=number) for number in range(20)]
-    (lot,) = lots_of([replace(job, created_at=jobs[0].created_at, run_at=jobs[0].run_at) for job in jobs])
-    assert isinstance(lot, Lot)
-    await store.insert([Submission(lot)])
+    (batch,) = batches_of(
+        [replace(job, created_at=jobs[0].created_at, run_at=jobs[0].run_at) for job in jobs]
+    )
+    assert isinstance(batch, JobBatch)
+    await store.insert([Submission(batch)])
     running = await claim(store, a_worker(threads=20))
     assert [job.extras for job in running] == [TEXT] * 20
     stored = await store.get([job.id for job in jobs])

@@ -1,4 +1,4 @@
-"""A round leaves no reference cycle: the collector runs rarely in a coordinator, and a cycle would keep payloads."""
+"""A transaction leaves no reference cycle: the collector runs rarely in a coordinator, and a cycle would keep payloads."""
 
 import gc
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def garbage() -> Iterator[list[object]]:
         gc.enable()
 
 
-async def test_a_round_is_freed_as_soon_as_it_is_over(store: Store, garbage: list[object]) -> None:
+async def test_a_transaction_is_freed_as_soon_as_it_is_over(store: Store, garbage: list[object]) -> None:
     await store.open_session(a_session(store))
     job = await submitted(store)
     (claimed,) = await claim(store, a_worker(threads=1))

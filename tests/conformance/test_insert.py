@@ -172,7 +172,7 @@ async def test_the_same_key_with_another_body_is_refused_and_stores_nothing(stor
     assert not await store.known_key("c", "fresh")
 
 
-async def test_a_mismatch_leaves_its_neighbours_in_the_round_unharmed(store: Store) -> None:
+async def test_a_mismatch_leaves_its_neighbours_in_the_transaction_unharmed(store: Store) -> None:
     good = [a_job(store) for _ in range(3)]
     results = await asyncio.gather(
         store.insert([a_submission(good[0], a_key(store))]),

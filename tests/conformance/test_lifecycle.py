@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from stoker.domain import extras
 from stoker.domain.edit import Changes
-from stoker.domain.errors import Conflict
+from stoker.domain.errors import StateConflict
 from stoker.domain.extras import Extras
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import EVENTS, FINAL, STATUSES, TRANSITIONS, Event, Status, after, waiting
@@ -69,7 +69,7 @@ async def _snooze(store: Store, clock: FakeClock, job: Job) -> None:
 
 
 async def _postpone(store: Store, clock: FakeClock, job: Job) -> None:
-    with contextlib.suppress(Conflict):
+    with contextlib.suppress(StateConflict):
         await store.edit(job.id, Changes(run_at=store.now_us() + HOUR))
 
 

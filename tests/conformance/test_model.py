@@ -1,6 +1,6 @@
 """A state machine drives each store beside a plain-Python model of it; at every step the two must agree.
 
-The model knows nothing of SQL, lanes or rounds: a job is a few fields in a dict. Hypothesis picks the steps, with
+The model knows nothing of SQL, lanes or transactions: a job is a few fields in a dict. Hypothesis picks the steps, with
 right and stale claims mixed, and when the two disagree it shrinks the story to the shortest one that still shows it.
 
 A step is a call and what the model makes of its answer. So two steps can also be made at the same time, at one owner of the

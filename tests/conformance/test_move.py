@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
+from stoker.domain.job_batch import batch_of
 from stoker.domain.lifecycle import STATUSES
-from stoker.domain.lot import lot_of
 from stoker.domain.retry import problem
 from stoker.ids import new_id
 from stoker.store.base import Attempt, Store
@@ -450,7 +450,7 @@ async def test_idempotency_keys_go_on_naming_their_jobs(move: Move) -> None:
     done = await move.arrive(await move.export())
     assert done.keys == 1
     async with move.target() as store:
-        again = replace(kept, lot=lot_of(a_job(store)))
+        again = replace(kept, batch=batch_of(a_job(store)))
         (repeated,) = await store.insert([again])
         assert (repeated.repeated, repeated.job.id) == (True, accepted.job.id)
 
@@ -464,8 +464,8 @@ async def test_a_key_that_the_target_uses_stays_its_own(move: Move) -> None:
     done = await move.arrive(await move.export())
     assert (done.jobs, done.keys, done.keys_left) == (1, 0, 1)
     async with move.target() as store:
-        (repeated,) = await store.insert([replace(mine, lot=lot_of(a_job(store)))])
-        assert (repeated.repeated, repeated.job.id) == (True, mine.lot.like.id)
+        (repeated,) = await store.insert([replace(mine, batch=batch_of(a_job(store)))])
+        assert (repeated.repeated, repeated.job.id) == (True, mine.batch.template.id)
 
 
 async def test_bytes_that_are_no_json_survive_too(into: Move) -> None:

@@ -24,11 +24,11 @@ from stoker.store import queries
 from stoker.store.base import Count, FailureSample, JobFilter, JobQuery, Page, Store
 from stoker.store.postgres.database import Database
 from stoker.store.postgres.filters import numbered
-from stoker.store.postgres.memory import Memory
-from stoker.store.postgres.reads import Reader as PostgresReader
+from stoker.store.postgres.memory import PostgresMemory
+from stoker.store.postgres.reads import PostgresReader
 from stoker.store.sqlite import database, lists
 from stoker.store.sqlite.filters import filter_sql
-from stoker.store.sqlite.reads import Reader
+from stoker.store.sqlite.reads import SqliteReader
 from tests.support.servers import databases, shared_postgres
 
 JOBS: Final = 60_000
@@ -139,7 +139,7 @@ def test_the_oldest_due_time_is_found_by_seeking_both_lane_and_rank(full_sqlite:
     lines = [str(row[3]) for row in full_sqlite.execute(f"EXPLAIN QUERY PLAN {sql}")]
     assert any("(lane_id=? AND rank>?)" in line for line in lines)
     assert any("(lane_id=? AND rank=?)" in line for line in lines)
-    reader = Reader(full_sqlite)
+    reader = SqliteReader(full_sqlite)
     assert steps(full_sqlite, reader.oldest_due) < 100_000
 
 
@@ -161,7 +161,7 @@ def steps(db: apsw.Connection, read: Any) -> int:
 
 
 def test_no_list_looks_at_more_jobs_than_its_bound(full_sqlite: apsw.Connection) -> None:
-    reader = Reader(full_sqlite, lambda: JOBS)
+    reader = SqliteReader(full_sqlite, lambda: JOBS)
     ids = [
         reader.page(JobQuery(JobFilter(status=status), limit=1)).jobs[0].id
         for status in ("queued", "completed")
@@ -185,7 +185,7 @@ def test_no_list_looks_at_more_jobs_than_its_bound(full_sqlite: apsw.Connection)
     assert slow == {}
 
 
-def asked(reader: Reader, path: str, text: str, now: int) -> JobQuery:
+def asked(reader: SqliteReader, path: str, text: str, now: int) -> JobQuery:
     """What the store is asked for a GET of a list."""
     given: DeadLettersQuery
     if path == "/dlq":
@@ -197,7 +197,7 @@ def asked(reader: Reader, path: str, text: str, now: int) -> JobQuery:
     return job_query(given, searched(reader, wanted))
 
 
-def searched(reader: Reader, wanted: JobFilter) -> JobFilter:
+def searched(reader: SqliteReader, wanted: JobFilter) -> JobFilter:
     """The filter with the types and failures that its text is a part of."""
 
     class Read:
@@ -215,7 +215,7 @@ def test_where_names_are_few_a_text_is_found_without_a_walk(
     full_sqlite: apsw.Connection, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(lists, "NAMES", 10 * JOBS)
-    reader = Reader(full_sqlite, lambda: JOBS)
+    reader = SqliteReader(full_sqlite, lambda: JOBS)
     wanted = searched(reader, JobFilter(text=text))
     assert bool(wanted.text_types or wanted.text_failures) == (text != "no-such-text")
     seen: list[Page] = []
@@ -228,7 +228,7 @@ def test_where_names_are_few_a_text_is_found_without_a_walk(
 
 
 def test_pages_that_end_early_lead_to_every_job_that_matches(full_sqlite: apsw.Connection) -> None:
-    reader = Reader(full_sqlite, lambda: JOBS)
+    reader = SqliteReader(full_sqlite, lambda: JOBS)
     seen: list[int] = []
     before: int | None = None
     pages = 0
@@ -245,7 +245,7 @@ def test_pages_that_end_early_lead_to_every_job_that_matches(full_sqlite: apsw.C
 
 
 def test_a_page_of_one_priority_costs_the_number_of_lanes(full_sqlite: apsw.Connection) -> None:
-    reader = Reader(full_sqlite, lambda: JOBS)
+    reader = SqliteReader(full_sqlite, lambda: JOBS)
     for limit in (50, 1_000):
         query = JobQuery(JobFilter(priority=5), limit=limit)
         assert steps(full_sqlite, lambda query=query: reader.page(query)) < 300_000
@@ -258,7 +258,7 @@ def postgres_pages(full_postgres: str) -> Callable[[list[JobQuery]], list[Page]]
     async def read(queries: list[JobQuery]) -> list[Page]:
         store = await Database.open(shared_postgres().url_of(full_postgres))
         try:
-            reader = PostgresReader(store, Memory(SystemClock()))
+            reader = PostgresReader(store, PostgresMemory(SystemClock()))
             return [await reader.page(query) for query in queries]
         finally:
             await store.close()
@@ -285,7 +285,7 @@ def test_both_stores_give_the_same_pages(
     # Deep in the backlog, across the end of it, and counted from the end of the list.
     queries += [JobQuery(limit=50, offset=offset) for offset in (30_000, JOBS + 10_080, 2 * JOBS - 7_000)]
     queries += [JobQuery(limit=1_000, offset=2 * JOBS + 10_100 - 10)]
-    reader = Reader(full_sqlite, lambda: JOBS)
+    reader = SqliteReader(full_sqlite, lambda: JOBS)
     for query, page in zip(queries, postgres_pages(queries), strict=True):
         expected = reader.page(query)
         numbers = [job.seq for job in page.jobs]

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from stoker.domain.placement import WINDOW_US, WorkerView
+from stoker.domain.placement import PREFETCH_US, WorkerView
 from stoker.store.base import Store
 from stoker.store.first_in_line import KEEP_US
 from tests.conformance.steps import a_job, a_worker, claim, ends, ids, report, submit, submitted
 from tests.support.clock import FakeClock
 
-RUN_US = {"short": 1_000, "slow": 10 * WINDOW_US}
+RUN_US = {"short": 1_000, "slow": 10 * PREFETCH_US}
 
 
 def busy(**fields: Any) -> WorkerView:
-    """A worker without a free thread whose window has room."""
-    return a_worker(threads=2, free=0, window_us=WINDOW_US, types=("short", "slow", "unknown"), **fields)
+    """A worker without a free thread whose prefetch has room."""
+    return a_worker(threads=2, free=0, prefetch_us=PREFETCH_US, types=("short", "slow", "unknown"), **fields)
 
 
 async def flood(store: Store, **fields: Any) -> None:
@@ -40,7 +40,7 @@ async def test_an_urgent_job_stops_the_flood_until_a_thread_is_free(
     job = await submitted(store, priority=0, **urgent)
     for _ in range(3):
         assert await claim(store, busy(), run_us=RUN_US) == []
-    thread = a_worker(threads=2, window_us=WINDOW_US * 3 // 2, types=("short", "slow", "unknown"))
+    thread = a_worker(threads=2, prefetch_us=PREFETCH_US * 3 // 2, types=("short", "slow", "unknown"))
     granted = await claim(store, thread, run_us=RUN_US)
     assert granted[0].id == job.id
     assert len(await claim(store, busy(), run_us=RUN_US)) == 20, "and then the flood goes on"
@@ -51,7 +51,7 @@ async def test_the_flood_does_not_go_on_while_more_urgent_jobs_wait_than_threads
 ) -> None:
     await flood(store)
     await submit(store, *[a_job(store, type="unknown", priority=0) for _ in range(2)])
-    worker = a_worker(threads=3, free=1, window_us=2 * WINDOW_US, types=("short", "unknown"))
+    worker = a_worker(threads=3, free=1, prefetch_us=2 * PREFETCH_US, types=("short", "unknown"))
     assert [job.type for job in await claim(store, worker, run_us=RUN_US)] == ["unknown"]
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from stoker.domain import short_ids
 from stoker.domain.errors import StoreUnavailable
-from stoker.domain.explain import Line
+from stoker.domain.explain import JobsAhead
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.ids import new_id
@@ -84,22 +84,22 @@ async def test_attempts_of_many_jobs_are_those_of_each(store: Store) -> None:
 
 async def test_a_line_counts_those_who_will_be_claimed_before(store: Store) -> None:
     first, second = await submitted(store, priority=5), await submitted(store, priority=5)
-    assert await store.line(first) == Line(0, None)
-    assert await store.line(second) == Line(1, first.id)
+    assert await store.line(first) == JobsAhead(0, None)
+    assert await store.line(second) == JobsAhead(1, first.id)
     await submitted(store, type="other", priority=5)
     await submitted(store, delay_us=HOUR, priority=5)
     urgent = await submitted(store, priority=1)
-    assert await store.line(second) == Line(2, urgent.id)
+    assert await store.line(second) == JobsAhead(2, urgent.id)
     await claim(store, a_worker(threads=1))
-    assert await store.line(second) == Line(1, first.id)
+    assert await store.line(second) == JobsAhead(1, first.id)
 
 
 async def test_a_long_line_is_not_counted_to_its_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for reads in (postgres_reads, sqlite_reads):
         monkeypatch.setattr(reads, "POSITION_CAP", 5)
     jobs = await submit(store, *(a_job(store) for _ in range(9)))
-    assert await store.line(jobs[4]) == Line(4, jobs[0].id)
-    assert await store.line(jobs[8]) == Line(5, jobs[0].id)
+    assert await store.line(jobs[4]) == JobsAhead(4, jobs[0].id)
+    assert await store.line(jobs[8]) == JobsAhead(5, jobs[0].id)
 
 
 async def test_summaries_are_of_the_jobs_that_exist(store: Store) -> None:

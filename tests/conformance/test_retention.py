@@ -197,7 +197,7 @@ async def test_a_report_that_is_sent_twice_makes_one_delivery(store: Store) -> N
     assert len(await deliveries(store)) == 1
 
 
-async def test_a_report_that_comes_twice_in_one_round_makes_one_delivery(store: Store) -> None:
+async def test_a_report_that_comes_twice_in_one_transaction_makes_one_delivery(store: Store) -> None:
     job = await running(store, notify_url=URL)
     await asyncio.gather(end(store, job), end(store, job))
     assert len(await deliveries(store)) == 1

@@ -10,10 +10,10 @@ import pytest
 
 from stoker.clock import SECOND
 from stoker.domain import extras
-from stoker.domain.errors import Conflict, NotFound
+from stoker.domain.errors import MissingError, StateConflict
 from stoker.domain.job import Job, JobSpec
 from stoker.domain.recurrence import BadSchedule
-from stoker.domain.schedule import Decision
+from stoker.domain.schedule import ScheduleDecision
 from stoker.store.base import Store
 from stoker.store.schedules import ScheduleChange, SchedulesQuery, Seen
 from stoker.wire.schedules import DeclaredSchedule
@@ -53,7 +53,7 @@ async def test_a_tick_becomes_a_job_that_knows_it(store: Store, clock: FakeClock
     schedule = await desk.get("s")
     assert (schedule.last_job_id, schedule.last_run_at) == (job.id, START_US + 60 * SECOND)
     assert await ticks(desk) == FIRED
-    assert [item.accepted[0].lot.like.id for item in desk.changed if item.accepted] == [job.id]
+    assert [item.accepted[0].batch.template.id for item in desk.changed if item.accepted] == [job.id]
     assert await store.next_schedule_at() == START_US + 120 * SECOND
 
 
@@ -99,7 +99,7 @@ async def test_a_failed_transaction_leaves_no_trace(store: Store, clock: FakeClo
     await desk.set()
     clock.advance(60)
 
-    def broken(seen: Seen) -> Decision | None:
+    def broken(seen: Seen) -> ScheduleDecision | None:
         desk._decide_due(seen)
         raise RuntimeError("a crash between")
 
@@ -217,7 +217,7 @@ async def test_a_trigger_makes_a_job_at_once_and_counts_as_an_earlier_one(
 ) -> None:
     desk = Desk(store)
     await desk.set(overlap="skip", paused=True)
-    job = (await desk.trigger("s")).lot.like
+    job = (await desk.trigger("s")).batch.template
     assert tick_of(job) == START_US
     await desk.resume("s")
     clock.advance(60)
@@ -249,7 +249,7 @@ async def test_a_deleted_schedule_fires_no_more_and_its_name_can_be_used_again(
     await desk.fire()
     await desk.delete("s")
     clock.jump(-30)
-    with pytest.raises(NotFound):
+    with pytest.raises(MissingError):
         await desk.get("s")
     await desk.set()
     clock.advance(60)
@@ -302,7 +302,7 @@ async def test_declarations_apply_when_they_are_news(store: Store, clock: FakeCl
     assert (a.cron, a.paused, a.orphaned_at) == ("@daily", True, None)
     assert b.orphaned_at is not None
     assert [one.name for one in await desk.page(SchedulesQuery(orphaned=True))] == ["b"]
-    with pytest.raises(Conflict):
+    with pytest.raises(StateConflict):
         await desk.delete("a", orphaned=True)
     await desk.delete("b", orphaned=True)
 

@@ -44,7 +44,7 @@ async def test_a_session_that_began_without_a_secret_stays_without(store: Store,
     assert session.secret_hash is None
 
 
-async def test_a_refusal_touches_no_other_call_of_the_same_round(store: Store) -> None:
+async def test_a_refusal_touches_no_other_call_of_the_same_transaction(store: Store) -> None:
     await store.open_session(a_session(store, secret_hash=OWN))
     answers = await asyncio.gather(
         store.open_session(a_session(store, "w2")),

@@ -128,7 +128,7 @@ async def test_a_cancel_at_one_and_a_claim_at_the_other_agree(pair: Pair) -> Non
         assert after is not None
         if granted.grants:
             assert (after.status, after.cancel_requested_at is None) == ("running", False)
-            assert await end(pair.b, granted.grants[0].lot.like, "error") == "cancelled"
+            assert await end(pair.b, granted.grants[0].batch.template, "error") == "cancelled"
         else:
             assert after.status == "cancelled"
 

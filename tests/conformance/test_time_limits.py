@@ -86,7 +86,7 @@ async def test_a_claim_never_starts_an_expired_job_and_ends_it(store: Store, clo
     started, over = [], []
     for _ in range(5):
         granted = await store.claim(a_request(a_worker(threads=4)))
-        started += [job.id for grant in granted.grants for job in grant.lot]
+        started += [job.id for grant in granted.grants for job in grant.batch]
         over += ids(granted.ended)
         if not granted.more:
             break
@@ -134,7 +134,7 @@ async def test_an_expired_job_that_is_replayed_has_no_expiry(store: Store, clock
 
 async def test_a_job_with_an_expiry_is_not_held_ahead_of_time(store: Store) -> None:
     await submit(store, a_timed_job(store, expires=10), a_job(store, priority=2))
-    worker = a_worker(threads=1, free=0, window_us=20_000)
+    worker = a_worker(threads=1, free=0, prefetch_us=20_000)
     assert await claim(store, worker, run_us={"echo": 100}) == []
 
 

@@ -10,7 +10,7 @@ from stoker.domain import extras
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.extras import Extras
 from stoker.domain.job import Job, OnConflict, UniqueUntil
-from stoker.domain.lot import lot_of
+from stoker.domain.job_batch import batch_of
 from stoker.domain.retry import Kind
 from stoker.store.base import Accepted, JobFilter, Store, Submission
 from tests.conformance.steps import (
@@ -37,7 +37,7 @@ def a_unique_job(store: Store, key: str = "k", until: UniqueUntil = "finished", 
 
 
 async def put(store: Store, job: Job, on_conflict: OnConflict = "return", **more: Any) -> Accepted:
-    (accepted,) = await store.insert([Submission(lot_of(job), on_conflict=on_conflict, **more)])
+    (accepted,) = await store.insert([Submission(batch_of(job), on_conflict=on_conflict, **more)])
     return accepted
 
 
@@ -58,7 +58,7 @@ async def test_reject_stores_nothing_of_the_call_and_names_the_holder(store: Sto
     free = a_unique_job(store, "free")
     with pytest.raises(UniqueConflict) as refused:
         await store.insert(
-            [Submission(lot_of(free)), Submission(lot_of(a_unique_job(store)), on_conflict="reject")]
+            [Submission(batch_of(free)), Submission(batch_of(a_unique_job(store)), on_conflict="reject")]
         )
     assert refused.value.job_id == first.job.id
     assert await store.get([free.id]) == [None]
@@ -104,9 +104,9 @@ async def test_within_a_call_the_first_job_takes_the_key(store: Store) -> None:
     jobs = [replace(a_unique_job(store), payload=b"%d" % number) for number in range(3)]
     one, two, three = await store.insert(
         [
-            Submission(lot_of(jobs[0])),
-            Submission(lot_of(jobs[1])),
-            Submission(lot_of(jobs[2]), on_conflict="replace"),
+            Submission(batch_of(jobs[0])),
+            Submission(batch_of(jobs[1])),
+            Submission(batch_of(jobs[2]), on_conflict="replace"),
         ]
     )
     assert (one.unique, two.unique, three.unique) == (None, "existing", "replaced")
@@ -129,8 +129,8 @@ async def test_a_refused_call_leaves_its_keys_to_those_that_come_with_it(store: 
     refused, accepted = await asyncio.gather(
         store.insert(
             [
-                Submission(lot_of(a_unique_job(store, "free"))),
-                Submission(lot_of(a_unique_job(store, "taken")), on_conflict="reject"),
+                Submission(batch_of(a_unique_job(store, "free"))),
+                Submission(batch_of(a_unique_job(store, "taken")), on_conflict="reject"),
             ]
         ),
         put(store, a_unique_job(store, "free")),
@@ -201,7 +201,9 @@ async def test_until_started_the_first_claim_frees_the_key_for_good(store: Store
     assert await status_of(store, first.job) == "queued"
 
 
-async def test_a_job_claimed_in_the_round_that_stores_it_gives_up_a_key_until_started(store: Store) -> None:
+async def test_a_job_claimed_in_the_transaction_that_stores_it_gives_up_a_key_until_started(
+    store: Store,
+) -> None:
     job = a_unique_job(store, until="started")
     _, running = await asyncio.gather(put(store, job), claim(store))
     assert ids(running) == [job.id]

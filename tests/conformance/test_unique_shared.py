@@ -17,7 +17,7 @@ from stoker.domain import extras
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.extras import Extras
 from stoker.domain.job import OnConflict, UniqueUntil
-from stoker.domain.lot import lot_of
+from stoker.domain.job_batch import batch_of
 from stoker.store.base import Store, Submission
 from tests.conformance.steps import SILENT, STEADY, a_job, a_session, a_worker, claim, end
 from tests.conformance.stores import books_balance
@@ -60,7 +60,7 @@ class Crowd:
         on_conflict: OnConflict = random.choice(["return", "return", "reject", "replace"])
         calls = [
             Submission(
-                lot_of(
+                batch_of(
                     replace(
                         a_job(store, delay_us=random.choice([0, 0, 1_000_000])),
                         extras=extras.encode(

@@ -35,7 +35,7 @@ def plant_write() -> None:
 
     async def wordy(self: Coordinator, jobs: Sequence[Submission]) -> Any:
         for item in jobs:
-            for _ in item.lot:
+            for _ in item.batch:
                 os.write(nowhere, b".")
         return await submit(self, jobs)
 

@@ -163,7 +163,7 @@ def test_a_key_that_several_coordinators_get_at_once_makes_one_job(cluster: Clus
 
 @pytest.fixture(params=["redis", "notify", "cut off"])
 def news(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster whose coordinators tell each other news over Redis, over NOTIFY, or not at all."""
+    """A cluster whose coordinators tell each other notifications over Redis, over NOTIFY, or not at all."""
     if request.param == "notify":
         yield request.getfixturevalue("without_redis")
         return

@@ -1,4 +1,5 @@
-"""A coordinator and a worker of two releases, as during an upgrade: jobs run, in lots and one by one, and nothing bounces.
+"""A coordinator and a worker of two releases, as during an upgrade: jobs run, in batches and one by one, and nothing
+bounces.
 
 The other release is the one of `OTHER`, taken from the history of this repository. Where the history does not have it (a
 shallow clone, an archive) these tests are skipped, also in CI: what `tests/unit/test_releases.py` holds from a recording of
@@ -48,7 +49,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def jobs_run(server: Server) -> None:
-    """A batch of short jobs, which travel in lots, and one alone; none of them is handed back or tried twice."""
+    """A batch of short jobs, which travel in batches, and one alone; none of them is handed back or tried twice."""
     batch = [{"type": "add", "payload": {"x": n, "y": n}} for n in range(300)]
     ids = [job["id"] for job in server.post("/jobs/batch", {"jobs": batch})["jobs"]]
     ids.append(server.submit("add", {"x": 300, "y": 300})["id"])

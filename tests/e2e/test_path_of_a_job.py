@@ -26,11 +26,11 @@ PIPELINE = {
     "executors/child.py",
     "executors/process.py",
     "executors/supervisor_line.py",
-    "store/sqlite/round.py",
+    "store/sqlite/transaction.py",
     "store/sqlite/store.py",
     "store/verbs.py",
     "worker/supervisor.py",
-    "worker/threads.py",
+    "worker/child_pool.py",
 }
 """The files whose functions take the steps of a job. All others help them."""
 
@@ -40,7 +40,7 @@ LEAVES = {
     "coordinator/dispatch.py": {"_Frame.__init__"},
     "coordinator/reports.py": {"_are_figures"},  # of ReportSink._completions
     "executors/process.py": {"Child._flush_out", "Child._written"},  # of Child._write
-    "store/sqlite/round.py": {
+    "store/sqlite/transaction.py": {
         "_Staged.__init__",  # what one call brings
         "_first_seq",  # a sort key
         "Round._accept_part",  # of Round._accept
@@ -51,7 +51,7 @@ LEAVES = {
         "Round._lane_named",  # of Round._candidates
     },
     "store/sqlite/store.py": {"SqliteStore.shared"},  # a constant
-    "worker/threads.py": {
+    "worker/child_pool.py": {
         "Slot.usable",  # of Threads._places
         "Threads._idle",  # of Threads.on_results
         "Threads._is_long",  # of Threads._places_among

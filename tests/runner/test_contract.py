@@ -1,4 +1,4 @@
-"""What both runners promise to whoever starts them: options, exit codes, frames, the board, and how they end."""
+"""What both runners promise to whoever starts them: options, exit codes, frames, the shared state, and how they end."""
 
 import os
 import signal
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.executors.board import Board
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.runner_contract import read_types
+from stoker.executors.shared_state import SharedState
 from tests.runner.serving import Serving, request, serving
 
 PYTHON = [sys.executable, "-m", "stoker.executors.runner"]
@@ -144,22 +144,22 @@ def test_sigterm_ends_it_at_once(binary: Path) -> None:
         assert runner.process.wait(timeout=5) == -signal.SIGTERM
 
 
-def test_the_board_shows_what_runs(binary: Path) -> None:
-    board, fd = Board.create()
+def test_the_shared_state_shows_what_runs(binary: Path) -> None:
+    shared_state, fd = SharedState.create()
     with serving(binary, "--board", str(fd), pass_fds=[fd]) as runner:
         os.close(fd)
         runner.send(request(41, "echo", b"1") + request(42, "sleep", b'{"seconds": 60}'))
         runner.answer()
-        _wait_until_running(board, 42)
-        _, busy, started = board.running()
+        _wait_until_running(shared_state, 42)
+        _, busy, started = shared_state.running()
         assert busy
         assert 0 <= time.monotonic() - started < 5
-    board.close()
+    shared_state.close()
 
 
 def test_what_was_taken_back_is_handed_back(binary: Path) -> None:
-    board, fd = Board.create()
-    board.skip(2, 4)
+    shared_state, fd = SharedState.create()
+    shared_state.skip(2, 4)
     with serving(binary, "--board", str(fd), pass_fds=[fd]) as runner:
         os.close(fd)
         runner.send(b"".join(request(i, "echo", b"1") for i in range(1, 6)))
@@ -173,8 +173,8 @@ def test_what_was_taken_back_is_handed_back(binary: Path) -> None:
         ]
         assert [answer.body for answer in answers] == [b"1", b"", b"", b"1", b"1"]
         assert runner.finish() == 0  # the last `busy` is written after the last answer
-        assert board.running()[:2] == (5, False)
-    board.close()
+        assert shared_state.running()[:2] == (5, False)
+    shared_state.close()
 
 
 def test_it_does_not_start_under_a_stranger(binary: Path) -> None:
@@ -207,9 +207,9 @@ def test_it_dies_with_its_parent(binary: Path) -> None:
     os.close(write_end)
 
 
-def _wait_until_running(board: Board, index: int) -> None:
+def _wait_until_running(shared_state: SharedState, index: int) -> None:
     deadline = time.monotonic() + 10
-    while board.running()[:2] != (index, True):
+    while shared_state.running()[:2] != (index, True):
         assert time.monotonic() < deadline
         time.sleep(0.001)
 

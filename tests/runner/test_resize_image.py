@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-from stoker.executors.builtin import BUILTINS, Refused
+from stoker.executors.builtin import BUILTINS, PayloadRefused
 from stoker.executors.builtins.image import FILES_DIR, MAX_SIDE
 
 
@@ -127,7 +127,7 @@ SMALL = encoded(two_halves())
     ],
 )
 def test_what_cannot_be_resized_is_refused(payload: dict[str, Any], message: str) -> None:
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(PayloadRefused, match=message):
         resize(**payload)
 
 
@@ -143,5 +143,5 @@ def test_a_file_is_read_only_from_the_folder_for_files(
     for inside in ("in.png", "deep/in.png", "deep/../in.png", str(folder / "in.png")):
         assert resize(file=inside, width=2, height=2)[1].size == (2, 2)
     for outside in ("../out.png", str(tmp_path / "out.png"), "link.png", "none.png", "deep", "", "a\0b"):
-        with pytest.raises(Refused, match="no such file"):
+        with pytest.raises(PayloadRefused, match="no such file"):
             resize(file=outside, width=2, height=2)

@@ -16,17 +16,17 @@ import msgspec
 from stoker.clock import SECOND
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import (
-    Conflict,
     IdempotencyMismatch,
     IdMismatch,
     JobPruned,
-    NotFound,
+    MissingError,
     Overloaded,
+    StateConflict,
     StokerDomainError,
 )
 from stoker.domain.extras import extras_of
 from stoker.domain.job import NO_DEFAULTS, Job, JobSpec, Oversize, new_job
-from stoker.domain.lot import joined, lot_of
+from stoker.domain.job_batch import batch_of, joined
 from stoker.domain.retry_rules import RetryRules
 from stoker.store.base import IdempotencyKey, Submission
 from stoker.testing.loop import Process
@@ -45,7 +45,15 @@ KEY_SECONDS: Final = 86_400
 KEEP_SEC: Final = 2 * 86_400.0
 """Longer than all that clocks are set forward by in a run: no job may be gone at its end."""
 NOTIFY_URL: Final = "https://hooks.example.com/sim"
-DEFINITE: Final = (Refused, Conflict, NotFound, IdempotencyMismatch, IdMismatch, JobPruned, Overloaded)
+DEFINITE: Final = (
+    Refused,
+    StateConflict,
+    MissingError,
+    IdempotencyMismatch,
+    IdMismatch,
+    JobPruned,
+    Overloaded,
+)
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -186,7 +194,7 @@ class Client:
         return order if order.id else msgspec.structs.replace(order, key=None, id=self.world.new_job_id())
 
     def _crowd(self) -> list[Order]:
-        """Jobs that differ in what they do alone, and have no keys: they are stored and handed out as one lot."""
+        """Jobs that differ in what they do alone, and have no keys: they are stored and handed out as one batch."""
         size, attempts, priority = (self.random.choice(of) for of in ([3, 9, 14], [1, 2, 4], [0, 1, 2]))
         large = self._sizes.random() < 0.6
         deeds = [self._large_deed() if large else self._short_deed() for _ in range(size)]
@@ -220,8 +228,10 @@ class Client:
 
         async def submit(coordinator: Coordinator) -> list[Job]:
             now = coordinator.clock.now_us()
-            submitted = await coordinator.submit(in_lots([self._submission(order, now) for order in orders]))
-            return [job for accepted in submitted.accepted for job in accepted.lot]
+            submitted = await coordinator.submit(
+                in_batches([self._submission(order, now) for order in orders])
+            )
+            return [job for accepted in submitted.accepted for job in accepted.batch]
 
         jobs, answer, text = await self._ask(submit)
         ids = [job.id for job in jobs] if jobs is not None else []
@@ -315,16 +325,16 @@ class Client:
         self.world.trace(self.name, f"{what} {text} {answer} {told}")
 
 
-def in_lots(submissions: list[Submission]) -> list[Submission]:
-    """Neighbours that are alike and have no keys as one lot, as the API makes them."""
+def in_batches(submissions: list[Submission]) -> list[Submission]:
+    """Neighbours that are alike and have no keys as one batch, as the API makes them."""
     found: list[Submission] = []
     for named, run in groupby(submissions, lambda item: item.key is not None):
         if named:
             found += run
         else:
-            jobs = [job for item in run for job in item.lot]
+            jobs = [job for item in run for job in item.batch]
             numbered = [msgspec.structs.replace(job, seq=number) for number, job in enumerate(jobs)]
-            found += map(Submission, joined(map(lot_of, numbered)))
+            found += map(Submission, joined(map(batch_of, numbered)))
     return found
 
 

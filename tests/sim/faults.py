@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from stoker.testing.loop import Process
-from stoker.testing.net import Connection
+from stoker.testing.net import NetConnection
 from tests.checkers.history import Fault, Outage
 from tests.sim.nodes import CoordinatorNode, WorkerNode
 
@@ -186,7 +186,7 @@ class Fate:
         up = [node for node in self._world.coordinators if node.up and node.name not in self._down]
         return self._random.choice(up) if up else None
 
-    def _connection(self) -> tuple[WorkerNode, Connection] | None:
+    def _connection(self) -> tuple[WorkerNode, NetConnection] | None:
         worker = self._worker()
         open_ = [] if worker is None else [line for line in worker.connections if line.open]
         return (worker, self._random.choice(open_)) if worker is not None and open_ else None
@@ -471,7 +471,7 @@ class Fate:
         database.lose_before.pop(host, None)
 
     async def bus_cut(self) -> None:
-        """News between coordinators are lost, some or all of them."""
+        """Notifications between coordinators are lost, some or all of them."""
         seconds = self._lasts(2.0, 15.0)
         self._note("bus_cut", "*", seconds)
         self._world.bus.loss = self._random.choice([0.3, 1.0])

@@ -9,7 +9,7 @@ from stoker.domain import extras
 from stoker.domain.edit import Changes
 from stoker.domain.extras import Extras
 from stoker.domain.job import Job, OnConflict, encode_map, new_job
-from stoker.domain.lot import lot_of
+from stoker.domain.job_batch import batch_of
 from stoker.store.base import Accepted, Submission
 from tests.sim.clients import Client, Order
 from tests.sim.machine import Deed
@@ -91,7 +91,7 @@ class LimitClient(Client):
                 order="lowest_first",
                 extras=extras.encode(used),
             )
-            submitted = await coordinator.submit([Submission(lot_of(job), None, on_conflict)])
+            submitted = await coordinator.submit([Submission(batch_of(job), None, on_conflict)])
             return submitted.accepted[0]
 
         accepted, answer, text = await self._ask(submit)

@@ -1,8 +1,8 @@
 """A simulated worker machine: child processes that run pretended jobs in virtual time and write a side-effect log.
 
-The supervisor's side of a child is real (`stoker.worker.threads`), and so is the board between them. What a job does is
-told by its payload: how long it takes, how it ends, whether it listens to signals. It notes its start and its end in
-the side-effect log itself, as a job of a user would write to a file; a kill is noted by the machine.
+The supervisor's side of a child is real (`stoker.worker.child_pool`), and so is the shared state between them. What a
+job does is told by its payload: how long it takes, how it ends, whether it listens to signals. It notes its start and
+its end in the side-effect log itself, as a job of a user would write to a file; a kill is noted by the machine.
 """
 
 import itertools
@@ -145,7 +145,7 @@ class SimChild(StandInChild):
         while self._inbox and (self._concurrency or not self._running):
             job = self._inbox.popleft()
             now = self._machine.loop.time()
-            if self._concurrency or self.board.start(job.index, now):
+            if self._concurrency or self.shared_state.start(job.index, now):
                 self._start(job, now)
             else:
                 self.tell(ChildResult(job.index, "handed_back", None, None, now, now))
@@ -180,7 +180,7 @@ class SimChild(StandInChild):
         error = None if kind == "completed" else problem(kind, "as the payload asked")
         self._note("end", job, kind, value)
         if not self._concurrency:
-            self.board.stop()
+            self.shared_state.stop()
         note = None
         if kind in ("error", "snoozed"):
             note = ErrorNote([ERROR, "Exception"], snooze_sec=SNOOZE_SECONDS if kind == "snoozed" else None)

@@ -31,7 +31,7 @@ class Meter:
             granted = await claim(request)
             total = 0
             for grant in granted.grants:
-                size = _large(grant.lot.payloads)
+                size = _large(grant.batch.payloads)
                 total += size
                 self._waiting[process, grant.session_id] += size
                 self._peak("line", self._waiting[process, grant.session_id])
@@ -50,7 +50,7 @@ class Meter:
             frame = codec.decode_to_worker(data)
             if isinstance(frame, frames.Assign):
                 payloads = [job.payload for job in frame.jobs]
-                payloads += [payload for lot in frame.lots for payload in lot.payloads]
+                payloads += [payload for batch in frame.batches for payload in batch.payloads]
                 self._waiting[process, session] -= _large(payloads)
 
     def _peak(self, place: str, size: int) -> None:

@@ -25,7 +25,7 @@ from stoker.clock import SECOND
 from stoker.coordinator import connection, reports, upkeep
 from stoker.coordinator.connection import Connection
 from stoker.coordinator.coordinator import Coordinator, Submitted
-from stoker.coordinator.neighbours import Neighbours
+from stoker.coordinator.peers import Peers
 from stoker.coordinator.readiness import Readiness
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.schedules import Schedules
@@ -36,26 +36,26 @@ from stoker.domain import schedule as rules
 from stoker.domain import webhooks as webhooks_domain
 from stoker.domain.errors import IdMismatch, StoreUnavailable
 from stoker.domain.job import Job
+from stoker.domain.job_batch import batch_of
 from stoker.domain.lifecycle import Event
-from stoker.domain.lot import lot_of
 from stoker.domain.placement import _Precedence, lane_key
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt, claim_of, decide
-from stoker.domain.schedule import Decision, Firing
+from stoker.domain.schedule import Firing, ScheduleDecision
 from stoker.domain.unique import key_of
 from stoker.store.base import Accepted, CompletionRow, Completions, Expired, Submission
 from stoker.store.client_ids import ClientIds
 from stoker.store.schedules import ScheduleChange, Seen
-from stoker.store.sqlite import round as sqlite_round
 from stoker.store.sqlite import schedules as sqlite_schedules
-from stoker.store.sqlite.reads import Reader
-from stoker.store.sqlite.round import Q, Round
+from stoker.store.sqlite import transaction as sqlite_transaction
+from stoker.store.sqlite.reads import SqliteReader
 from stoker.store.sqlite.store import SqliteStore
-from stoker.store.sqlite.unique import UniqueKeys
+from stoker.store.sqlite.transaction import Q, SqliteTransaction
+from stoker.store.sqlite.unique import SqliteUniqueKeys
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
+from stoker.worker.child_pool import ChildPool
 from stoker.worker.ends import Ended
 from stoker.worker.supervisor import Supervisor
-from stoker.worker.threads import Threads
 from tests.sim.world import LEASE_SECONDS, World, run
 
 LIMIT: Final = 1_000
@@ -111,31 +111,31 @@ def planted(name: str) -> Iterator[None]:
 @bug
 def unique_keys_are_not_looked_at(patch: Patch) -> None:
     """A submission is stored whoever holds its key."""
-    patch.set(UniqueKeys, "take", lambda self, job, on_conflict: None)
+    patch.set(SqliteUniqueKeys, "take", lambda self, job, on_conflict: None)
 
 
 @bug
 def every_claim_frees_the_unique_key(patch: Patch) -> None:
     """A key is given up at the claim, also by a job that holds it until it has finished."""
-    patch.set(sqlite_round, "freed_by_claim", lambda before: key_of(before.extras))
+    patch.set(sqlite_transaction, "freed_by_claim", lambda before: key_of(before.extras))
 
 
 @bug
 def a_replay_does_not_take_its_key(patch: Patch) -> None:
     """A job is replayed whoever holds its key by now."""
-    patch.set(UniqueKeys, "take_again", lambda self, job: True)
+    patch.set(SqliteUniqueKeys, "take_again", lambda self, job: True)
 
 
 @bug
 def expired_jobs_are_claimed(patch: Patch) -> None:
     """Only upkeep looks at expiries, and it comes too late."""
-    patch.set(sqlite_round, "split_by_time", lambda lots, now: (list(lots), []))
+    patch.set(sqlite_transaction, "split_by_time", lambda batches, now: (list(batches), []))
 
 
 @bug
 def edits_are_answered_and_not_stored(patch: Patch) -> None:
     """A client is told of a change that was never written."""
-    patch.set(Round, "_rewrite", lambda self, before, after: True)
+    patch.set(SqliteTransaction, "_rewrite", lambda self, before, after: True)
 
 
 # ── the fence ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,11 +162,11 @@ def no_fence_on_complete(patch: Patch) -> None:
     _whoever_sends_it(patch)
     patch.sql("complete_jobs", "jobs.claim_id = v.column2 AND ", "")
 
-    def claim(self: Reader, id: str, claim_id: int) -> Claim | None:
+    def claim(self: SqliteReader, id: str, claim_id: int) -> Claim | None:
         job = self.get(id)
         return None if job is None or job.status != "running" else claim_of(job)
 
-    patch.set(Reader, "claim", claim)
+    patch.set(SqliteReader, "claim", claim)
 
 
 @bug
@@ -175,30 +175,30 @@ def fence_by_attempt(patch: Patch) -> None:
     _whoever_sends_it(patch)
     patch.sql("complete_jobs", "jobs.claim_id = v.column2", "jobs.attempt = v.column2")
 
-    write = Round._complete
+    write = SqliteTransaction._complete
 
-    def complete(self: Round, all_done: list[Completions]) -> set[tuple[int, int]]:
+    def complete(self: SqliteTransaction, all_done: list[Completions]) -> set[tuple[int, int]]:
         return write(self, [replace(done, claim=_with_attempt(done.claim)) for done in all_done])
 
-    patch.set(Round, "_complete", complete)
+    patch.set(SqliteTransaction, "_complete", complete)
 
-    def claim(self: Reader, id: str, claim_id: int) -> Claim | None:
+    def claim(self: SqliteReader, id: str, claim_id: int) -> Claim | None:
         job = self.get(id)
         if job is None or job.status != "running":
             return None
         same = [a for a in self.attempts(id) if a.claim_id == claim_id and a.attempt == job.attempt]
         return claim_of(job) if same else None
 
-    patch.set(Reader, "claim", claim)
+    patch.set(SqliteReader, "claim", claim)
 
-    original = Round._end_attempt
+    original = SqliteTransaction._end_attempt
 
-    def end(self: Round, claim: Claim, outcome: Outcome) -> Any:
+    def end(self: SqliteTransaction, claim: Claim, outcome: Outcome) -> Any:
         job = self._by_seq(claim.seq)
         same = job is not None and job.status == "running" and job.attempt == claim.attempt
         return original(self, claim_of(job) if same and job is not None else claim, outcome)
 
-    patch.set(Round, "_end_attempt", end)
+    patch.set(SqliteTransaction, "_end_attempt", end)
 
 
 def _with_attempt(claim: Claim) -> Claim:
@@ -209,23 +209,23 @@ def _with_attempt(claim: Claim) -> Claim:
 def result_stored_without_claim(patch: Patch) -> None:
     """A refused completion leaves its result behind."""
     _whoever_sends_it(patch)
-    original = Round._complete_singly
+    original = SqliteTransaction._complete_singly
 
     def singly(
-        self: Round, rows: list[CompletionRow], claims: list[Claim], written: set[tuple[int, int]]
+        self: SqliteTransaction, rows: list[CompletionRow], claims: list[Claim], written: set[tuple[int, int]]
     ) -> set[tuple[int, int]]:
         refused = original(self, rows, claims, written)
         for row in rows:
             self._db.execute("UPDATE jobs SET result = ? WHERE seq = ?", (row[6], row[0]))
         return refused
 
-    patch.set(Round, "_complete_singly", singly)
+    patch.set(SqliteTransaction, "_complete_singly", singly)
 
-    def claim(self: Reader, id: str, claim_id: int) -> Claim | None:
+    def claim(self: SqliteReader, id: str, claim_id: int) -> Claim | None:
         job = self.get(id)
         return None if job is None else replace(claim_of(job), claim_id=claim_id)
 
-    patch.set(Reader, "claim", claim)
+    patch.set(SqliteReader, "claim", claim)
 
 
 @bug
@@ -286,7 +286,7 @@ def submit_acknowledged_before_commit(patch: Patch) -> None:
             return await original(self, submissions)
         task = asyncio.get_running_loop().create_task(original(self, submissions))
         task.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return [Accepted(submission.lot, False) for submission in submissions]
+        return [Accepted(submission.batch, False) for submission in submissions]
 
     patch.set(SqliteStore, "insert", insert)
 
@@ -301,9 +301,9 @@ def an_unknown_commit_is_repeated(patch: Patch) -> None:
             return await original(self, jobs)
         except StoreUnavailable:
             again = [
-                Submission(lot_of(replace(job, id=f"{job.id}x")), item.key)
+                Submission(batch_of(replace(job, id=f"{job.id}x")), item.key)
                 for item in jobs
-                for job in item.lot
+                for job in item.batch
             ]
             return await original(self, again)
 
@@ -336,20 +336,20 @@ def report_not_sent_again(patch: Patch) -> None:
 def duplicate_report_counts_twice(patch: Patch) -> None:
     """A report that comes again is charged again."""
 
-    def claim(self: Reader, id: str, claim_id: int) -> Claim | None:
+    def claim(self: SqliteReader, id: str, claim_id: int) -> Claim | None:
         job = self.get(id)
         if job is None or job.claim_id != claim_id or job.status == "completed":
             return None
         return replace(claim_of(job), session_id=self.attempts(id)[-1].worker_id or "")
 
-    def repeated(self: Round, job: Job | None, claim: Claim, outcome: Outcome) -> Any:
+    def repeated(self: SqliteTransaction, job: Job | None, claim: Claim, outcome: Outcome) -> Any:
         if job is not None and job.claim_id == claim.claim_id and outcome.kind == "error":
             self._db.execute("UPDATE jobs SET attempt = attempt + 1 WHERE seq = ?", (job.seq,))
             return job.status
         return None
 
-    patch.set(Reader, "claim", claim)
-    patch.set(Round, "_repeated_end", repeated)
+    patch.set(SqliteReader, "claim", claim)
+    patch.set(SqliteTransaction, "_repeated_end", repeated)
 
 
 # ── idempotency ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -364,7 +364,7 @@ def key_checked_outside_the_transaction(patch: Patch) -> None:
             key = submission.key
             if key is not None and await self.known_key(key.client, key.key):
                 return await original(self, submissions)
-        fresh = await original(self, [Submission(submission.lot) for submission in submissions])
+        fresh = await original(self, [Submission(submission.batch) for submission in submissions])
         rows = [
             (key.client, key.key, key.digest, accepted.job.id, key.expires_at)
             for submission, accepted in zip(submissions, fresh, strict=True)
@@ -383,7 +383,7 @@ def key_accepts_another_body(patch: Patch) -> None:
 
     async def insert(self: SqliteStore, submissions: Sequence[Submission]) -> list[Accepted]:
         blind = [
-            Submission(s.lot, None if s.key is None else replace(s.key, digest=b"")) for s in submissions
+            Submission(s.batch, None if s.key is None else replace(s.key, digest=b"")) for s in submissions
         ]
         return await original(self, blind)
 
@@ -397,14 +397,14 @@ def key_accepts_another_body(patch: Patch) -> None:
 def client_id_not_looked_up_in_history(patch: Patch) -> None:
     """Finished jobs are not asked for their ids, and their rows are in nobody's way, as where they have a table of their
     own: the job is made again."""
-    original = Round._client_ids
+    original = SqliteTransaction._client_ids
 
-    def client_ids(self: Round, named: list[str]) -> ClientIds:
+    def client_ids(self: SqliteTransaction, named: list[str]) -> ClientIds:
         out_of_the_way = "UPDATE jobs SET id = id || '-' || seq WHERE id = ? AND completed_at IS NOT NULL"
         self._db.executemany(out_of_the_way, [(id,) for id in named])
         return original(self, named)
 
-    patch.set(Round, "_client_ids", client_ids)
+    patch.set(SqliteTransaction, "_client_ids", client_ids)
 
 
 @bug
@@ -415,7 +415,7 @@ def client_id_accepts_another_body(patch: Patch) -> None:
 @bug
 def client_id_conflict_fails_neighbours(patch: Patch) -> None:
     """A refusal is the answer to all later calls of its transaction, too."""
-    original = Round._insert_call
+    original = SqliteTransaction._insert_call
 
     def insert_call(self: Any, call: Sequence[Submission], keys: Any, ids: ClientIds) -> Any:
         spoilt = getattr(self, "spoilt", None)
@@ -424,7 +424,7 @@ def client_id_conflict_fails_neighbours(patch: Patch) -> None:
             self.spoilt = answer
         return answer
 
-    patch.set(Round, "_insert_call", insert_call)
+    patch.set(SqliteTransaction, "_insert_call", insert_call)
 
 
 # ── leases ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -433,9 +433,9 @@ def client_id_conflict_fails_neighbours(patch: Patch) -> None:
 @bug
 def rescue_by_duration(patch: Patch) -> None:
     """A job that runs for long is taken for stuck, whatever its worker says."""
-    original = Round._expire
+    original = SqliteTransaction._expire
 
-    def expire(self: Round, since: int, policy: RetryPolicy) -> Expired:
+    def expire(self: SqliteTransaction, since: int, policy: RetryPolicy) -> Expired:
         expired = original(self, since, policy)
         limit = self._now - 2 * int(LEASE_SECONDS * SECOND)
         self._db.execute(
@@ -443,7 +443,7 @@ def rescue_by_duration(patch: Patch) -> None:
         )
         return Expired(expired.sessions, expired.losses + self._lose("nobody", policy))
 
-    patch.set(Round, "_expire", expire)
+    patch.set(SqliteTransaction, "_expire", expire)
 
 
 @bug
@@ -452,7 +452,7 @@ def heartbeat_from_inside_the_job(patch: Patch) -> None:
     original = Supervisor._beat
 
     def beat(self: Supervisor) -> None:
-        if not self._threads.used:
+        if not self._pool.used:
             original(self)
 
     patch.set(Supervisor, "_beat", beat)
@@ -487,7 +487,7 @@ def a_lease_that_is_too_long(patch: Patch) -> None:
 @bug
 def killed_at_lease_end_without_a_word(patch: Patch) -> None:
     """What was killed because the lease was over is neither held nor reported: it passes for never assigned."""
-    patch.set(Threads, "lose_all", Threads.kill_all)
+    patch.set(ChildPool, "lose_all", ChildPool.kill_all)
 
 
 @bug
@@ -506,7 +506,7 @@ def expiry_right_after_an_outage(patch: Patch) -> None:
 @bug
 def lost_jobs_not_requeued(patch: Patch) -> None:
     """A silent session is given up, and its jobs are forgotten."""
-    patch.set(Round, "_lose", lambda self, session_id, policy: [])
+    patch.set(SqliteTransaction, "_lose", lambda self, session_id, policy: [])
 
 
 @bug
@@ -542,7 +542,7 @@ def hand_back_is_charged(patch: Patch) -> None:
     def after(job: Job, outcome: Outcome, now: int) -> Job:
         return replace(after_attempt(job, outcome, now), attempt=job.attempt)
 
-    patch.set(sqlite_round, "after_attempt", after)
+    patch.set(sqlite_transaction, "after_attempt", after)
 
 
 @bug
@@ -553,7 +553,7 @@ def lost_lease_is_free(patch: Patch) -> None:
         ended = after_attempt(job, outcome, now)
         return replace(ended, attempt=job.attempt - 1) if outcome.kind == "lost" else ended
 
-    patch.set(sqlite_round, "after_attempt", after)
+    patch.set(sqlite_transaction, "after_attempt", after)
 
 
 @bug
@@ -572,7 +572,7 @@ def first_crash_is_the_last(patch: Patch) -> None:
         ended = after_attempt(job, outcome, now)
         return replace(ended, crashes=ended.crashes + 2 * (outcome.kind == "crash"))
 
-    patch.set(sqlite_round, "after_attempt", after)
+    patch.set(sqlite_transaction, "after_attempt", after)
 
 
 @bug
@@ -628,7 +628,7 @@ def snoozes_are_charged(patch: Patch) -> None:
         ended = after_attempt(job, outcome, now)
         return replace(ended, attempt=job.attempt) if outcome.kind == "snoozed" else ended
 
-    patch.set(sqlite_round, "after_attempt", after)
+    patch.set(sqlite_transaction, "after_attempt", after)
 
 
 @bug
@@ -636,7 +636,7 @@ def snoozes_are_not_counted(patch: Patch) -> None:
     def after(job: Job, outcome: Outcome, now: int) -> Job:
         return replace(after_attempt(job, outcome, now), extras=job.extras)
 
-    patch.set(sqlite_round, "after_attempt", after)
+    patch.set(sqlite_transaction, "after_attempt", after)
 
 
 @bug
@@ -646,20 +646,20 @@ def webhooks_of_the_cancelled_are_forgotten(patch: Patch) -> None:
     def forgetful(job: Job, now: int) -> Job | None:
         return None if job.status == "cancelled" else original(job, now)
 
-    patch.set(sqlite_round, "delivery_of", forgetful)
+    patch.set(sqlite_transaction, "delivery_of", forgetful)
 
 
 @bug
 def a_repeated_report_is_told_again(patch: Patch) -> None:
     """A completion that was stored before makes another delivery."""
-    original = sqlite_round.Round._complete_singly
+    original = sqlite_transaction.SqliteTransaction._complete_singly
 
     def again(self: Any, rows: Any, claims: Any, written: Any) -> Any:
         refused = original(self, rows, claims, written)
         written.update(row[:2] for row in rows if row[:2] not in refused)
         return refused
 
-    patch.set(sqlite_round.Round, "_complete_singly", again)
+    patch.set(sqlite_transaction.SqliteTransaction, "_complete_singly", again)
     delivery = webhooks_domain._delivery_id
     numbers = itertools.count()
     patch.set(webhooks_domain, "_delivery_id", lambda job, now: f"{delivery(job, now)}-{next(numbers)}")
@@ -683,18 +683,18 @@ def deliveries_are_never_sent(patch: Patch) -> None:
 @bug
 def drain_is_charged(patch: Patch) -> None:
     """What still runs when the grace period is over counts as crashed."""
-    original = Threads._end
+    original = ChildPool._end
 
-    def end(self: Threads, slot: Any, work: Any, kind: Any, *rest: Any) -> None:
+    def end(self: ChildPool, slot: Any, work: Any, kind: Any, *rest: Any) -> None:
         original(self, slot, work, "crash" if kind == "handed_back" else kind, *rest)
 
-    patch.set(Threads, "_end", end)
+    patch.set(ChildPool, "_end", end)
 
 
 @bug
 def neighbours_of_a_killed_task_start_again(patch: Patch) -> None:
     """Tasks that shared a process with one that was killed run again under the same claim."""
-    patch.set(Threads, "_hand_back_started", lambda self, works: self._put_back(works))
+    patch.set(ChildPool, "_hand_back_started", lambda self, works: self._put_back(works))
 
 
 @bug
@@ -702,47 +702,49 @@ def an_assignment_that_comes_twice_is_taken_twice(patch: Patch) -> None:
     """Neither the number of its frame nor its claim is looked at."""
     original = Supervisor._take
 
-    def take(self: Supervisor, number: int, lots: list[frames.AssignmentLot]) -> None:
-        original(self, 0, lots)
+    def take(self: Supervisor, number: int, batches: list[frames.AssignmentBatch]) -> None:
+        original(self, 0, batches)
         self._assigned = number
 
     patch.set(Supervisor, "_take", take)
-    patch.set(Supervisor, "_without_known_claims", lambda self, lots: lots)
+    patch.set(Supervisor, "_without_known_claims", lambda self, batches: batches)
 
 
 @bug
 def timeout_ignored(patch: Patch) -> None:
-    original = Threads.take
+    original = ChildPool.take
 
-    def take(self: Threads, lots: list[frames.AssignmentLot]) -> None:
-        original(self, [replace(lot, like=replace(lot.like, timeout_sec=None)) for lot in lots])
+    def take(self: ChildPool, batches: list[frames.AssignmentBatch]) -> None:
+        original(
+            self, [replace(batch, template=replace(batch.template, timeout_sec=None)) for batch in batches]
+        )
 
-    patch.set(Threads, "take", take)
+    patch.set(ChildPool, "take", take)
 
 
 @bug
 def crash_reported_as_completed(patch: Patch) -> None:
     """A child that was killed is taken for one that did its work."""
 
-    def victim(self: Threads, slot: Any, work: Any, started: float | None) -> None:
+    def victim(self: ChildPool, slot: Any, work: Any, started: float | None) -> None:
         del self.works[work.id]
         now = self._now()
         self._end_all([Ended(work.id, work.claim_id, "completed", now, started, result=b"null")])
 
-    patch.set(Threads, "_end_victim", victim)
+    patch.set(ChildPool, "_end_victim", victim)
 
 
 @bug
 def death_is_told_by_the_pipe_alone(patch: Patch) -> None:
     """A child counts as alive until its pipe ends, and a process that a task forked keeps that open."""
-    original = Threads.tick
+    original = ChildPool.tick
 
-    def tick(self: Threads) -> Any:
+    def tick(self: ChildPool) -> Any:
         for child in self.children:
             child.poll = lambda: None  # type: ignore[method-assign]
         return original(self)
 
-    patch.set(Threads, "tick", tick)
+    patch.set(ChildPool, "tick", tick)
 
 
 # ── cancelling ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -764,20 +766,20 @@ def cancel_leaves_it_queued(patch: Patch) -> None:
 @bug
 def cancel_not_told(patch: Patch) -> None:
     """The cancel of a running job is written down and told to nobody."""
-    patch.set(Neighbours, "_tell_to_cancel", lambda self, session_id, claim: True)
+    patch.set(Peers, "_tell_to_cancel", lambda self, session_id, claim: True)
     patch.set(Connection, "_cancel_again", lambda self, session, held: None)
 
 
 @bug
 def cancel_told_late(patch: Patch) -> None:
     """The worker of a cancelled job hears of it a quarter of a minute later."""
-    original = Neighbours._tell_to_cancel
+    original = Peers._tell_to_cancel
 
-    def tell(self: Neighbours, session_id: str, claim: ClaimRef) -> bool:
+    def tell(self: Peers, session_id: str, claim: ClaimRef) -> bool:
         asyncio.get_running_loop().call_later(15.0, original, self, session_id, claim)
         return self._sessions.get(session_id) is not None
 
-    patch.set(Neighbours, "_tell_to_cancel", tell)
+    patch.set(Peers, "_tell_to_cancel", tell)
     patch.set(Connection, "_cancel_again", lambda self, session, held: None)
 
 
@@ -814,20 +816,20 @@ def delayed_jobs_run_at_once(patch: Patch) -> None:
 @bug
 def retries_wait_for_a_clock_that_was_set_back(patch: Patch) -> None:
     """What a clock that was ahead wrote down is never corrected."""
-    patch.set(Round, "_correct_times", lambda self, limit: 0)
+    patch.set(SqliteTransaction, "_correct_times", lambda self, limit: 0)
 
 
 @bug
 def a_claim_is_not_written(patch: Patch) -> None:
     """A job that is inserted as already claimed is stored as queued, so somebody else gets it too."""
 
-    def write_fresh(self: Round) -> None:
-        for place, lot in enumerate(self._settled):
-            if lot.like.status == "running":
-                self._settled[place] = lot.changed(_unclaimed(lot.like))
+    def write_fresh(self: SqliteTransaction) -> None:
+        for place, batch in enumerate(self._settled):
+            if batch.template.status == "running":
+                self._settled[place] = batch.changed(_unclaimed(batch.template))
         original(self)
 
-    original = patch.set(Round, "_write_fresh", write_fresh)
+    original = patch.set(SqliteTransaction, "_write_fresh", write_fresh)
 
 
 def _unclaimed(job: Job) -> Job:
@@ -844,13 +846,13 @@ def _unclaimed(job: Job) -> Job:
 
 @bug
 def counters_miss_the_cancelled(patch: Patch) -> None:
-    original = Round._count
+    original = SqliteTransaction._count
 
-    def count(self: Round, job: Any, leaves: Any, enters: Any, number: int = 1) -> None:
+    def count(self: SqliteTransaction, job: Any, leaves: Any, enters: Any, number: int = 1) -> None:
         if enters != "cancelled":
             original(self, job, leaves, enters, number)
 
-    patch.set(Round, "_count", count)
+    patch.set(SqliteTransaction, "_count", count)
 
 
 @bug
@@ -900,7 +902,7 @@ def a_flood_goes_on_while_a_better_job_waits(patch: Patch) -> None:
 def oversized_jobs_share_a_lane(patch: Patch) -> None:
     """Jobs that wait for a large worker stand before those that would run on one thread."""
     original = lane_key
-    patch.set(sqlite_round, "lane_key", lambda job: (*original(job)[:-1], "degrade"))
+    patch.set(sqlite_transaction, "lane_key", lambda job: (*original(job)[:-1], "degrade"))
 
 
 # ── schedules ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -920,14 +922,14 @@ def a_tick_moves_on_before_its_job_is_stored(patch: Patch) -> None:
     async def fire(self: Schedules) -> int:
         firings: list[Firing] = []
 
-        def decide(seen: Seen) -> Decision | None:
+        def decide(seen: Seen) -> ScheduleDecision | None:
             decision = self._decide_due(seen)
             firings.extend(() if decision is None else decision.firings)
             return None if decision is None else replace(decision, firings=())
 
         changed = await self._store.change_schedules(ScheduleChange(decide, limit=50))
         if firings:
-            await self._store.insert([Submission(lot_of(firing.job)) for firing in firings])
+            await self._store.insert([Submission(batch_of(firing.job)) for firing in firings])
         return len(changed)
 
     patch.set(Schedules, "fire", fire)
@@ -939,7 +941,7 @@ def a_coordinator_trusts_its_own_copy_of_a_schedule(patch: Patch) -> None:
     _records_may_be_replaced(patch)
     decide_due = Schedules._decide_due
 
-    def from_memory(self: Schedules, seen: Seen) -> Decision | None:
+    def from_memory(self: Schedules, seen: Seen) -> ScheduleDecision | None:
         known: dict[str, Any] = self.__dict__.setdefault("copies", {})
         decision = decide_due(self, replace(seen, schedule=known.get(seen.name, seen.schedule)))
         if decision is not None:
@@ -993,7 +995,7 @@ def the_latest_tick_of_a_batch_counts_for_all(patch: Patch) -> None:
 
 @bug
 def claims_without_a_byte_bound(patch: Patch) -> None:
-    """A claim takes everything for which there are threads and windows, however large."""
+    """A claim takes everything for which there are threads and prefetch, however large."""
     patch.set(byte_bounds, "within", lambda plan, workers, sizes, bounds: (plan, False))
 
 

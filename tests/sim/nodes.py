@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stoker.bus.base import News, Receive, Work
+from stoker.bus.base import JobsWaiting, Notification, Receive
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import StokerDomainError
 from stoker.executors.runner_contract import PLAIN
@@ -17,7 +17,7 @@ from stoker.store.base import Store
 from stoker.store.logs import LogPage, Piece, Selection, Written
 from stoker.store.sqlite.store import SqliteStore
 from stoker.testing.loop import Process
-from stoker.testing.net import FIN, RESET, Connection, host
+from stoker.testing.net import FIN, RESET, NetConnection, host
 from stoker.wire import codec, frames
 from stoker.worker.connection import Dialer, NotAllowed
 from stoker.worker.supervisor import StartFailed, Supervisor
@@ -61,7 +61,7 @@ class NoLogs:
 
 
 class BusLines:
-    """News between coordinators: late, lost or twice, as the world likes it."""
+    """Notifications between coordinators: late, lost or twice, as the world likes it."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
@@ -84,14 +84,16 @@ class BusLine:
 
     def start(self, receive: Receive) -> None:
         self._lines.listeners[self._name] = self._process, receive
-        self._process.call_later(0.0, receive, [Work()])
+        self._process.call_later(0.0, receive, [JobsWaiting()])
 
-    def publish(self, news: News) -> None:
+    def publish(self, notification: Notification) -> None:
         for name, (process, receive) in self._lines.listeners.items():
             copies = self._random.choice([1, 1, 1, 2])
             if name != self._name and self._random.random() >= self._lines.loss:
                 for _ in range(copies):
-                    process.call_later(self._lines.world.weather.latency(self._random), receive, [news])
+                    process.call_later(
+                        self._lines.world.weather.latency(self._random), receive, [notification]
+                    )
 
     @property
     def connected(self) -> bool:
@@ -114,7 +116,7 @@ class CoordinatorNode:
         self.process: Process | None = None
         self.coordinator: Coordinator | None = None
         self.own_store: SqliteStore | None = None
-        self.connections: list[Connection] = []
+        self.connections: list[NetConnection] = []
         self._calls: dict[int, tuple[Process, asyncio.Future[Any]]] = {}
         self._call_count = 0
         self.crash_at_commit: int | None = None
@@ -169,7 +171,7 @@ class CoordinatorNode:
 
     # ── what reaches it ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def dial(self, worker: Process, random: Random, seconds: float) -> Connection:
+    async def dial(self, worker: Process, random: Random, seconds: float) -> NetConnection:
         """A worker opens a WebSocket."""
         weather = self.world.weather
         await asyncio.sleep(weather.latency(random))
@@ -182,14 +184,16 @@ class CoordinatorNode:
         if self.process.paused:
             await asyncio.sleep(seconds)
             raise TimeoutError("no answer")
-        connection = Connection(weather, random, f"{worker.name}-{self.process.name}", worker, self.process)
+        connection = NetConnection(
+            weather, random, f"{worker.name}-{self.process.name}", worker, self.process
+        )
         Tap(self.world, connection)
         self.connections = [other for other in self.connections if not other.server.closed]
         self.connections.append(connection)
         self.process.spawn(self._serve(self.coordinator, connection))
         return connection
 
-    async def _serve(self, coordinator: Coordinator, connection: Connection) -> None:
+    async def _serve(self, coordinator: Coordinator, connection: NetConnection) -> None:
         try:
             await coordinator.worker_socket(connection.server)
         except Exception as error:  # noqa: BLE001 - as `stoker.api.sockets.serve` does
@@ -259,7 +263,7 @@ class WorkerNode:
         self.process: Process | None = None
         self.supervisor: Supervisor | None = None
         self.machine: SimMachine | None = None
-        self.connections: list[Connection] = []
+        self.connections: list[NetConnection] = []
 
     @property
     def up(self) -> bool:
@@ -362,7 +366,7 @@ class WorkerNode:
 
     @property
     def busy(self) -> bool:
-        return self.supervisor is not None and bool(self.supervisor._threads.works)
+        return self.supervisor is not None and bool(self.supervisor._pool.works)
 
 
 def _shuffled(nodes: list[CoordinatorNode], random: Random) -> list[CoordinatorNode]:
@@ -372,7 +376,7 @@ def _shuffled(nodes: list[CoordinatorNode], random: Random) -> list[CoordinatorN
 class Tap:
     """Listens to one connection, for the trace and for what workers were told about their reports."""
 
-    def __init__(self, world: "World", connection: Connection) -> None:
+    def __init__(self, world: "World", connection: NetConnection) -> None:
         self._world = world
         self._reports: dict[int, list[frames.Report]] = {}
         up, down = connection.up, connection.down

@@ -9,7 +9,7 @@ import msgspec
 
 from stoker.settings import load
 from stoker.testing.loop import Process, SimLoop
-from stoker.testing.net import Connection, Weather
+from stoker.testing.net import NetConnection, Weather
 from stoker.wire import codec, frames
 from stoker.wire.frames import Assign, Assignment, Heartbeat, Renewed, Reports, Welcome
 from stoker.worker.connection import Dialer
@@ -27,14 +27,14 @@ class Stage:
     def __init__(self) -> None:
         self.loop = SimLoop()
         self.effects: list[Effect] = []
-        self.ends: list[Connection] = []
+        self.ends: list[NetConnection] = []
         self.heard: list[frames.FromWorker] = []
         self.answers = True
         """Whether heartbeats are confirmed."""
         self.acknowledges = False
         """Whether reports are."""
-        self.lots = False
-        """Whether the coordinator speaks in lots."""
+        self.batches = False
+        """Whether the coordinator speaks in batches."""
         self._weather = Weather(self.loop)
         self.worker = Process(self.loop, "w1#1")
         self._server = Process(self.loop, "c1#1")
@@ -62,23 +62,23 @@ class Stage:
         await self.supervisor.run()
 
     async def _connect(self, url: str, **_: Any) -> Any:
-        connection = Connection(self._weather, Random(len(self.ends)), url, self.worker, self._server)
+        connection = NetConnection(self._weather, Random(len(self.ends)), url, self.worker, self._server)
         self.ends.append(connection)
         self._server.spawn(self._serve(connection))
         return connection.worker
 
-    async def _serve(self, connection: Connection) -> None:
+    async def _serve(self, connection: NetConnection) -> None:
         while (data := await connection.server.receive()) is not None:
             frame = codec.decode_from_worker(data)
             self.heard.append(frame)
             if isinstance(frame, frames.Hello):
-                self.say(Welcome(1, "s1", LEASE / 5, LEASE, 1000, self.lots), connection)
+                self.say(Welcome(1, "s1", LEASE / 5, LEASE, 1000, self.batches), connection)
             elif isinstance(frame, Heartbeat) and self.answers:
                 self.say(Renewed(frame.number), connection)
             elif isinstance(frame, Reports) and self.acknowledges:
                 self.say(frames.Ack(frame.number, []), connection)
 
-    def say(self, frame: frames.Frame, connection: Connection | None = None) -> None:
+    def say(self, frame: frames.Frame, connection: NetConnection | None = None) -> None:
         end = (connection or self.ends[-1]).server
         self._server.spawn(end.send(codec.encode(frame)))
 

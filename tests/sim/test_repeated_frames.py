@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from stoker.wire.frames import Assign, Assignment, AssignmentLot, Heartbeat
+from stoker.wire.frames import Assign, Assignment, AssignmentBatch, Heartbeat
 from tests.sim.machine import Deed
 from tests.sim.stage import Stage
 
@@ -101,14 +101,14 @@ def test_a_claim_that_runs_here_is_not_handed_back_when_it_comes_again_while_the
     stage.run(story)
 
 
-def test_of_a_lot_only_what_is_known_is_left_out(stage: Stage) -> None:
+def test_of_a_batch_only_what_is_known_is_left_out(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
-        stage.lots = True
+        stage.batches = True
         stage.assign("a", Deed("a", 2.0))
         await stage.until(lambda: stage.starts("a") == 1)
-        like = Assignment("", 1, "work", b"")
+        template = Assignment("", 1, "work", b"")
         payloads = [msgspec.json.encode(Deed(id, 0.1)) for id in ("a", "b")]
-        stage.say(Assign(lots=[AssignmentLot(like, ["a", "b"], payloads)]))
+        stage.say(Assign(batches=[AssignmentBatch(template, ["a", "b"], payloads)]))
         await stage.until(lambda: len(stage.reports()) == 2)
         assert (stage.starts("a"), stage.starts("b")) == (1, 1)
 

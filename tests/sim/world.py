@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from stoker.coordinator.coordinator import Coordinator
-from stoker.coordinator.webhooks import Answer as WebhookAnswer
+from stoker.coordinator.webhooks import ReceiverAnswer as WebhookAnswer
 from stoker.domain import extras
 from stoker.domain.retry_rules import delay_bounds
 from stoker.executors.runner_contract import RunnerContract

@@ -32,7 +32,7 @@ from stoker.domain import extras, recurrence
 from stoker.domain import schedule as rules
 from stoker.domain.job import Job, JobSpec
 from stoker.domain.retry import Kind
-from stoker.domain.schedule import Decision, Schedule, Tick
+from stoker.domain.schedule import Schedule, ScheduleDecision, Tick
 from stoker.store.base import JobQuery, Store
 from stoker.store.schedules import ScheduleChange, SchedulesQuery
 from stoker.store.sqlite import schedules as sqlite_schedules
@@ -389,7 +389,7 @@ class Year:
     async def _crash(self, desk: Desk) -> None:
         countdown = self.chance.randrange(3)
 
-        def crashing(seen: Any) -> Decision | None:
+        def crashing(seen: Any) -> ScheduleDecision | None:
             nonlocal countdown
             decision = desk._decide_due(seen)
             countdown -= 1
@@ -547,9 +547,9 @@ def advances_without_its_job() -> Undo:
 
         return inserting
 
-    from stoker.store.sqlite.round import Round
+    from stoker.store.sqlite.transaction import SqliteTransaction
 
-    return _patched(Round, "insert", make)
+    return _patched(SqliteTransaction, "insert", make)
 
 
 def commits_when_it_crashes() -> Undo:
@@ -569,7 +569,7 @@ def commits_when_it_crashes() -> Undo:
 
         return changing
 
-    return _patched(sqlite_schedules.ScheduleVerbs, "_change_schedules", make)
+    return _patched(sqlite_schedules.SqliteScheduleVerbs, "_change_schedules", make)
 
 
 def the_hour_that_comes_twice_ticks_twice() -> Undo:

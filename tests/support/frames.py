@@ -1,4 +1,4 @@
-"""What frames hold, whether it travels one by one or in lots."""
+"""What frames hold, whether it travels one by one or in batches."""
 
 from msgspec.structs import astuple
 
@@ -15,4 +15,4 @@ def reported(frame: Reports) -> list[Report]:
 def assigned(frame: Assign) -> list[ClaimRef]:
     """Every claim in it, in the order in which it should run."""
     jobs = [ClaimRef(job.id, job.claim_id) for job in frame.jobs]
-    return jobs + [ClaimRef(id, lot.like.claim_id) for lot in frame.lots for id in lot.ids]
+    return jobs + [ClaimRef(id, batch.template.claim_id) for batch in frame.batches for id in batch.ids]

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from stoker.domain.job import Job, JobSpec, new_job
-from stoker.domain.lot import lot_of
+from stoker.domain.job_batch import batch_of
 from stoker.domain.placement import WorkerView
 from stoker.domain.retry import Claim, claim_of
 from stoker.store.base import Accepted, Completions, Grant, IdempotencyKey, Submission
@@ -32,16 +32,16 @@ def a_claim(**fields: Any) -> Claim:
 
 
 def a_submission(job: Job, key: IdempotencyKey | None = None) -> Submission:
-    return Submission(lot_of(job), key)
+    return Submission(batch_of(job), key)
 
 
 def accepted(job: Job, repeated: bool = False) -> Accepted:
-    return Accepted(lot_of(job), repeated)
+    return Accepted(batch_of(job), repeated)
 
 
 def jobs_of(grants: Iterable[Grant]) -> list[Job]:
     """The jobs that were granted, in order."""
-    return [job for grant in grants for job in grant.lot]
+    return [job for grant in grants for job in grant.batch]
 
 
 def completions(

@@ -11,7 +11,7 @@ import pytest
 from stoker.api import admission
 from stoker.api.admission import FREE_BYTES, SMALL_BYTES, BodyBudget
 from stoker.api.body import Body
-from stoker.api.problems import Kind, Problem
+from stoker.api.problems import Kind, RequestProblem
 from stoker.settings import Settings, SettingsError, load
 from stoker.store.base import Submission
 from tests.support.turns import until
@@ -92,7 +92,7 @@ async def test_a_body_of_unknown_length_counts_as_it_grows() -> None:
         return {"type": "http.request", "body": next(pieces), "more_body": True}
 
     growing = Body(budget, 4 * MIB)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(RequestProblem) as refused:
         await growing.read(receive, {b"content-type": b"application/json", b"transfer-encoding": b"chunked"})
     assert refused.value.kind is Kind.UNAVAILABLE
     assert (b"connection", b"close") in refused.value.headers
@@ -140,12 +140,12 @@ def test_a_body_that_trickles_in_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_large_bodies_leave_a_part_of_the_budget_to_small_ones() -> None:
     budget = BodyBudget(800)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(RequestProblem) as refused:
         budget.take(SMALL_BYTES + 1, SMALL_BYTES + 1, close=False)
     assert refused.value.kind is Kind.UNAVAILABLE
     budget.take(700, 700, close=False)
     budget.take(100, 100, close=False)
-    with pytest.raises(Problem):
+    with pytest.raises(RequestProblem):
         budget.take(1, 1, close=False)
     budget.give_back(800)
     assert budget.used == 0

@@ -151,7 +151,7 @@ def test_the_id_of_a_pruned_job_is_gone() -> None:
     assert not to.jobs
 
 
-def test_jobs_of_a_batch_that_differ_in_id_and_payload_travel_as_one_lot() -> None:
+def test_jobs_of_a_batch_that_differ_in_id_and_payload_travel_as_one_batch() -> None:
     to = service()
     jobs = [{"id": an_id(number), "payload": {"n": number}} for number in range(50)]
     answer = batch(to, *jobs)
@@ -290,7 +290,7 @@ def test_without_a_preference_the_stored_ones_are_whole_jobs() -> None:
     assert first["status"] == "queued"
 
 
-def test_jobs_that_are_alike_still_travel_as_one_lot() -> None:
+def test_jobs_that_are_alike_still_travel_as_one_batch() -> None:
     to = service()
     batch(to, *({"id": an_id(number), "payload": number} for number in range(40)), atomic=False)
     assert to.calls == [[40]]

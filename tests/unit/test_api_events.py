@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from stoker.api import events
 from stoker.api.events import event, rendered
-from stoker.coordinator.events import Gauges, Message, Numbered, Reset, Update
-from stoker.coordinator.output import Progress
+from stoker.coordinator.events import LiveGauges, Message, Numbered, Reset, Update
+from stoker.coordinator.output import JobProgress
 from stoker.coordinator.queues import QueueState
 from stoker.store.base import Bulk, JobFilter, JobSummary, Session
 from tests.support.clock import START_US
 from tests.unit.test_api_service import FakeService, ask
 
-GAUGES = Gauges(
+GAUGES = LiveGauges(
     {"queued": 5, "running": 2, "scheduled": 0, "blocked": 0, "completed": 99, "failed": 1, "cancelled": 0},
     2,
     4,
@@ -84,7 +84,7 @@ def test_an_update_has_the_promised_shape() -> None:
         0.25,
         {"submitted": 12, "handed_back": 3},
         GAUGES,
-        [(JOB, Progress(1, 2, "half", 50.0))],
+        [(JOB, JobProgress(1, 2, "half", 50.0))],
         3,
         [worker],
         [QueueState("mail", {"queued": 5}, START_US, None)],

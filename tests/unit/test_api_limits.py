@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from stoker.api.limits import KeyLocks, MemoryWindow, RedisWindow, SubmissionLimiter, window
-from stoker.api.problems import Problem
+from stoker.api.problems import RequestProblem
 from stoker.bus import redis_link
 from stoker.settings import Settings
 from tests.support import servers
@@ -248,7 +248,7 @@ async def test_a_limiter_on_a_shared_window_says_when_to_come_back(windows: list
     limiters = [SubmissionLimiter(10, one, unknown, no_ids) for one in windows]
     async with limiters[0].admit("a", [None] * 10):
         pass
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(RequestProblem) as caught:
         async with limiters[1].admit("a", [None]):
             pass
     [(name, value)] = caught.value.headers

@@ -18,7 +18,7 @@ from starlette.types import Message
 
 from stoker.api.app import create_app
 from stoker.api.logs import entry_views, last_lines
-from stoker.coordinator.output import Progress
+from stoker.coordinator.output import JobProgress
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.store.logs import Entry, LogPage, Selection, Stream
@@ -376,7 +376,7 @@ def test_progress_is_part_of_a_job() -> None:
     service = LogService(ended=False)
     job: Job = service.jobs[service.job_id]
     assert ask(service, "GET", f"/jobs/{job.id}").json()["progress"] is None
-    service.progresses[job.id] = Progress(3, 8, "halfway", 37.5)
+    service.progresses[job.id] = JobProgress(3, 8, "halfway", 37.5)
     shown = {"done": 3, "total": 8, "message": "halfway", "percent": 37.5}
     assert ask(service, "GET", f"/jobs/{job.id}").json()["progress"] == shown
     assert ask(service, "GET", "/jobs").json()["jobs"][0]["progress"] == shown

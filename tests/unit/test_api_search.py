@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from stoker.api.problems import Problem
+from stoker.api.problems import RequestProblem
 from stoker.api.search import KEYS, parse_search
 from stoker.store.base import JobFilter
 from tests.unit.test_api_service import FakeService, ask
@@ -85,13 +85,13 @@ WRONG = [
 
 @pytest.mark.parametrize(("text", "part"), WRONG)
 def test_it_is_refused(text: str, part: str) -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(RequestProblem) as refused:
         parse_search(text, NOW)
     assert part in refused.value.errors[0].message
 
 
 def test_every_word_that_is_not_understood_is_named() -> None:
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(RequestProblem) as refused:
         parse_search("status:faild type:x age:soon", NOW)
     first, second = (error.message for error in refused.value.errors)
     assert first.startswith("`status:faild`")
@@ -100,7 +100,7 @@ def test_every_word_that_is_not_understood_is_named() -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_no_key_goes_without_a_value(key: str) -> None:
-    with pytest.raises(Problem, match="needs a value"):
+    with pytest.raises(RequestProblem, match="needs a value"):
         parse_search(f"{key}:", NOW)
 
 

@@ -12,15 +12,15 @@ import httpx
 import msgspec
 
 from stoker.api.app import create_app
-from stoker.api.service import Progress, Service, WorkerSocket
+from stoker.api.service import ProgressShown, Service, WorkerSocket
 from stoker.clock import Clock, SystemClock
-from stoker.coordinator.events import Hello, Message
+from stoker.coordinator.events import Message, StreamHello
 from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.queues import QueueState, queue_states
 from stoker.coordinator.schedules import Schedules
-from stoker.coordinator.waits import Ended, Waited
+from stoker.coordinator.waits import EndedJob, Waited
 from stoker.domain.edit import Changes, edited
-from stoker.domain.errors import Conflict, IdempotencyMismatch, IdMismatch, JobPruned, NotFound
+from stoker.domain.errors import IdempotencyMismatch, IdMismatch, JobPruned, MissingError, StateConflict
 from stoker.domain.explain import Explanation, Facts, explain
 from stoker.domain.job import NO_DEFAULTS, Job, JobDefaults
 from stoker.domain.lifecycle import FINAL
@@ -84,7 +84,7 @@ class FakeService:
         self.calls: list[list[int]] = []
         """How many jobs each submission of each call had."""
         self.history: dict[str, list[Attempt]] = {}
-        self.progresses: dict[str, Progress] = {}
+        self.progresses: dict[str, ProgressShown] = {}
         self.sessions: list[Session] = []
         self.tallies: list[Count] = []
         self.paused: dict[str, int] = {}
@@ -110,7 +110,7 @@ class FakeService:
     @property
     def schedules(self) -> Schedules:
         """What is done with schedules is tested with a store: tests/conformance and tests/e2e."""
-        raise NotFound("there are no schedules here")
+        raise MissingError("there are no schedules here")
 
     def job(self, job: Job, key: IdempotencyKey | None) -> Accepted:
         if key is not None and (key.client, key.key) in self.keys:
@@ -143,10 +143,10 @@ class FakeService:
     async def submit(self, jobs: Sequence[Submission]) -> Submitted:
         self._may_fail()
         await self.pause.wait()
-        self.calls.append([len(submission.lot) for submission in jobs])
+        self.calls.append([len(submission.batch) for submission in jobs])
         before, keys = dict(self.jobs), dict(self.keys)
         try:
-            made = [self.job(job, submission.key) for submission in jobs for job in submission.lot]
+            made = [self.job(job, submission.key) for submission in jobs for job in submission.batch]
         except Exception:
             self.jobs, self.keys = before, keys
             raise
@@ -167,7 +167,7 @@ class FakeService:
     async def get(self, id: str) -> Job:
         self._may_fail()
         if id not in self.jobs:
-            raise NotFound(f"there is no job {id}")
+            raise MissingError(f"there is no job {id}")
         return self.jobs[id]
 
     async def lookup(self, part: ShortId, limit: int) -> list[JobSummary]:
@@ -182,7 +182,7 @@ class FakeService:
         """Never waits, unlike the real one."""
         self.asked.append(("wait_many", list(ids), seconds, limit))
         known = [self.jobs[id] for id in ids if id in self.jobs]
-        ended = [Ended(job, self.history.get(job.id, [])) for job in known if job.status in FINAL][:limit]
+        ended = [EndedJob(job, self.history.get(job.id, [])) for job in known if job.status in FINAL][:limit]
         missing = [id for id in ids if id not in self.jobs]
         return Waited(ended, missing, len(known) - len(ended), Counter(job.status for job in known))
 
@@ -194,7 +194,7 @@ class FakeService:
         job = await self.get(id)
         return job, explain(job, Facts(self.clock.now_us()))
 
-    def progress(self, job: Job) -> Progress | None:
+    def progress(self, job: Job) -> ProgressShown | None:
         return self.progresses.get(job.id)
 
     async def logs(self, which: Selection, after: int = 0, wait: float = 0.0) -> LogPage:
@@ -205,7 +205,7 @@ class FakeService:
     async def follow(self, position: str | None) -> AsyncGenerator[Message, None]:
         """Ends at once, unlike the real one: a test reads all of an answer."""
         self.asked.append(("follow", position))
-        yield Hello("life", 7)
+        yield StreamHello("life", 7)
         for message in self.messages:
             yield message
 
@@ -226,14 +226,14 @@ class FakeService:
     async def cancel(self, id: str) -> Job:
         job = await self.get(id)
         if job.status in FINAL and job.status != "cancelled":
-            raise Conflict(f"job {id} is already {job.status}")
+            raise StateConflict(f"job {id} is already {job.status}")
         self.jobs[id] = msgspec.structs.replace(job, status="cancelled")
         return self.jobs[id]
 
     async def retry(self, id: str) -> Job:
         job = await self.get(id)
         if job.status not in ("failed", "cancelled"):
-            raise Conflict(f"job {id} is {job.status}; only failed and cancelled jobs run again")
+            raise StateConflict(f"job {id} is {job.status}; only failed and cancelled jobs run again")
         self.jobs[id] = msgspec.structs.replace(job, status="queued")
         return self.jobs[id]
 
@@ -267,7 +267,7 @@ class FakeService:
 
     async def bulk(self, id: str) -> Bulk:
         if id not in self.bulk_rows:
-            raise NotFound(f"there is no bulk operation {id}")
+            raise MissingError(f"there is no bulk operation {id}")
         return self.bulk_rows[id]
 
     async def bulks(self) -> list[Bulk]:
@@ -294,7 +294,7 @@ class FakeService:
         for session in self.sessions:
             if worker_id in (session.id, session.name):
                 return msgspec.structs.replace(session, status="draining")
-        raise NotFound(f"there is no worker {worker_id}")
+        raise MissingError(f"there is no worker {worker_id}")
 
     async def queues(self) -> Sequence[QueueState]:
         return queue_states(self.tallies, self.paused, {})
@@ -365,7 +365,7 @@ class FakeService:
 
     async def http_heartbeat(self, worker_id: str, held: Sequence[HttpClaim]) -> HttpOrders:
         if worker_id != "w-1":
-            raise NotFound("this session was given up; register again")
+            raise MissingError("this session was given up; register again")
         return HttpOrders(list(held), [], drain=False)
 
     async def http_report(self, worker_id: str, reports: Sequence[HttpReport]) -> HttpReceipt:

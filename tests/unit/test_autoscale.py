@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from stoker.autoscale.coordinator_api import Seen, Stats, WorkerRow
+from stoker.autoscale.coordinator_api import CoordinatorSnapshot, Stats, WorkerRow
 from stoker.autoscale.fleet import assess, everybody
 from stoker.autoscale.loop import UNKNOWN_SECONDS, Autoscaler, rules_of
 from stoker.autoscale.providers.base import Own, ProviderError
@@ -27,8 +27,8 @@ def row(name: str, status: str = "live", used: int = 0, **more: Any) -> WorkerRo
     return WorkerRow(f"id-of-{name}", name, status, 2, used, **more)
 
 
-def seen(depth: int, *rows: WorkerRow) -> Seen:
-    return Seen(Stats(depth), list(rows))
+def seen(depth: int, *rows: WorkerRow) -> CoordinatorSnapshot:
+    return CoordinatorSnapshot(Stats(depth), list(rows))
 
 
 class SmallCoordinator:
@@ -45,10 +45,10 @@ class SmallCoordinator:
     def put(self, *rows: WorkerRow) -> None:
         self.rows |= {row.name: row for row in rows}
 
-    async def look(self) -> Seen:
+    async def look(self) -> CoordinatorSnapshot:
         if self.down:
             raise ConnectionFailed("http://nowhere", "refused")
-        return Seen(Stats(self.depth), list(self.rows.values()))
+        return CoordinatorSnapshot(Stats(self.depth), list(self.rows.values()))
 
     async def drain(self, worker_id: str) -> None:
         if self.refuses_drain:
@@ -151,7 +151,7 @@ def test_one_that_drains_does_not_count_and_one_that_is_lost_neither() -> None:
 
 
 def test_jobs_of_paused_queues_are_no_reason_for_a_worker() -> None:
-    waiting = Seen(Stats(queue_depth=50, paused_depth=48), [row("w1")])
+    waiting = CoordinatorSnapshot(Stats(queue_depth=50, paused_depth=48), [row("w1")])
     assert everybody(waiting, 2).load.queue_depth == 2
     assert assess(waiting, [], lambda _: False, 2).load.queue_depth == 2
 

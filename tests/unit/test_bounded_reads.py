@@ -12,7 +12,7 @@ from stoker.clock import SystemClock
 from stoker.coordinator.dead_groups import COUNTED_FRESH, RENEW_SECONDS, RENEW_TIMES, DeadGroups
 from stoker.domain.errors import TooDeep
 from stoker.store.base import Count, DeadLetterGroups, JobFilter, JobQuery, Store
-from stoker.store.sqlite.reads import Reader
+from stoker.store.sqlite.reads import SqliteReader
 from stoker.store.sqlite.store import SqliteStore
 from stoker.store.walks import CHUNK, WALK, Abreast, Halving, Merging, Span, present, ranks_of
 from tests.support.turns import turns
@@ -192,15 +192,19 @@ async def test_what_can_be_slow_is_read_in_other_threads(
         "noted_types",
         "series",
     ):
-        real = getattr(Reader, name)
+        real = getattr(SqliteReader, name)
 
         def noted(
-            self: Reader, *args: object, name: str = name, real: Callable[..., object] = real, **more: object
+            self: SqliteReader,
+            *args: object,
+            name: str = name,
+            real: Callable[..., object] = real,
+            **more: object,
         ) -> object:
             where.setdefault(name, threading.current_thread().name)
             return real(self, *args, **more)
 
-        monkeypatch.setattr(Reader, name, noted)
+        monkeypatch.setattr(SqliteReader, name, noted)
     try:
         await store.oldest_due()
         await store.counts()

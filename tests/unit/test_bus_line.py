@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from stoker.bus.base import Changed, News, Work
+from stoker.bus.base import Changed, JobsWaiting, Notification
 from stoker.bus.line import Hear, LineBus
 from stoker.bus.local import NoBus
 from stoker.bus.outbox import unpack
@@ -25,13 +25,15 @@ class WireLine:
     def __init__(self, wire: Wire, hear: Hear) -> None:
         self.wire = wire
         self.hear = hear
-        self.sent: list[list[News]] = []
+        self.sent: list[list[Notification]] = []
         self.closed = False
         self.lost = asyncio.Event()
 
     async def send(self, messages: Sequence[bytes]) -> None:
         packets = [unpack(message) for message in messages]
-        self.sent += [packet.news for packet in packets if packet is not None and packet.news]
+        self.sent += [
+            packet.notifications for packet in packets if packet is not None and packet.notifications
+        ]
         await self.wire.free.wait()
         for message in messages:
             for line in self.wire.lines:
@@ -71,7 +73,7 @@ async def started(wire: Wire) -> tuple[WireBus, Heard]:
     return bus, heard
 
 
-async def test_news_that_come_while_a_message_is_under_way_leave_together() -> None:
+async def test_notifications_that_come_while_a_message_is_under_way_leave_together() -> None:
     wire = Wire()
     bus, _ = await started(wire)
     [line] = wire.lines
@@ -80,14 +82,14 @@ async def test_news_that_come_while_a_message_is_under_way_leave_together() -> N
     await eventually(lambda: len(line.sent) == 1)
     for number in range(10):
         bus.publish(Changed([f"later-{number}"]))
-        bus.publish(Work())
+        bus.publish(JobsWaiting())
         await asyncio.sleep(0)
     wire.free.set()
     await eventually(lambda: len(line.sent) >= 2)
     await bus.close()
     assert line.sent == [
         [Changed(["first"])],
-        [Work(), Changed([f"later-{number}" for number in range(10)])],
+        [JobsWaiting(), Changed([f"later-{number}" for number in range(10)])],
     ]
 
 
@@ -101,7 +103,9 @@ async def test_a_line_on_which_the_bus_does_not_hear_itself_is_replaced() -> Non
     bus.answer_seconds = 5.0
     await eventually(lambda: bus.connected)
     assert wire.lines[0].closed
-    assert heard.news == [Work(), Work()], "after each connect, once: news may have been missed"
+    assert heard.notifications == [JobsWaiting(), JobsWaiting()], (
+        "after each connect, once: news may have been missed"
+    )
     await bus.close()
 
 
@@ -113,16 +117,16 @@ async def test_a_line_that_is_cut_is_replaced_whatever_goes_wrong_in_between() -
     await eventually(lambda: len(wire.lines) == 2 and bus.connected)
     assert wire.refusals == []
     await bus.close()
-    assert heard.news == [Work(), Work()]
+    assert heard.notifications == [JobsWaiting(), JobsWaiting()]
 
 
 async def test_a_receiver_that_fails_does_not_end_the_bus() -> None:
     wire = Wire()
     sender, _ = await started(wire)
-    calls: list[Sequence[News]] = []
+    calls: list[Sequence[Notification]] = []
 
-    def fails(news: Sequence[News]) -> None:
-        calls.append(news)
+    def fails(notifications: Sequence[Notification]) -> None:
+        calls.append(notifications)
         raise RuntimeError("planted")
 
     bus = WireBus(wire)
@@ -135,7 +139,7 @@ async def test_a_receiver_that_fails_does_not_end_the_bus() -> None:
     await bus.close()
 
 
-async def test_news_wait_for_a_line_and_without_one_cost_no_memory() -> None:
+async def test_notifications_wait_for_a_line_and_without_one_cost_no_memory() -> None:
     wire = Wire()
     bus = WireBus(wire)
     bus.publish(Changed([str(number) for number in range(30_000)]))
@@ -144,7 +148,7 @@ async def test_news_wait_for_a_line_and_without_one_cost_no_memory() -> None:
     bus.start(lambda _: None)
     await eventually(lambda: bus.connected)
     await bus.close()
-    ids = [id for news in wire.lines[0].sent for item in news if isinstance(item, Changed) for id in item.ids]
+    ids = [id for sent in wire.lines[0].sent for item in sent if isinstance(item, Changed) for id in item.ids]
     assert ids == [str(number) for number in range(10_000, 30_000)]
 
 
@@ -164,7 +168,7 @@ async def test_closing_does_not_wait_for_a_line_that_is_stuck() -> None:
     wire = Wire()
     bus, _ = await started(wire)
     wire.free.clear()
-    bus.publish(Work())
+    bus.publish(JobsWaiting())
     async with asyncio.timeout(5):
         await bus.close()
 
@@ -173,7 +177,7 @@ async def test_a_coordinator_alone_has_a_bus_that_does_nothing() -> None:
     bus = NoBus()
     heard = Heard()
     bus.start(heard)
-    bus.publish(Work())
+    bus.publish(JobsWaiting())
     await bus.close()
-    assert heard.news == []
+    assert heard.notifications == []
     assert bus.connected

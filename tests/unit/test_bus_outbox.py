@@ -1,4 +1,4 @@
-"""News on their way: merging, bounds, and their form on the line."""
+"""Notifications on their way: merging, bounds, and their form on the line."""
 
 import math
 
@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.bus.base import CancelClaim, Changed, DrainSession, News, ProgressOf, Watch, Work
+from stoker.bus.base import CancelClaim, Changed, DrainSession, JobsWaiting, Notification, ProgressOf, Watch
 from stoker.bus.outbox import Outbox, pack, unpack
 
-EVERY_KIND: list[News] = [
-    Work(),
+EVERY_KIND: list[Notification] = [
+    JobsWaiting(),
     Watch(["a", "b"]),
     Changed(["c"]),
     CancelClaim("session", "job", 7),
@@ -24,21 +24,21 @@ def progress(id: str, claim_id: int, done: float) -> ProgressOf:
     return ProgressOf(id, claim_id, done, None, None, None)
 
 
-def sent(messages: list[bytes]) -> list[News]:
+def sent(messages: list[bytes]) -> list[Notification]:
     """What a receiver reads from the messages."""
-    news: list[News] = []
+    notifications: list[Notification] = []
     for message in messages:
         packet = unpack(message)
         assert packet is not None
         assert packet.unreadable == 0
-        news += packet.news
-    return news
+        notifications += packet.notifications
+    return notifications
 
 
 def test_all_that_waits_is_taken_once() -> None:
     outbox = Outbox()
-    for news in EVERY_KIND:
-        outbox.add(news)
+    for notification in EVERY_KIND:
+        outbox.add(notification)
     taken = outbox.take()
     assert sorted(map(repr, taken)) == sorted(map(repr, EVERY_KIND))
     assert len(outbox) == 0
@@ -48,11 +48,16 @@ def test_all_that_waits_is_taken_once() -> None:
 def test_what_says_the_same_is_said_once() -> None:
     outbox = Outbox()
     for _ in range(3):
-        outbox.add(Work())
+        outbox.add(JobsWaiting())
         outbox.add(CancelClaim("s", "j", 1))
         outbox.add(DrainSession("s"))
     outbox.add(CancelClaim("s", "j", 2))
-    assert outbox.take() == [Work(), CancelClaim("s", "j", 1), DrainSession("s"), CancelClaim("s", "j", 2)]
+    assert outbox.take() == [
+        JobsWaiting(),
+        CancelClaim("s", "j", 1),
+        DrainSession("s"),
+        CancelClaim("s", "j", 2),
+    ]
 
 
 def test_ids_are_merged_and_the_two_kinds_of_them_kept_apart() -> None:
@@ -83,25 +88,25 @@ def test_progress_that_is_not_a_number_is_not_passed_on() -> None:
 
 def test_with_nobody_to_take_them_the_oldest_go_and_are_counted() -> None:
     outbox = Outbox(limit=3)
-    outbox.add(Work())
+    outbox.add(JobsWaiting())
     outbox.add(Changed(["a", "b", "c", "d"]))
     assert len(outbox) == 3
     assert outbox.dropped == 2
     assert outbox.take() == [Changed(["b", "c", "d"])]
 
 
-@pytest.mark.parametrize("news", EVERY_KIND, ids=lambda news: type(news).__name__)
-def test_every_kind_comes_through_as_it_was(news: News) -> None:
-    messages, too_long = pack("me", [news], 8_000)
+@pytest.mark.parametrize("notification", EVERY_KIND, ids=lambda notification: type(notification).__name__)
+def test_every_kind_comes_through_as_it_was(notification: Notification) -> None:
+    messages, too_long = pack("me", [notification], 8_000)
     assert too_long == 0
-    assert sent(messages) == [news]
+    assert sent(messages) == [notification]
 
 
-def test_no_news_make_an_empty_message_that_names_its_sender() -> None:
+def test_no_notifications_make_an_empty_message_that_names_its_sender() -> None:
     [message], _ = pack("me", [], 8_000)
     packet = unpack(message)
     assert packet is not None
-    assert (packet.sender, packet.news) == ("me", [])
+    assert (packet.sender, packet.notifications) == ("me", [])
 
 
 @given(
@@ -112,8 +117,8 @@ def test_no_news_make_an_empty_message_that_names_its_sender() -> None:
 def test_no_message_is_longer_than_the_line_takes_and_nothing_is_missing(
     ids: list[str], sessions: list[str], max_bytes: int
 ) -> None:
-    news: list[News] = [*map(DrainSession, sessions), *([Changed(ids)] if ids else [])]
-    messages, too_long = pack("sender", news, max_bytes)
+    notifications: list[Notification] = [*map(DrainSession, sessions), *([Changed(ids)] if ids else [])]
+    messages, too_long = pack("sender", notifications, max_bytes)
     assert too_long == 0
     assert max(map(len, messages)) <= max_bytes
     got = sent(messages)
@@ -149,10 +154,15 @@ def test_of_a_message_what_can_be_read_is_read() -> None:
     message = msgspec.json.encode(
         {
             "sender": "newer",
-            "news": [{"type": "Work"}, {"type": "Unheard", "of": 1}, {"type": "Changed", "ids": [1]}, 5],
+            "news": [
+                {"type": "JobsWaiting"},
+                {"type": "Unheard", "of": 1},
+                {"type": "Changed", "ids": [1]},
+                5,
+            ],
         }
     )
     packet = unpack(message)
     assert packet is not None
-    assert packet.news == [Work()]
+    assert packet.notifications == [JobsWaiting()]
     assert packet.unreadable == 3

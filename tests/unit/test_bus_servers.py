@@ -1,4 +1,4 @@
-"""News between coordinators over real servers: PostgreSQL and Redis."""
+"""Notifications between coordinators over real servers: PostgreSQL and Redis."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 from redis.asyncio import Redis as RedisClient
 
-from stoker.bus.base import CancelClaim, Changed, DrainSession, News, ProgressOf, Watch, Work
+from stoker.bus.base import CancelClaim, Changed, DrainSession, JobsWaiting, Notification, ProgressOf, Watch
 from stoker.bus.line import LineBus
 from stoker.bus.postgres import CHANNEL, PostgresBus
 from stoker.bus.redis import RedisBus
@@ -19,8 +19,8 @@ from tests.support import servers
 
 Server = servers.Postgres | servers.Redis
 
-NEWS: list[News] = [
-    Work(),
+NOTIFICATIONS: list[Notification] = [
+    JobsWaiting(),
     Watch(["job-1", "job-2"]),
     Changed(["job-3"]),
     CancelClaim("session", "job-4", 3),
@@ -33,13 +33,13 @@ class Heard:
     """A receiver that keeps what it got."""
 
     def __init__(self) -> None:
-        self.news: list[News] = []
+        self.notifications: list[Notification] = []
 
-    def __call__(self, news: Sequence[News]) -> None:
-        self.news += news
+    def __call__(self, notifications: Sequence[Notification]) -> None:
+        self.notifications += notifications
 
     def ids(self) -> set[str]:
-        return {id for item in self.news if isinstance(item, Changed) for id in item.ids}
+        return {id for item in self.notifications if isinstance(item, Changed) for id in item.ids}
 
 
 async def eventually(true: Callable[[], bool], within: float = 20.0) -> None:
@@ -102,22 +102,22 @@ async def buses(server: Server, count: int) -> AsyncIterator[list[tuple[LineBus,
     try:
         for bus, heard in made:
             await eventually(lambda bus=bus: bus.connected)  # type: ignore[misc]
-            assert heard.news == [Work()]
-            heard.news.clear()
+            assert heard.notifications == [JobsWaiting()]
+            heard.notifications.clear()
         yield made
     finally:
         for bus, _ in made:
             await bus.close()
 
 
-async def test_news_reach_everybody_else_as_they_were_and_never_oneself(server: Server) -> None:
+async def test_notifications_reach_everybody_else_as_they_were_and_never_oneself(server: Server) -> None:
     async with buses(server, 3) as [(sender, own), (_, second), (_, third)]:
-        for news in NEWS:
-            sender.publish(news)
+        for notification in NOTIFICATIONS:
+            sender.publish(notification)
         for heard in (second, third):
-            await eventually(lambda heard=heard: len(heard.news) >= len(NEWS))  # type: ignore[misc]
-            assert sorted(map(repr, heard.news)) == sorted(map(repr, NEWS))
-        assert own.news == []
+            await eventually(lambda heard=heard: len(heard.notifications) >= len(NOTIFICATIONS))  # type: ignore[misc]
+            assert sorted(map(repr, heard.notifications)) == sorted(map(repr, NOTIFICATIONS))
+        assert own.notifications == []
 
 
 async def test_everybody_may_speak_at_once(server: Server) -> None:
@@ -145,11 +145,11 @@ async def test_what_others_put_on_the_line_is_ignored(server: Server) -> None:
             server, '{"sender": "x", "news": [{"type": "Unheard"}, {"type": "Changed", "ids": ["a"]}]}'
         )
         await eventually(lambda: heard.ids() == {"a"})
-        assert heard.news == [Changed(["a"])]
+        assert heard.notifications == [Changed(["a"])]
         assert bus.connected
 
 
-async def test_the_last_news_before_closing_arrive(server: Server) -> None:
+async def test_the_last_notifications_before_closing_arrive(server: Server) -> None:
     async with buses(server, 2) as [(leaving, _), (_, heard)]:
         leaving.publish(Changed(["last"]))
         await leaving.close()
@@ -157,7 +157,7 @@ async def test_the_last_news_before_closing_arrive(server: Server) -> None:
         await eventually(lambda: heard.ids() == {"last"})
 
 
-async def test_after_the_server_was_killed_and_started_news_flow_again(server: Server) -> None:
+async def test_after_the_server_was_killed_and_started_notifications_flow_again(server: Server) -> None:
     late = bus_on(server)
     late_heard = Heard()
     async with buses(server, 2) as [(sender, own), (receiver, heard)]:
@@ -167,8 +167,8 @@ async def test_after_the_server_was_killed_and_started_news_flow_again(server: S
         sender.publish(Changed(["while it was down"]))
         server.start()
         await eventually(lambda: sender.connected and receiver.connected and late.connected)
-        assert Work() in own.news, "news may have been missed, so all are told to look"
-        assert Work() in heard.news
+        assert JobsWaiting() in own.notifications, "news may have been missed, so all are told to look"
+        assert JobsWaiting() in heard.notifications
         sender.publish(Changed(["after"]))
         await eventually(lambda: "after" in heard.ids() and "after" in late_heard.ids())
     await late.close()
@@ -197,10 +197,10 @@ async def test_installations_on_other_databases_of_a_redis_do_not_hear_each_othe
         sender.publish(Changed(["ours"]))
         await eventually(lambda: heard.ids() == {"ours"})
     await other.close()
-    assert other_heard.news == [Work()]
+    assert other_heard.notifications == [JobsWaiting()]
 
 
-async def test_flushing_redis_loses_no_news(redis: servers.Redis) -> None:
+async def test_flushing_redis_loses_no_notifications(redis: servers.Redis) -> None:
     async with buses(redis, 2) as [(sender, _), (receiver, heard)]:
         redis.command("FLUSHALL")
         sender.publish(Changed(["a"]))
@@ -215,7 +215,9 @@ async def test_a_connection_that_postgresql_ends_is_replaced(postgres: servers.P
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'stoker news'"
         )
         assert ended == "2"
-        await eventually(lambda: own.news == [Work()] and heard.news == [Work()])
+        await eventually(
+            lambda: own.notifications == [JobsWaiting()] and heard.notifications == [JobsWaiting()]
+        )
         sender.publish(Changed(["a"]))
         await eventually(lambda: heard.ids() == {"a"})
         assert receiver.connected

@@ -5,45 +5,45 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from stoker.domain.byte_bounds import UNREAD, ByteBounds, filled, unread, within
-from stoker.domain.lot import Lot, lots_of
+from stoker.domain.job_batch import JobBatch, batches_of
 from stoker.domain.placement import Placed, Plan
 from tests.support.jobs import a_job, a_worker
 
 sizes = st.lists(st.integers(1, 60), min_size=1, max_size=8)
 
 
-def a_lot(payloads: list[bytes], start: int) -> Lot:
+def a_batch(payloads: list[bytes], start: int) -> JobBatch:
     first = a_job()
-    (lot,) = lots_of(
+    (batch,) = batches_of(
         replace(first, seq=start + n, id=f"{start + n}", payload=payload)
         for n, payload in enumerate(payloads)
     )
-    return lot
+    return batch
 
 
 @given(
-    lots=st.lists(st.tuples(sizes, st.sampled_from("ab"), st.booleans()), max_size=6),
+    batches=st.lists(st.tuples(sizes, st.sampled_from("ab"), st.booleans()), max_size=6),
     bounds=st.builds(ByteBounds, st.integers(1, 200), st.integers(1, 100), st.integers(1, 150)),
     unsent=st.integers(0, 120),
     free=st.integers(0, 4),
 )
 def test_a_plan_is_cut_to_its_bounds_in_order_and_nothing_is_lost(
-    lots: list[tuple[list[int], str, bool]], bounds: ByteBounds, unsent: int, free: int
+    batches: list[tuple[list[int], str, bool]], bounds: ByteBounds, unsent: int, free: int
 ) -> None:
     lengths: dict[int, int] = {}
     placed: list[Placed] = []
-    for number, (each, session, large) in enumerate(lots):
+    for number, (each, session, large) in enumerate(batches):
         start = number * 100 + 1
         lengths |= {start + n: size for n, size in enumerate(each)}
-        placed.append(Placed(a_lot([UNREAD if large else b"x" * size for size in each], start), session, 1))
-    before = {item: [seq for p in placed if p.session_id == item for seq in p.lot.seqs] for item in "ab"}
+        placed.append(Placed(a_batch([UNREAD if large else b"x" * size for size in each], start), session, 1))
+    before = {item: [seq for p in placed if p.session_id == item for seq in p.batch.seqs] for item in "ab"}
     workers = [
         replace(a_worker(name), free=free, unsent_bytes=waits, held_bytes=waits)
         for name, waits in (("a", unsent), ("b", 0))
     ]
     cut, more = within(Plan(placed, 0, []), workers, lengths, bounds)
-    kept = {item: [seq for p in cut.placed if p.session_id == item for seq in p.lot.seqs] for item in "ab"}
-    rest = [seq for lot in cut.rest for seq in lot.seqs]
+    kept = {item: [seq for p in cut.placed if p.session_id == item for seq in p.batch.seqs] for item in "ab"}
+    rest = [seq for batch in cut.rest for seq in batch.seqs]
     assert sorted([*kept["a"], *kept["b"], *rest]) == sorted(before["a"] + before["b"])
     total = 0
     for name, waits in (("a", unsent), ("b", 0)):
@@ -62,12 +62,12 @@ def test_a_plan_is_cut_to_its_bounds_in_order_and_nothing_is_lost(
     assert all(
         len(payload) == lengths[seq]
         for item in whole.placed
-        for seq, payload in zip(item.lot.seqs, item.lot.payloads, strict=True)
+        for seq, payload in zip(item.batch.seqs, item.batch.payloads, strict=True)
     )
-    assert all(item.lot.like.payload == item.lot.payloads[0] for item in whole.placed)
+    assert all(item.batch.template.payload == item.batch.payloads[0] for item in whole.placed)
 
 
 def test_a_plan_that_fits_stays_as_it_is() -> None:
-    placed = [Placed(a_lot([b"1"] * 100, 1), "a", 1)]
+    placed = [Placed(a_batch([b"1"] * 100, 1), "a", 1)]
     cut, more = within(Plan(placed, 7, []), [a_worker("a")], {}, ByteBounds())
     assert (cut.placed, cut.cursor, cut.rest, more) == (placed, 7, [], False)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from stoker.executors import child
-from stoker.executors.builtin import BUILTINS, Refused
+from stoker.executors.builtin import BUILTINS, PayloadRefused
 from stoker.executors.child import describe
 
 
@@ -36,7 +36,7 @@ def test_a_traceback_begins_with_the_task() -> None:
 
 
 def test_a_payload_that_a_built_in_type_refuses_is_told_without_a_traceback() -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(PayloadRefused) as caught:
         BUILTINS["resize_image"](b"{}")
     assert msgspec.json.decode(describe(caught.value)) == {
         "type": "invalid_payload",

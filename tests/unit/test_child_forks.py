@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from stoker.executors.leaving import TERMINATED
-from stoker.executors.pipe import ChildLot, ChildResult
+from stoker.executors.pipe import ChildBatch, ChildResult
 from stoker.executors.process import PythonChild
 from stoker.ids import new_id
 from stoker.wire.frames import Assignment
@@ -149,9 +149,9 @@ class Running:
 
     def send(self, type: str, *payloads: dict[str, Any]) -> None:
         encoded = [msgspec.json.encode(payload) for payload in payloads]
-        lot = ChildLot(self._sent, Assignment("", 1, type, b""), [new_id() for _ in payloads], encoded)
+        batch = ChildBatch(self._sent, Assignment("", 1, type, b""), [new_id() for _ in payloads], encoded)
         self._sent += len(payloads)
-        self.child.send([lot])
+        self.child.send([batch])
 
     async def ended(self, count: int) -> list[ChildResult]:
         """That many results, by index; and no more of them come."""
@@ -225,7 +225,7 @@ async def test_a_task_can_wait_for_its_copy_and_sees_how_it_left(
         assert ("stdout", 0, "the copy at work\n") in it.ear.heard
 
 
-async def test_a_copy_has_neither_the_pipe_nor_the_board(
+async def test_a_copy_has_neither_the_pipe_nor_the_shared_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path, monkeypatch) as it:

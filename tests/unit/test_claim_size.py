@@ -1,7 +1,7 @@
 """A claim takes as many jobs as it can store in good time."""
 
 from stoker.coordinator.claim_size import LEAST, LONG_US, MOST, SHORT_US, ClaimSize
-from stoker.domain.placement import WINDOW_MAX_JOBS
+from stoker.domain.placement import PREFETCH_MAX_JOBS
 from tests.support.jobs import a_worker
 
 
@@ -13,9 +13,9 @@ def rooms(size: ClaimSize, workers: int) -> list[int]:
 
 def test_claims_that_are_stored_in_good_time_have_no_limit() -> None:
     size = ClaimSize()
-    assert rooms(size, 4) == [WINDOW_MAX_JOBS] * 4
-    assert not size.note(4 * WINDOW_MAX_JOBS, LONG_US)
-    assert rooms(size, 4) == [WINDOW_MAX_JOBS] * 4
+    assert rooms(size, 4) == [PREFETCH_MAX_JOBS] * 4
+    assert not size.note(4 * PREFETCH_MAX_JOBS, LONG_US)
+    assert rooms(size, 4) == [PREFETCH_MAX_JOBS] * 4
 
 
 def test_a_long_claim_makes_the_next_ones_smaller_down_to_a_bound() -> None:
@@ -40,7 +40,7 @@ def test_full_claims_are_followed_by_another_at_once_and_grow_again_when_they_ar
     rooms(size, 2)
     assert size.note(2_000, SHORT_US), "there may be more"
     assert size.note(2_000, SHORT_US - 1)
-    assert sum(rooms(size, 2)) == 2 * WINDOW_MAX_JOBS
+    assert sum(rooms(size, 2)) == 2 * PREFETCH_MAX_JOBS
 
 
 def test_a_claim_that_was_not_full_is_not_repeated() -> None:

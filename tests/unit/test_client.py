@@ -17,7 +17,7 @@ import pytest
 
 import stoker
 from stoker import JobHandle, Stoker, Task, errors
-from stoker.api.problems import FieldError, Kind, Problem, from_domain, invalid, invalid_field
+from stoker.api.problems import InvalidField, Kind, RequestProblem, from_domain, invalid, invalid_field
 from stoker.client import requests
 from stoker.client.transport import Transport
 from stoker.domain.errors import IdempotencyMismatch
@@ -448,17 +448,19 @@ def test_problems_become_errors(
     [
         (invalid_field("queue", "is too long"), "422 queue: is too long"),
         (
-            invalid([FieldError("ba", "is required"), FieldError("a", "is required")]),
+            invalid([InvalidField("ba", "is required"), InvalidField("a", "is required")]),
             "422 ba: is required (and 1 more); a: is required",
         ),
         (from_domain(IdempotencyMismatch("k")), f"422 {IdempotencyMismatch('k')}"),
         (
-            Problem(Kind.TOO_LARGE, "payload is too deep", errors=[FieldError("payload", "is too deep")]),
+            RequestProblem(
+                Kind.TOO_LARGE, "payload is too deep", errors=[InvalidField("payload", "is too deep")]
+            ),
             "413 payload is too deep",
         ),
     ],
 )
-def test_what_is_wrong_is_said_once(api: FakeApi, app: Stoker, refusal: Problem, text: str) -> None:
+def test_what_is_wrong_is_said_once(api: FakeApi, app: Stoker, refusal: RequestProblem, text: str) -> None:
     api.answers["POST", "/jobs"] = Answer(refusal.kind.status, refusal.document("req-1"))
     with pytest.raises(errors.InvalidInput) as caught:
         app.submit("echo")

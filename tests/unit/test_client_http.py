@@ -19,7 +19,7 @@ import pytest
 from stoker import errors
 from stoker.client import http1, requests, sync_http, target, transport
 from stoker.client.http1 import AnswerReader, ExchangeError
-from stoker.client.requests import Request
+from stoker.client.requests import ApiRequest
 from stoker.client.transport import Transport
 
 Step = bytes | Callable[[socket.socket], None]
@@ -132,11 +132,11 @@ Ask = Callable[..., Any]
 def ask(request: pytest.FixtureRequest) -> Ask:
     """Sends requests one after another over one transport, blocking or on a loop; the answers, or the first error."""
 
-    def blocking(url: str, *asked: Request, pauses: tuple[float, ...] = ()) -> list[Any]:
+    def blocking(url: str, *asked: ApiRequest, pauses: tuple[float, ...] = ()) -> list[Any]:
         with Transport(url, pauses=pauses) as way:
             return [way.send(one) for one in asked]
 
-    def on_loop(url: str, *asked: Request, pauses: tuple[float, ...] = ()) -> list[Any]:
+    def on_loop(url: str, *asked: ApiRequest, pauses: tuple[float, ...] = ()) -> list[Any]:
         async def main() -> list[Any]:
             way = Transport(url, pauses=pauses)
             try:
@@ -175,7 +175,7 @@ def test_a_change_without_a_body_says_so(ask: Ask) -> None:
 
 
 def test_a_header_cannot_be_smuggled_in(ask: Ask) -> None:
-    wrong = Request(method="GET", path="/stats", headers={"X-Note": "a\r\nX-Admin: yes"})
+    wrong = ApiRequest(method="GET", path="/stats", headers={"X-Note": "a\r\nX-Admin: yes"})
     with serving([ok()]) as server, pytest.raises(errors.ArgumentError, match="X-Note"):
         ask(server.url, wrong)
     assert server.received == []
@@ -338,7 +338,7 @@ def test_a_server_that_is_silent_is_given_up_after_the_time_of_the_wait(
     monkeypatch.setattr(transport, "ANSWER_TIMEOUT_SECONDS", 0.05)
     with serving([lambda _: None]) as server:
         with pytest.raises(errors.ConnectionFailed, match=r"no answer within 0\.1 s"):
-            ask(server.url, Request(method="GET", path="/jobs/x", wait_seconds=0.05))
+            ask(server.url, ApiRequest(method="GET", path="/jobs/x", wait_seconds=0.05))
         assert server.closed_by_client.acquire(timeout=10)
 
 
@@ -524,7 +524,7 @@ def test_ipv6(ask: Ask) -> None:
 )
 def test_which_urls_need_no_httpx(url: str, expected: Any) -> None:
     found = target.own_target(url, {})
-    assert found == (None if expected is None else target.Target(*expected))
+    assert found == (None if expected is None else target.ServerTarget(*expected))
 
 
 @pytest.mark.parametrize(

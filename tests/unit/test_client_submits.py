@@ -18,7 +18,7 @@ from stoker import Stoker, Task, errors
 from stoker.client import sharing
 from stoker.client.requests import SubmitOptions
 from stoker.client.sharing import ThreadSharing
-from stoker.client.submission import Accepted, JobTemplate, NewJob, Submitted
+from stoker.client.submission import AcceptedJob, JobTemplate, NewJob, Submitted
 from stoker.client.transport import Transport
 from tests.unit.fake_api import Answer, FakeApi, Seen, fake_api, problem
 from tests.unit.test_client_waits import eventually, run
@@ -311,16 +311,16 @@ def test_a_leader_that_is_interrupted_hands_on_what_it_was_to_send() -> None:
     sent: list[list[str]] = []
     came, go = threading.Event(), threading.Event()
 
-    def send_one(job: NewJob) -> Accepted:
+    def send_one(job: NewJob) -> AcceptedJob:
         came.set()
         go.wait(10)
-        return Accepted(job.id)
+        return AcceptedJob(job.id)
 
     def send_many(jobs: list[NewJob]) -> list[Submitted]:
         sent.append([job.type for job in jobs])
         if len(sent) == 1:
             raise Interrupted
-        return [Accepted(job.id) for job in jobs]
+        return [AcceptedJob(job.id) for job in jobs]
 
     shared = ThreadSharing(send_one, send_many)
     outcomes: dict[str, Any] = {}
@@ -342,8 +342,8 @@ def test_a_leader_that_is_interrupted_hands_on_what_it_was_to_send() -> None:
         thread.join(10)
     assert sent == [["b", "c", "d"], ["c", "d"]]
     assert isinstance(outcomes["b"], Interrupted)
-    assert all(isinstance(outcomes[name], Accepted) for name in "acd")
-    assert isinstance(shared.submit(JobTemplate("e", SubmitOptions()).new(b"null")), Accepted)
+    assert all(isinstance(outcomes[name], AcceptedJob) for name in "acd")
+    assert isinstance(shared.submit(JobTemplate("e", SubmitOptions()).new(b"null")), AcceptedJob)
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

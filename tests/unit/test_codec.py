@@ -41,7 +41,7 @@ FROM_WORKER: dict[type, st.SearchStrategy[Any]] = {
         pid=st.none() | small,
         version=st.none() | texts,
         draining=st.booleans(),
-        lots=st.booleans(),
+        batches=st.booleans(),
         schemas=st.dictionaries(
             idents,
             st.builds(
@@ -287,12 +287,12 @@ def test_a_worker_may_not_say_what_only_a_coordinator_says() -> None:
         decode_to_worker(encode(frames.Goodbye()))
 
 
-# ── lots ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── batches ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_lot_and_columns_come_through_as_they_were() -> None:
-    like = frames.Assignment("", 2, "echo", b"", timeout_sec=1.5)
-    assign = frames.Assign([], 3, [frames.AssignmentLot(like, ["a", "b"], [b"1", b'"2"'])])
+def test_a_batch_and_columns_come_through_as_they_were() -> None:
+    template = frames.Assignment("", 2, "echo", b"", timeout_sec=1.5)
+    assign = frames.Assign([], 3, [frames.AssignmentBatch(template, ["a", "b"], [b"1", b'"2"'])])
     assert decode_to_worker(encode(assign)) == assign
     done = frames.Done(["a"], [2], [b"1"], [9], [3], [None], [7])
     reports = frames.Reports(4, [frames.Report("b", 1, "error")], done)
@@ -307,13 +307,15 @@ def test_columns_of_different_lengths_are_refused(short: int) -> None:
         decode_from_worker(msgspec.msgpack.encode({"frame": "reports", "number": 1, "done": columns}))
 
 
-def test_a_lot_with_more_ids_than_payloads_is_refused() -> None:
-    like = {"id": "", "claim_id": 1, "type": "echo", "payload": b""}
+def test_a_batch_with_more_ids_than_payloads_is_refused() -> None:
+    template = {"id": "", "claim_id": 1, "type": "echo", "payload": b""}
     with pytest.raises(BadFrame, match="as many payloads"):
-        decode_to_worker(msgspec.msgpack.encode({"frame": "assign", "lots": [[like, ["a", "b"], [b"1"]]]}))
+        decode_to_worker(
+            msgspec.msgpack.encode({"frame": "assign", "lots": [[template, ["a", "b"], [b"1"]]]})
+        )
 
 
-def test_who_does_not_speak_in_lots_sees_nothing_of_them() -> None:
+def test_who_does_not_speak_in_batches_sees_nothing_of_them() -> None:
     """Workers of another make, and older ones, refuse fields that they do not know."""
     job = frames.Assignment("a", 1, "echo", b"1")
     for frame in (

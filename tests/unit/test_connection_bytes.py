@@ -104,7 +104,7 @@ class Served:
             max_result_bytes=1024 * 1024,
         )
         self.task = asyncio.create_task(self.connection.run())
-        self.wire.put(Hello(PROTOCOL, "w1", "n", 4, ["echo"], lots=True))
+        self.wire.put(Hello(PROTOCOL, "w1", "n", 4, ["echo"], batches=True))
 
     async def ready(self) -> Any:
         await until(lambda: len(self.wire.sent) == 1)

@@ -9,7 +9,7 @@ import pytest
 
 from stoker.executors.command import OneShot, command_argv
 from stoker.executors.native import NativeChild
-from stoker.executors.pipe import ChildLot
+from stoker.executors.pipe import ChildBatch
 from stoker.executors.process import Child, PythonChild
 from stoker.ids import new_id
 from stoker.wire.frames import Assignment
@@ -40,7 +40,7 @@ def native_child(ear: Ear) -> Child:
 
 def command(ear: Ear) -> Child:
     child = OneShot("test", ear.callbacks(), argv=command_argv(["true"]), max_result_bytes=1000)
-    child.send([ChildLot(0, Assignment("", 1, "true", b""), [new_id()], [b"null"])])
+    child.send([ChildBatch(0, Assignment("", 1, "true", b""), [new_id()], [b"null"])])
     return child
 
 

@@ -14,8 +14,8 @@ us = st.integers(0, 10_000_000)
 
 
 @st.composite
-def lots(draw: st.DrawFn) -> Completions:
-    """Jobs of one lot, due at once or later, claimed by clocks that may disagree."""
+def batches(draw: st.DrawFn) -> Completions:
+    """Jobs of one batch, due at once or later, claimed by clocks that may disagree."""
     delay = draw(st.sampled_from([0, 0, 5_000]))
     created = [START_US + draw(us) for _ in range(draw(st.integers(1, 60)))]
     claim = a_claim(queue=draw(st.sampled_from(["a", "b"])), created_at=created[0], run_at=created[0] + delay)
@@ -36,7 +36,7 @@ def lots(draw: st.DrawFn) -> Completions:
     )
 
 
-@given(st.lists(lots(), max_size=4))
+@given(st.lists(batches(), max_size=4))
 def test_many_at_once_are_counted_as_one_by_one(completed: list[Completions]) -> None:
     at_once, singly = Metrics("0"), Metrics("0")
     at_once.on_completed(durations_of(completed))
@@ -48,6 +48,6 @@ def test_many_at_once_are_counted_as_one_by_one(completed: list[Completions]) ->
 
 def test_nothing_is_negative_whatever_the_clocks_did() -> None:
     claim = a_claim(created_at=START_US, run_at=START_US)
-    lot = completions(claim, started_at=START_US - 5, finished_at=START_US - 3)
-    (found,) = durations_of([lot]).values()
+    batch = completions(claim, started_at=START_US - 5, finished_at=START_US - 3)
+    (found,) = durations_of([batch]).values()
     assert (found.waits, found.runs, found.totals) == ([0], [2], [0])

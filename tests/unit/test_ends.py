@@ -25,7 +25,7 @@ def ids_of(batches: list[Ends]) -> list[list[str]]:
 
 
 def test_what_completed_goes_in_columns_and_the_rest_beside_it() -> None:
-    frame = Ends(completions("a", "b"), [failed("c")]).frame(3, 11.0, lots=True)
+    frame = Ends(completions("a", "b"), [failed("c")]).frame(3, 11.0, batches=True)
     assert frame == Reports(
         3,
         [Report("c", 2, "error", None, ERROR, 1_000_000, 750_000)],
@@ -34,8 +34,8 @@ def test_what_completed_goes_in_columns_and_the_rest_beside_it() -> None:
     assert codec.decode_from_worker(codec.encode(frame)) == frame
 
 
-def test_a_coordinator_that_reads_no_lots_gets_the_same_one_by_one() -> None:
-    frame = Ends(completions("a"), [failed("c")]).frame(3, 11.0, lots=False)
+def test_a_coordinator_that_reads_no_batches_gets_the_same_one_by_one() -> None:
+    frame = Ends(completions("a"), [failed("c")]).frame(3, 11.0, batches=False)
     assert frame == Reports(
         3,
         [
@@ -45,17 +45,17 @@ def test_a_coordinator_that_reads_no_lots_gets_the_same_one_by_one() -> None:
     )
 
 
-@pytest.mark.parametrize("lots", [True, False])
-def test_times_are_told_as_of_the_moment_of_sending_and_never_lie_ahead(lots: bool) -> None:
+@pytest.mark.parametrize("batches", [True, False])
+def test_times_are_told_as_of_the_moment_of_sending_and_never_lie_ahead(batches: bool) -> None:
     batch = Ends(completions("a"))
     for now, ago in ((10.5, 0), (70.5, 60_000_000), (9.0, 0)):
-        frame = batch.frame(1, now, lots=lots)
+        frame = batch.frame(1, now, batches=batches)
         finished = frame.reports[0].finished_us if frame.done is None else frame.done.finished_us[0]
         assert finished == ago
 
 
 def test_without_completed_ones_there_are_no_columns() -> None:
-    assert Ends(others=[failed("a")]).frame(1, 11.0, lots=True).done is None
+    assert Ends(others=[failed("a")]).frame(1, 11.0, batches=True).done is None
 
 
 def test_what_ended_later_is_added_in_the_same_columns() -> None:
@@ -97,4 +97,4 @@ def test_frames_stay_below_their_size() -> None:
     batches = Ends(completions(*[f"j{n}" for n in range(300)], result=b"x" * 10_000)).batches()
     assert len(batches) > 2
     for batch in batches:
-        assert len(msgspec.msgpack.encode(batch.frame(1, 11.0, lots=True))) < ends.REPORT_FRAME_BYTES
+        assert len(msgspec.msgpack.encode(batch.frame(1, 11.0, batches=True))) < ends.REPORT_FRAME_BYTES

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from stoker.bus.base import HAPPENED_IDS, LISTEN_SECONDS, Happened, Listen, News, Receive
+from stoker.bus.base import HAPPENED_IDS, LISTEN_SECONDS, Happened, Listen, Notification, Receive
 from stoker.bus.outbox import Outbox, pack, unpack
 from stoker.bus.postgres import MAX_BYTES
 from stoker.coordinator import events, latencies
@@ -23,16 +23,16 @@ from stoker.coordinator.events import (
     MAX_JOBS,
     QUIET_SECONDS,
     Composer,
-    Gauges,
-    Hello,
+    EventBuffer,
+    LiveGauges,
     Look,
     Message,
     Numbered,
     Reset,
     Ring,
     SlowLook,
+    StreamHello,
     Update,
-    Window,
     happened,
     word_for,
 )
@@ -58,7 +58,7 @@ AT = START_US
 
 
 def test_a_window_holds_each_id_once_and_so_many_at_most() -> None:
-    window = Window()
+    window = EventBuffer()
     assert not window
     window.changed(["a", "b", "a"])
     assert list(window.ids) == ["a", "b"]
@@ -72,7 +72,7 @@ def finish(kind: str = "completed", **outcome: int) -> Finish:
 
 
 def test_a_window_counts_what_happened() -> None:
-    window = Window()
+    window = EventBuffer()
     window.submitted([accepted(jobs.a_job(id="a"), False), accepted(jobs.a_job(id="b"), True)])
     window.ended(
         [
@@ -103,18 +103,18 @@ def test_what_an_end_counts_as() -> None:
 
 
 def test_a_full_window_fits_every_line() -> None:
-    window = Window()
+    window = EventBuffer()
     window.changed(new_id() for _ in range(500))
     window.tally.update(dict.fromkeys(("submitted", "completed", "failed", "cancelled", "retried"), 10**9))
     window.waits.update(dict.fromkeys(range(170), 10**6))
     window.runs.update(dict.fromkeys(range(170), 10**6))
-    news = happened(window)
-    assert (len(news.ids), news.more) == (HAPPENED_IDS, 500 - HAPPENED_IDS)
-    messages, too_long = pack("s" * 32, [news], MAX_BYTES)
+    notification = happened(window)
+    assert (len(notification.ids), notification.more) == (HAPPENED_IDS, 500 - HAPPENED_IDS)
+    messages, too_long = pack("s" * 32, [notification], MAX_BYTES)
     assert too_long == 0
     packet = unpack(messages[0])
     assert packet is not None
-    assert packet.news == [news]
+    assert packet.notifications == [notification]
 
 
 def test_windows_that_wait_to_be_sent_are_not_merged_and_wishes_are() -> None:
@@ -159,7 +159,7 @@ def a_look(counts: Sequence[Count] = (), workers: Sequence[Session] = (), **slow
 
 
 def compose(composer: Composer, look: Look, now: float, *changed: str) -> Update | None:
-    window = Window()
+    window = EventBuffer()
     window.changed(changed)
     return composer.compose(window, look, [], at=AT, now=now)
 
@@ -236,7 +236,7 @@ def test_success_is_measured_by_what_ended() -> None:
 
 # ── the ring ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-NOTHING = Gauges({}, 0, 0, 0, None, 0, None, None, None, None, None, None)
+NOTHING = LiveGauges({}, 0, 0, 0, None, 0, None, None, None, None, None, None)
 
 
 def an_update(more: int = 0) -> Update:
@@ -299,12 +299,12 @@ class FakeBus:
     connected = True
 
     def __init__(self) -> None:
-        self.published: list[News] = []
+        self.published: list[Notification] = []
 
     def start(self, receive: Receive) -> None:
         pass
 
-    def publish(self, news: News) -> None:
+    def publish(self, news: Notification) -> None:
         self.published.append(news)
 
     async def close(self) -> None:
@@ -367,7 +367,7 @@ async def test_nobody_watches_and_nothing_is_kept(house: House) -> None:
 async def test_who_watches_is_told_what_changed(house: House) -> None:
     async with aclosing(house.coordinator.follow(None)) as stream:
         hello = await anext(stream)
-        assert isinstance(hello, Hello)
+        assert isinstance(hello, StreamHello)
         ids = await house.submit(2)
         await house.close_window()
         update = await an_event(stream)
@@ -395,7 +395,7 @@ async def test_more_jobs_than_fit_are_a_number(house: House) -> None:
 async def test_who_comes_back_soon_has_missed_nothing(house: House) -> None:
     async with aclosing(house.coordinator.follow(None)) as stream:
         hello = await anext(stream)
-        assert isinstance(hello, Hello)
+        assert isinstance(hello, StreamHello)
     (id,) = await house.submit()
     await house.close_window()
     async with aclosing(house.coordinator.follow(f"{hello.epoch}:{hello.seq}")) as stream:
@@ -408,13 +408,13 @@ async def test_who_comes_back_soon_has_missed_nothing(house: House) -> None:
 async def test_who_comes_back_late_begins_anew(house: House) -> None:
     async with aclosing(house.coordinator.follow(None)) as stream:
         hello = await anext(stream)
-        assert isinstance(hello, Hello)
+        assert isinstance(hello, StreamHello)
     house.clock.advance(LINGER_SECONDS + 1)
     await house.close_window()
     assert not house.events.wanted
     await house.submit()
     async with aclosing(house.coordinator.follow(f"{hello.epoch}:{hello.seq}")) as stream:
-        assert isinstance(await anext(stream), Hello)
+        assert isinstance(await anext(stream), StreamHello)
         assert isinstance(await anext(stream), Reset)
 
 
@@ -535,7 +535,7 @@ async def test_after_others_stopped_watching_there_is_still_no_way_back(house: H
     """Interest from elsewhere keeps the hooks busy, but not the ring: who was away then has missed something."""
     async with aclosing(house.coordinator.follow(None)) as stream:
         hello = await anext(stream)
-        assert isinstance(hello, Hello)
+        assert isinstance(hello, StreamHello)
     house.clock.advance(LINGER_SECONDS + 1)
     house.events.heard_interest()
     await house.close_window()
@@ -543,7 +543,7 @@ async def test_after_others_stopped_watching_there_is_still_no_way_back(house: H
     await house.submit()
     await house.close_window()
     async with aclosing(house.coordinator.follow(f"{hello.epoch}:{hello.seq}")) as stream:
-        assert isinstance(await anext(stream), Hello)
+        assert isinstance(await anext(stream), StreamHello)
         assert isinstance(await anext(stream), Reset)
 
 

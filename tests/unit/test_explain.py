@@ -14,14 +14,14 @@ from stoker.domain.explain import (
     Explanation,
     Facts,
     Hand,
-    Line,
+    JobsAhead,
     explain,
     moment,
     span,
 )
 from stoker.domain.job import Job
+from stoker.domain.job_batch import batch_of
 from stoker.domain.lifecycle import STATUSES
-from stoker.domain.lot import lot_of
 from stoker.domain.placement import DEGRADE_AFTER_US, Lane, WorkerView, lane_key, plan, serves
 from tests.support.clock import START_US
 from tests.support.jobs import a_job
@@ -95,7 +95,7 @@ def test_two_halves_do_not_make_a_worker() -> None:
 
 
 def test_others_are_before_it() -> None:
-    found = why(queued(), a_hand(threads=2, free=0), line=Line(5, "first"), run_us=2 * SECOND)
+    found = why(queued(), a_hand(threads=2, free=0), line=JobsAhead(5, "first"), run_us=2 * SECOND)
     assert found.code == "waiting_in_line"
     assert (found.position, found.position_capped) == (6, False)
     assert found.estimate_sec == 6.0
@@ -104,14 +104,14 @@ def test_others_are_before_it() -> None:
 
 
 def test_nobody_knows_how_long_a_line_takes_that_was_not_counted_to_its_end() -> None:
-    found = why(queued(), a_hand(free=0), line=Line(POSITION_CAP, "first"), run_us=SECOND)
+    found = why(queued(), a_hand(free=0), line=JobsAhead(POSITION_CAP, "first"), run_us=SECOND)
     assert (found.position, found.position_capped, found.estimate_sec) == (POSITION_CAP, True, None)
     assert "10,000 or more" in found.summary
 
 
 def test_room_for_all_before_it_is_room_for_it() -> None:
-    assert why(queued(), a_hand(free=3), line=Line(2, "x")).code == "about_to_start"
-    assert why(queued(), a_hand(free=3), line=Line(3, "x")).code == "waiting_in_line"
+    assert why(queued(), a_hand(free=3), line=JobsAhead(2, "x")).code == "about_to_start"
+    assert why(queued(), a_hand(free=3), line=JobsAhead(3, "x")).code == "waiting_in_line"
 
 
 def test_a_demand_that_is_too_large_is_lowered_after_a_while_or_never() -> None:
@@ -223,7 +223,7 @@ def test_it_agrees_with_the_planner(
         on_oversize=oversize,
         run_at=NOW - waited * SECOND,
     )
-    found = explain(job, Facts(NOW, hands, line=Line(ahead, "x" if ahead else None)))
+    found = explain(job, Facts(NOW, hands, line=JobsAhead(ahead, "x" if ahead else None)))
     assert found.code in get_args(Code)
     assert (found.position is not None) == (status == "queued")
     if status != "queued" or ahead:
@@ -232,7 +232,7 @@ def test_it_agrees_with_the_planner(
     views = [WorkerView(h.id, h.threads, h.free, 0, h.types, h.queues, h.labels) for h in hands if h.taking]
     able = [view for view in views if serves(view, lane)]
     placed = (
-        plan([lot_of(job)], {1: able}, now=NOW, policy="round_robin", cursor=0, run_us={}).placed
+        plan([batch_of(job)], {1: able}, now=NOW, policy="round_robin", cursor=0, run_us={}).placed
         if able
         else []
     )

@@ -9,7 +9,7 @@ from stoker.api.views import job_view
 from stoker.domain import extras
 from stoker.domain.extras import NO_EXTRAS, Extras, InvalidOption, extras_of
 from stoker.domain.job import NO_DEFAULTS, JobDefaults, JobSpec
-from stoker.domain.lot import lots_of
+from stoker.domain.job_batch import batches_of
 from stoker.domain.retry import claim_of
 from stoker.domain.retry_rules import RetryRules
 from tests.support.clock import START_US
@@ -87,7 +87,7 @@ def test_fields_that_are_left_out_do_not_change_a_digest() -> None:
 def test_jobs_with_different_extras_are_not_alike() -> None:
     one, other = '{"unique_key":"a"}', '{"unique_key":"b"}'
     jobs = [a_job(extras=text) for text in (one, one, other, None)]
-    assert [len(lot) for lot in lots_of(jobs)] == [2, 1, 1]
+    assert [len(batch) for batch in batches_of(jobs)] == [2, 1, 1]
 
 
 def test_a_claim_carries_the_extras() -> None:

@@ -1,4 +1,4 @@
-"""Group commit: who shares a round, who is answered when, and who pays for whose failure."""
+"""Group commit: who shares a transaction, who is answered when, and who pays for whose failure."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -8,22 +8,28 @@ from typing import Any
 import pytest
 
 from stoker.domain.errors import Overloaded, StoreUnavailable
-from stoker.store.group_commit import PENDING_BYTES, ROUND_BYTES, ROUND_WEIGHT, Command, GroupCommit
+from stoker.store.group_commit import (
+    PENDING_BYTES,
+    TRANSACTION_BYTES,
+    TRANSACTION_WEIGHT,
+    Command,
+    GroupCommit,
+)
 from tests.support.turns import turns, until
 
 
 class FakeDisk:
-    """Commits rounds when told to. An argument `poison` cannot be stored; `refuse` is refused to its caller alone."""
+    """Commits transactions when told to. An argument `poison` cannot be stored; `refuse` is refused to its caller alone."""
 
     def __init__(self) -> None:
-        self.rounds: list[list[Any]] = []
+        self.transactions: list[list[Any]] = []
         self.stored: list[Any] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         arguments = [command.argument for command in commands]
-        self.rounds.append(arguments)
+        self.transactions.append(arguments)
         await self.gate.wait()
         if "poison" in arguments:
             raise StoreUnavailable("the disk is full")
@@ -44,31 +50,31 @@ async def a_group(max_pending: int = 1_000) -> AsyncIterator[tuple[GroupCommit, 
         await group.close()
 
 
-async def test_calls_that_wait_at_the_same_time_share_one_round() -> None:
+async def test_calls_that_wait_at_the_same_time_share_one_transaction() -> None:
     async with a_group() as (group, disk):
         answers = await asyncio.gather(*[group.call("verb", n) for n in range(5)])
         assert answers == [f"did {n}" for n in range(5)]
-        assert disk.rounds == [[0, 1, 2, 3, 4]]
+        assert disk.transactions == [[0, 1, 2, 3, 4]]
 
 
-async def test_while_one_round_is_written_the_next_one_gathers() -> None:
+async def test_while_one_transaction_is_written_the_next_one_gathers() -> None:
     async with a_group() as (group, disk):
         disk.gate.clear()
         first = asyncio.create_task(group.call("verb", "first"))
-        await until(lambda: bool(disk.rounds))
+        await until(lambda: bool(disk.transactions))
         others = [asyncio.create_task(group.call("verb", n)) for n in range(3)]
         await turns()
-        assert disk.rounds == [["first"]]
+        assert disk.transactions == [["first"]]
         disk.gate.set()
         await asyncio.gather(first, *others)
-        assert disk.rounds == [["first"], [0, 1, 2]]
+        assert disk.transactions == [["first"], [0, 1, 2]]
 
 
-async def test_nobody_is_answered_before_the_round_is_durable() -> None:
+async def test_nobody_is_answered_before_the_transaction_is_durable() -> None:
     async with a_group() as (group, disk):
         disk.gate.clear()
         call = asyncio.create_task(group.call("verb", 1))
-        await until(lambda: bool(disk.rounds))
+        await until(lambda: bool(disk.transactions))
         await turns()
         assert not call.done()
         disk.gate.set()
@@ -93,10 +99,10 @@ async def test_a_refusal_belongs_to_its_caller_alone() -> None:
         )
         assert isinstance(answers[0], ValueError)
         assert answers[1] == "did a"
-        assert len(disk.rounds) == 1
+        assert len(disk.transactions) == 1
 
 
-async def test_after_a_failed_round_the_next_ones_go_on() -> None:
+async def test_after_a_failed_transaction_the_next_ones_go_on() -> None:
     async with a_group() as (group, _):
         with pytest.raises(StoreUnavailable):
             await group.call("verb", "poison")
@@ -104,21 +110,21 @@ async def test_after_a_failed_round_the_next_ones_go_on() -> None:
         assert group.pending == 0
 
 
-async def test_rounds_are_bounded_by_weight_and_keep_the_order() -> None:
+async def test_transaction_are_bounded_by_weight_and_keep_the_order() -> None:
     async with a_group() as (group, disk):
-        half = ROUND_WEIGHT // 2
+        half = TRANSACTION_WEIGHT // 2
         await asyncio.gather(*[group.call("verb", n, weight=half) for n in range(5)])
-        assert disk.rounds == [[0, 1], [2, 3], [4]]
+        assert disk.transactions == [[0, 1], [2, 3], [4]]
 
 
-async def test_a_call_heavier_than_a_round_gets_a_round_of_its_own() -> None:
+async def test_a_call_heavier_than_a_transaction_gets_a_transaction_of_its_own() -> None:
     async with a_group() as (group, disk):
         await asyncio.gather(
             group.call("verb", "a"),
-            group.call("verb", "huge", weight=3 * ROUND_WEIGHT),
+            group.call("verb", "huge", weight=3 * TRANSACTION_WEIGHT),
             group.call("verb", "b"),
         )
-        assert disk.rounds == [["a"], ["huge"], ["b"]]
+        assert disk.transactions == [["a"], ["huge"], ["b"]]
 
 
 async def test_too_much_waiting_refuses_bounded_calls_and_harms_nobody() -> None:
@@ -147,7 +153,7 @@ async def test_a_caller_that_gives_up_harms_nobody() -> None:
     async with a_group() as (group, disk):
         disk.gate.clear()
         calls = [asyncio.create_task(group.call("verb", n)) for n in range(3)]
-        await until(lambda: bool(disk.rounds))
+        await until(lambda: bool(disk.transactions))
         calls[1].cancel()
         await turns()
         disk.gate.set()
@@ -174,7 +180,7 @@ async def test_closing_stores_what_waits_and_takes_no_more() -> None:
     async with a_group() as (group, disk):
         disk.gate.clear()
         calls = [asyncio.create_task(group.call("verb", n)) for n in range(2)]
-        await until(lambda: bool(disk.rounds))
+        await until(lambda: bool(disk.transactions))
         late = asyncio.create_task(group.call("verb", "late"))
         await turns()
         closing = asyncio.create_task(group.close())
@@ -190,14 +196,14 @@ async def test_closing_stores_what_waits_and_takes_no_more() -> None:
 async def test_closing_an_idle_group_returns_at_once() -> None:
     async with a_group() as (group, disk):
         await group.close()
-        assert disk.rounds == []
+        assert disk.transactions == []
 
 
-async def test_a_round_takes_no_more_bytes_than_it_may_but_for_one_call_that_is_larger() -> None:
+async def test_a_transaction_takes_no_more_bytes_than_it_may_but_for_one_call_that_is_larger() -> None:
     async with a_group() as (group, disk):
-        sizes = [ROUND_BYTES // 2, ROUND_BYTES // 2, 1, ROUND_BYTES * 3, 1]
+        sizes = [TRANSACTION_BYTES // 2, TRANSACTION_BYTES // 2, 1, TRANSACTION_BYTES * 3, 1]
         await asyncio.gather(*[group.call("verb", n, size=size) for n, size in enumerate(sizes)])
-        assert disk.rounds == [[0, 1], [2], [3], [4]]
+        assert disk.transactions == [[0, 1], [2], [3], [4]]
 
 
 async def test_beyond_the_bytes_that_may_wait_callers_are_refused_and_what_was_accepted_is_unharmed() -> None:
@@ -205,7 +211,7 @@ async def test_beyond_the_bytes_that_may_wait_callers_are_refused_and_what_was_a
         disk.gate.clear()
         half = PENDING_BYTES // 2
         accepted = [asyncio.create_task(group.call("insert", n, bounded=True, size=half)) for n in range(2)]
-        await until(lambda: bool(disk.rounds))
+        await until(lambda: bool(disk.transactions))
         with pytest.raises(Overloaded):
             await group.call("insert", "more", bounded=True, size=1)
         report = asyncio.create_task(group.call("complete", "report", size=half))
@@ -214,7 +220,7 @@ async def test_beyond_the_bytes_that_may_wait_callers_are_refused_and_what_was_a
         assert await group.call("insert", "later", bounded=True, size=half) == "did later"
 
 
-async def test_a_failure_around_a_round_is_told_to_its_callers_and_the_next_round_comes() -> None:
+async def test_a_failure_around_a_transaction_is_told_to_its_callers_and_the_next_transaction_comes() -> None:
     async with a_group() as (group, _):
 
         def no_memory(seconds: float, jobs: int) -> None:

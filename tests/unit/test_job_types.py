@@ -23,7 +23,7 @@ from stoker.coordinator.job_types import (
 from stoker.coordinator.run_times import RunTimes
 from stoker.domain.builtin_types import ALIASES, BUILTIN_TYPES
 from stoker.domain.job import JobDefaults
-from stoker.executors.builtin import BUILTINS, Refused
+from stoker.executors.builtin import BUILTINS, PayloadRefused
 from stoker.store.base import NO_NOTE, Session
 from stoker.wire.frames import MAX_FRAME_BYTES, TypeNote
 from stoker.worker.routes import notes, routes
@@ -54,7 +54,7 @@ def test_examples_fit_their_schema_and_their_type(name: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("name", sorted(BUILTIN_TYPES.keys() - {"echo"}))
 def test_schemas_name_the_fields_that_the_type_knows(name: str) -> None:
-    with pytest.raises(Refused, match="known are: ") as refused:
+    with pytest.raises(PayloadRefused, match="known are: ") as refused:
         BUILTINS[name](b'{"no such field": 1}')
     known = str(refused.value).partition("known are: ")[2].split(", ")
     assert sorted(BUILTIN_TYPES[name].schema["properties"]) == sorted(known)
@@ -66,7 +66,7 @@ def test_bounds_are_those_of_the_type(name: str) -> None:
         for bound, step in (("minimum", -1), ("maximum", 1)):
             if bound in schema:
                 payload = {**_required(name), field: schema[bound] + step}
-                with pytest.raises(Refused, match=field):
+                with pytest.raises(PayloadRefused, match=field):
                     BUILTINS[name](msgspec.json.encode(payload))
 
 

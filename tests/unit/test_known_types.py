@@ -8,7 +8,7 @@ import pytest
 
 from stoker.coordinator import known_types
 from stoker.coordinator.known_types import KnownTypes
-from stoker.coordinator.neighbours import Neighbours
+from stoker.coordinator.peers import Peers
 from stoker.coordinator.sessions import Sessions
 from stoker.store.base import NO_NOTE, Store
 from tests.unit.test_sessions import a_session
@@ -33,10 +33,8 @@ class Elsewhere:
 
 
 def known_by(store: NotedTypes, sessions: Sessions | None = None) -> KnownTypes:
-    neighbours: Any = Elsewhere()
-    return KnownTypes(
-        cast(Store, store), Sessions() if sessions is None else sessions, cast(Neighbours, neighbours)
-    )
+    peers: Any = Elsewhere()
+    return KnownTypes(cast(Store, store), Sessions() if sessions is None else sessions, cast(Peers, peers))
 
 
 def test_a_name_that_nobody_knows_is_not_looked_up_each_time() -> None:

@@ -17,7 +17,7 @@ import stoker
 from stoker import Stoker, cancelled, context, current_job, progress
 from stoker.client.errors import JobCancelled, JobFailed, StokerError
 from stoker.local.app import LocalStoker
-from stoker.local.children import Router
+from stoker.local.children import LocalRouter
 from stoker.soft_timeout import SoftTimeout
 from stoker.system import SYSTEM
 from stoker.system.interrupt import Interrupt, raise_in_thread
@@ -367,8 +367,8 @@ def test_what_belongs_to_no_job_here_goes_to_the_line_that_was_there_before() ->
         def cancelled(self, index: int) -> bool:
             return True
 
-    router = Router(Outer())
+    router = LocalRouter(Outer())
     router.progress(0, 5, None, None)
     assert said == [5]
     assert router.cancelled(0)
-    assert not Router(None).cancelled(0)
+    assert not LocalRouter(None).cancelled(0)

@@ -157,7 +157,7 @@ async def test_ids_that_others_chose_cannot_break_a_job_line() -> None:
         "job_submitted", START_US, [(["j1"], "echo", log.request(odd)), (["j2"], "echo", log.request("r-2"))]
     )
     log.job_events("job_submitted", START_US, [(["j3"], "echo", log.request(None))])
-    log.job_events("job_completed", START_US, [(["j4"], "echo", f"{log.claim_head(odd)}7")])
+    log.job_events("job_completed", START_US, [(["j4"], "echo", f"{log.claim_prefix(odd)}7")])
     await turns()
     lines = stream.getvalue().splitlines()
     assert len(lines) == 4

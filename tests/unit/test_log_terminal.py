@@ -10,7 +10,7 @@ import structlog
 from stoker.log_terminal import (
     FEW,
     SAY_AGAIN_SECONDS,
-    End,
+    AttemptEnd,
     EventLines,
     JobTicker,
     Terminal,
@@ -62,7 +62,7 @@ class Ticking:
 
     def failed(self, number: int, error: str = "ValueError: no") -> None:
         for n in range(number):
-            self.ticker.ended(End("failed", f"{n:08}", "boom", "failed after 1 attempt", error))
+            self.ticker.ended(AttemptEnd("failed", f"{n:08}", "boom", "failed after 1 attempt", error))
 
 
 def test_a_quick_job_is_one_line() -> None:
@@ -141,7 +141,7 @@ def test_failures_that_differ_in_numbers_and_quoted_text_are_of_one_kind() -> No
     assert line.endswith("and 19 more like it: ConnectionError: no answer for order 0 of '0'")
 
 
-def test_many_submissions_are_a_sum_and_lots_of_one_end_too() -> None:
+def test_many_submissions_are_a_sum_and_batches_of_one_end_too() -> None:
     system = Ticking()
     system.ticker.submitted("echo", [f"{n:08}" for n in range(1_000)])
     system.ticker.completed("echo", [f"{n:08}" for n in range(1_000)], lambda: "never asked for")
@@ -170,9 +170,11 @@ def test_above_info_only_failures_are_told() -> None:
 def test_no_line_is_wider_than_the_terminal(columns: int) -> None:
     system = Ticking(width=columns)
     long = "requests.ConnectionError: " + "HTTPSConnectionPool(host='api.example.com', port=443) " * 9
-    system.ticker.ended(End("retried", ID, "resize_image", "attempt 1 of 4 failed, again in 2.1 s", long))
-    system.ticker.ended(End("failed", ID, "t" * 60, "failed after 4 attempts", "x" * 500))
-    system.ticker.ended(End("failed", ID, "add", "failed after 4 attempts", "ValueError: no"))
+    system.ticker.ended(
+        AttemptEnd("retried", ID, "resize_image", "attempt 1 of 4 failed, again in 2.1 s", long)
+    )
+    system.ticker.ended(AttemptEnd("failed", ID, "t" * 60, "failed after 4 attempts", "x" * 500))
+    system.ticker.ended(AttemptEnd("failed", ID, "add", "failed after 4 attempts", "ValueError: no"))
     written = system.stream.getvalue().splitlines()
     assert max(map(len, written)) <= columns
     assert len(written) <= 3 * 5

@@ -13,9 +13,9 @@ import pytest
 from stoker.clock import SECOND
 from stoker.coordinator import output
 from stoker.coordinator.coordinator import Coordinator
-from stoker.coordinator.output import LogKeeper, OutputDesk, is_over
+from stoker.coordinator.output import JobOutput, LogRetention, is_over
 from stoker.coordinator.sessions import Sessions, WorkerSession
-from stoker.domain.errors import NotFound
+from stoker.domain.errors import MissingError
 from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
 from stoker.log import JobLog
@@ -184,7 +184,7 @@ async def test_a_session_that_was_given_up_is_not_heard_any_more(clock: FakeCloc
         def append(self, pieces: list[Any]) -> None:
             appended.extend(pieces)
 
-    desk = OutputDesk(Store(), Kept(), sessions)  # type: ignore[arg-type]  # what a desk uses of them
+    desk = JobOutput(Store(), Kept(), sessions)  # type: ignore[arg-type]  # what a desk uses of them
     claim = jobs.a_claim()
     session.hold(claim)
     chunk = OutputChunk(claim.id, claim.claim_id, "log", 0, b"x")
@@ -211,7 +211,7 @@ async def test_each_attempt_has_its_own_output(house: House) -> None:
 
 
 async def test_logs_of_an_unknown_job(house: House) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(MissingError):
         await house.coordinator.logs(Selection("nope"), wait=WAIT)
 
 
@@ -367,11 +367,11 @@ async def test_output_goes_when_its_job_is_purged_and_not_before(house: House) -
         worker.says(wrote(job, b"words\n"))
     worker.says(ended(old, 1), ended(failed, 2, kind="invalid"))
     await worker.acknowledged(2)
-    keeper = LogKeeper(house.store, house.logs, spared_us=60 * SECOND)
+    retention = LogRetention(house.store, house.logs, spared_us=60 * SECOND)
     house.clock.advance(61)
-    assert await keeper.once() == 0
+    assert await retention.once() == 0
     assert await house.store.purge(Retention(60 * SECOND, 120 * SECOND), 100) == 1
-    assert await keeper.once() == 1
+    assert await retention.once() == 1
     assert (await house.logs.read(Selection(old.id))).entries == []
     assert await house.text(failed) == await house.text(fresh) == b"words\n"
 
@@ -380,6 +380,6 @@ async def test_the_keeper_gets_around(house: House, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(output, "KEEP_BATCH", 2)
     job = await house.job()
     house.logs.append([piece(job=id, at=1) for id in ("gone-1", job.id, "gone-2", "gone-3")])
-    keeper = LogKeeper(house.store, house.logs, spared_us=0)
-    assert [await keeper.once() for _ in range(4)] == [1, 2, 0, 0]
+    retention = LogRetention(house.store, house.logs, spared_us=0)
+    assert [await retention.once() for _ in range(4)] == [1, 2, 0, 0]
     assert [written.job_id for written in await house.logs.written(0, 2, 10)] == [job.id]

@@ -1,13 +1,13 @@
 """How much a worker is given ahead of time follows how soon it starts what it is given."""
 
 from stoker.coordinator.pace import LEAST_SHARE, SLOW_US, Pace
-from stoker.domain.placement import WINDOW_US
+from stoker.domain.placement import PREFETCH_US
 
 START = 1_000_000_000
 
 
 def run(pace: Pace, per_second: int, seconds: int, *, connection_us: int = 1_000, begin: int = START) -> int:
-    """Feed a worker that runs so many jobs a second, from a window of 2,000; the last wait for a start."""
+    """Feed a worker that runs so many jobs a second, from a prefetch of 2,000; the last wait for a start."""
     now, wait = begin, 0
     while now < begin + seconds * 1_000_000:
         wait = int(2_000 * pace.share / per_second * 1_000_000) + connection_us
@@ -16,7 +16,7 @@ def run(pace: Pace, per_second: int, seconds: int, *, connection_us: int = 1_000
     return wait
 
 
-def test_a_worker_that_keeps_up_gets_all_of_its_window() -> None:
+def test_a_worker_that_keeps_up_gets_all_of_its_prefetch() -> None:
     pace = Pace()
     run(pace, 100_000, 2)
     assert pace.share == 1.0
@@ -47,9 +47,9 @@ def test_a_slow_connection_is_no_reason_to_hold_less() -> None:
 def test_what_was_sent_before_a_change_does_not_change_it_again() -> None:
     pace = Pace()
     pace.note(START, START + 1)
-    pace.note(START, START + 10 * WINDOW_US)
+    pace.note(START, START + 10 * PREFETCH_US)
     once = pace.share
-    pace.note(START + 1, START + 10 * WINDOW_US + 1)
+    pace.note(START + 1, START + 10 * PREFETCH_US + 1)
     assert pace.share == once < 1.0
 
 
@@ -64,5 +64,5 @@ def test_a_clock_that_was_set_says_nothing() -> None:
 def test_one_late_start_takes_no_more_than_half() -> None:
     pace = Pace()
     pace.note(START, START + 1)
-    pace.note(START + 2, START + 2 + 100 * WINDOW_US)
+    pace.note(START + 2, START + 2 + 100 * PREFETCH_US)
     assert pace.share == 0.5

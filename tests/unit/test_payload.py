@@ -6,14 +6,14 @@ import time
 import pytest
 
 from stoker.api.payload import check_payload
-from stoker.api.problems import Kind, Problem
+from stoker.api.problems import Kind, RequestProblem
 from stoker.domain.json_text import MAX_DEPTH, MAX_DIGITS, depth, is_json
 
 MIB = 1024 * 1024
 
 
-def refusal(raw: bytes, max_bytes: int = MIB) -> Problem:
-    with pytest.raises(Problem) as caught:
+def refusal(raw: bytes, max_bytes: int = MIB) -> RequestProblem:
+    with pytest.raises(RequestProblem) as caught:
         check_payload(raw, "payload", max_bytes)
     return caught.value
 

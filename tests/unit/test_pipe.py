@@ -11,10 +11,10 @@ from stoker.executors.pipe import (
     MARK,
     MAX_FRAME_BYTES,
     TO_CHILD,
+    ChildBatch,
     ChildJob,
-    ChildLot,
     ChildResult,
-    Completed,
+    CompletedResults,
     Results,
     Unpacker,
     pack,
@@ -22,7 +22,7 @@ from stoker.executors.pipe import (
 from stoker.wire.frames import Assignment
 from tests.runner import serving
 
-LIKE = Assignment("", 3, "echo", b"", 2, 5, 1, None, "name", "queue", {"k": "v"}, 100)
+TEMPLATE = Assignment("", 3, "echo", b"", 2, 5, 1, None, "name", "queue", {"k": "v"}, 100)
 
 
 def framed(body: bytes) -> bytes:
@@ -77,11 +77,11 @@ def test_a_mark_with_an_impossible_length_is_skipped_like_other_garbage() -> Non
     assert list(unpacker.feed(stream)) == [b"after"]
 
 
-def test_a_lot_comes_out_as_its_jobs() -> None:
-    lot = ChildLot(7, LIKE, ["a", "b"], [b"1", b"2"], [0, 1])
-    (body,) = Unpacker().feed(pack(lot))
+def test_a_batch_comes_out_as_its_jobs() -> None:
+    batch = ChildBatch(7, TEMPLATE, ["a", "b"], [b"1", b"2"], [0, 1])
+    (body,) = Unpacker().feed(pack(batch))
     order = TO_CHILD.decode(body)
-    assert isinstance(order, ChildLot)
+    assert isinstance(order, ChildBatch)
     assert list(order.jobs()) == [
         ChildJob(7, "a", 3, "echo", b"1", 2, 5, 1, "queue", "name", {"k": "v"}, 100, [0, 1]),
         ChildJob(8, "b", 3, "echo", b"2", 2, 5, 1, "queue", "name", {"k": "v"}, 100, [0, 1]),
@@ -94,7 +94,7 @@ def test_results_are_in_columns_if_they_completed_and_else_by_themselves() -> No
         ChildResult(2, "error", None, b"{}", 1, 2),
     )
     (body,) = Unpacker().feed(pack(Results.of(good, bad)))
-    assert FROM_CHILD.decode(body) == Results(Completed([1], [b"1"], [0.5], [1.0], [10], [20]), [bad])
+    assert FROM_CHILD.decode(body) == Results(CompletedResults([1], [b"1"], [0.5], [1.0], [10], [20]), [bad])
 
 
 def test_columns_of_different_length_are_refused() -> None:
@@ -103,14 +103,14 @@ def test_columns_of_different_length_are_refused() -> None:
         FROM_CHILD.decode(broken)
 
 
-def test_the_native_runner_is_sent_a_lot_as_its_jobs_one_after_the_other() -> None:
-    like = Assignment("", 3, "echo", b"", 1)
+def test_the_native_runner_is_sent_a_batch_as_its_jobs_one_after_the_other() -> None:
+    template = Assignment("", 3, "echo", b"", 1)
     ids, payloads = ["job-1", "job-1", "é", ""], [b"1", b"22", b"", b"4"]
     alone = [
         request(ChildJob(5 + n, *_job(id, payload)))
         for n, (id, payload) in enumerate(zip(ids, payloads, strict=True))
     ]
-    assert requests(like, 5, ids, payloads) == b"".join(alone)
+    assert requests(template, 5, ids, payloads) == b"".join(alone)
     assert alone[:2] == [
         serving.request(5, "echo", b"1", claim_id=3),
         serving.request(6, "echo", b"22", claim_id=3),
@@ -128,7 +128,7 @@ def answer(index: int, kind: int, body: bytes) -> bytes:
 def test_answers_of_the_native_runner_keep_their_kinds() -> None:
     found = answers([answer(1, 0, b"1"), answer(2, 3, b""), answer(3, 0, b"3"), answer(4, 1, b"{}")])
     assert found == Results(
-        Completed([1, 3], [b"1", b"3"], [1.0, 1.0], [2.0, 2.0], [30, 30], [None, None]),
+        CompletedResults([1, 3], [b"1", b"3"], [1.0, 1.0], [2.0, 2.0], [30, 30], [None, None]),
         [
             ChildResult(2, "handed_back", None, None, 1.0, 2.0, 30),
             ChildResult(4, "error", None, b"{}", 1.0, 2.0, 30),

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from stoker.bus.base import Changed, News
+from stoker.bus.base import Changed, Notification
 from stoker.bus.postgres import PostgresBus
 from stoker.domain.errors import StoreUnavailable
 from stoker.store.postgres.store import PostgresStore
@@ -136,10 +136,10 @@ async def test_a_coordinator_that_only_reads_finds_out_too(
             await eventually(seen)
 
 
-async def test_news_follow_a_failover_that_keeps_connections_open(
+async def test_notifications_follow_a_failover_that_keeps_connections_open(
     first: servers.Postgres, second: servers.Postgres
 ) -> None:
-    heard: list[News] = []
+    heard: list[Notification] = []
     with Proxy(first.port) as proxy:
         moving = PostgresBus(f"postgresql://postgres@127.0.0.1:{proxy.port}/{NAME}")
         there = PostgresBus(second.url_of(NAME))

@@ -10,18 +10,18 @@ from msgspec.structs import replace
 
 from stoker.coordinator.sessions import WorkerSession
 from stoker.domain.job import Job
-from stoker.domain.lot import lot_of
+from stoker.domain.job_batch import batch_of
 from stoker.domain.placement import (
     DEGRADE_AFTER_US,
     FEW,
     FOLLOWERS,
+    PREFETCH_US,
     RESERVE_AFTER_US,
-    WINDOW_US,
     Plan,
     Policy,
     WorkerView,
     plan,
-    window_cost,
+    prefetch_cost,
 )
 from stoker.domain.retry import claim_of
 from stoker.wire import frames
@@ -31,7 +31,7 @@ from tests.support.jobs import a_job, a_worker
 POLICIES: tuple[Policy, ...] = ("round_robin", "least_loaded", "least_recently_used")
 SHORT_US = 1_000
 TYPES = frozenset({"short", "slow", "unknown", "async"})
-RUN_US = {"short": SHORT_US, "slow": 10 * WINDOW_US}
+RUN_US = {"short": SHORT_US, "slow": 10 * PREFETCH_US}
 
 URGENT: dict[str, dict[str, Any]] = {
     "of an unknown type": {"type": "unknown"},
@@ -52,14 +52,14 @@ def place(
     policy: Policy = "round_robin",
     waited_us: int = 0,
 ) -> Plan:
-    candidates = sorted(map(lot_of, jobs), key=lambda lot: (lot.like.rank, lot.like.seq))
+    candidates = sorted(map(batch_of, jobs), key=lambda batch: (batch.template.rank, batch.template.seq))
     return plan(candidates, lanes, now=START_US + waited_us, policy=policy, cursor=0, run_us=RUN_US)
 
 
 def flooded(session_id: str = "w1", threads: int = 2, **fields: Any) -> WorkerView:
-    """A worker whose threads are busy and whose window has room again."""
+    """A worker whose threads are busy and whose prefetch has room again."""
     plain = a_worker(
-        session_id, threads, 0, types=TYPES, window_us=threads * WINDOW_US * 3 // 4, soon=threads
+        session_id, threads, 0, types=TYPES, prefetch_us=threads * PREFETCH_US * 3 // 4, soon=threads
     )
     return replace(plain, async_types=frozenset({"async"}), async_room=100, **fields)
 
@@ -69,15 +69,15 @@ def shorts(number: int, rank: int = 2, **fields: Any) -> list[Job]:
 
 
 def placed_on(made: Plan, session_id: str) -> list[Job]:
-    return [job for placed in made.placed if placed.session_id == session_id for job in placed.lot]
+    return [job for placed in made.placed if placed.session_id == session_id for job in placed.batch]
 
 
-# ── the window ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the prefetch ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @urgent_jobs
 @policies
-def test_lower_ranks_get_no_window_where_a_better_job_waits(urgent: dict[str, Any], policy: Policy) -> None:
+def test_lower_ranks_get_no_prefetch_where_a_better_job_waits(urgent: dict[str, Any], policy: Policy) -> None:
     workers = [flooded(name) for name in "abc"]
     jobs = [a_job(rank=0, lane_id=2, **urgent), *shorts(50)]
     lanes = {1: workers, 2: workers}
@@ -96,7 +96,7 @@ def test_once_it_is_placed_the_flood_goes_on_in_the_same_plan(urgent: dict[str, 
     first = a_job(rank=0, lane_id=2, **urgent)
     waited = DEGRADE_AFTER_US if urgent.get("thread_demand") == 64 else 0
     made = place([first, *shorts(50)], {1: workers, 2: workers}, policy=policy, waited_us=waited)
-    assert made.placed[0].lot.like is first
+    assert made.placed[0].batch.template is first
     assert len(made.placed) > 10
 
 
@@ -116,10 +116,10 @@ def test_a_worker_of_another_coordinator_is_not_waited_for() -> None:
     assert len(placed_on(made, "here")) == 5
 
 
-def test_a_short_job_that_needs_more_of_the_window_than_is_left_is_not_overtaken_for_ever() -> None:
-    worker = flooded(window_us=5_000)
+def test_a_short_job_that_needs_more_of_the_prefetch_than_is_left_is_not_overtaken_for_ever() -> None:
+    worker = flooded(prefetch_us=5_000)
     jobs = [a_job(type="medium", rank=0, lane_id=2), *shorts(50)]
-    candidates = [lot_of(job) for job in jobs]
+    candidates = [batch_of(job) for job in jobs]
     run_us = {**RUN_US, "medium": 8_000}
     made = plan(
         candidates,
@@ -132,7 +132,7 @@ def test_a_short_job_that_needs_more_of_the_window_than_is_left_is_not_overtaken
     assert made.placed == []
 
 
-def test_better_jobs_enter_the_window_while_one_of_a_lower_rank_waits() -> None:
+def test_better_jobs_enter_the_prefetch_while_one_of_a_lower_rank_waits() -> None:
     worker = flooded()
     jobs = [*shorts(5, rank=0), a_job(type="unknown", rank=1, lane_id=2), *shorts(5, rank=2)]
     made = place(jobs, {1: [worker], 2: [worker]})
@@ -159,13 +159,13 @@ def test_of_equals_the_one_that_came_first_is_not_overtaken() -> None:
     assert place(jobs, {1: [worker], 2: [worker]}).placed == []
 
 
-def test_equals_take_turns_a_thread_for_one_then_a_window_for_the_others() -> None:
-    """Otherwise jobs that need a free thread would cost all short ones of their rank the window."""
+def test_equals_take_turns_a_thread_for_one_then_a_prefetch_for_the_others() -> None:
+    """Otherwise jobs that need a free thread would cost all short ones of their rank the prefetch."""
     worker = replace(flooded(), free=1)
     waiting = [a_job(type="unknown", rank=1, lane_id=2) for _ in range(3)]
     made = place([*waiting, *shorts(50, rank=1)], {1: [worker], 2: [worker]})
-    assert made.placed[0].lot.like is waiting[0]
-    assert len(placed_on(made, "w1")) == 1 + (worker.threads // 2 * WINDOW_US // 2) // SHORT_US
+    assert made.placed[0].batch.template is waiting[0]
+    assert len(placed_on(made, "w1")) == 1 + (worker.threads // 2 * PREFETCH_US // 2) // SHORT_US
 
 
 def test_a_turn_of_equals_gives_nothing_to_lower_ranks() -> None:
@@ -275,7 +275,7 @@ class Worker:
     def take(self, job: Job, threads: int, now: int) -> None:
         held = replace(job, status="running", claim_id=1, worker_id=self.session.id, claimed_at=now)
         claim = claim_of(replace(held, threads_granted=threads))
-        self.session.hold(claim, window_cost(RUN_US.get(job.type)))
+        self.session.hold(claim, prefetch_cost(RUN_US.get(job.type)))
         self._waiting.append(replace(held, threads_granted=threads))
 
     def go_on(self, now: int) -> None:
@@ -285,7 +285,7 @@ class Worker:
         budget = self.session.threads * CYCLE_US
         while self._waiting and budget > 0:
             job = self._waiting[0]
-            taken = sum(self.session.held[id].like.threads for id in self._running)
+            taken = sum(self.session.held[id].template.threads for id in self._running)
             if taken + (job.threads_granted or 1) > self.session.threads and job.type != "async":
                 break
             self._waiting.pop(0)
@@ -317,7 +317,7 @@ def test_nothing_is_overtaken_and_everything_runs(
     flood_rank: int,
     policy: Policy,
 ) -> None:
-    """Plan after plan beside a flood that never ends: a lower rank enters no window of a worker that could run a better
+    """Plan after plan beside a flood that never ends: a lower rank enters no prefetch of a worker that could run a better
     job which waits, and every job that the flood does not outrank runs."""
     workers = [
         Worker(f"w{n}", threads, TYPES if n == 0 or able else frozenset({"short"}))
@@ -340,13 +340,15 @@ def test_nothing_is_overtaken_and_everything_runs(
             job.lane_id: [view for view in views if job.type in view.types] for job in [*queue, *flood]
         }
         free = {view.session_id: view.free for view in views}
-        candidates = sorted(map(lot_of, [*queue, *flood]), key=lambda lot: (lot.like.rank, lot.like.seq))
+        candidates = sorted(
+            map(batch_of, [*queue, *flood]), key=lambda batch: (batch.template.rank, batch.template.seq)
+        )
         made = plan(candidates, by_lane, now=now, policy=policy, cursor=cycle, run_us=RUN_US)
         _check_order(made, by_lane, free)
         done: set[str] = set()
         for placed in made.placed:
             worker = next(each for each in workers if each.session.id == placed.session_id)
-            for job in placed.lot:
+            for job in placed.batch:
                 worker.take(job, placed.threads, now)
                 done.add(job.id)
         queue = [job for job in queue if job.id not in done]
@@ -357,13 +359,17 @@ def test_nothing_is_overtaken_and_everything_runs(
 
 
 def _check_order(made: Plan, lanes: Mapping[int, list[WorkerView]], free: dict[str, int]) -> None:
-    waiting = [lot.like for lot in made.rest if lot.like.lane_id != 1 and lot.like.thread_demand != 2]
+    waiting = [
+        batch.template
+        for batch in made.rest
+        if batch.template.lane_id != 1 and batch.template.thread_demand != 2
+    ]
     for placed in made.placed:
         free[placed.session_id] -= placed.threads
-        if free[placed.session_id] >= 0 or placed.lot.like.type == "async":
-            continue  # on a free thread, not in the window
+        if free[placed.session_id] >= 0 or placed.batch.template.type == "async":
+            continue  # on a free thread, not in the prefetch
         for better in waiting:
-            if better.rank < placed.lot.like.rank:
+            if better.rank < placed.batch.template.rank:
                 able = {view.session_id for view in lanes[better.lane_id] if view.present}
                 if better.type == "async":
                     able = {view.session_id for view in lanes[better.lane_id] if view.async_used == 0}
@@ -372,7 +378,7 @@ def _check_order(made: Plan, lanes: Mapping[int, list[WorkerView]], free: dict[s
 
 @policies
 def test_a_few_urgent_jobs_do_not_wait_for_a_thousand_others_to_be_claimed_with_them(policy: Policy) -> None:
-    idle = a_worker("w1", 4, types=TYPES, window_us=4 * WINDOW_US * 100)
+    idle = a_worker("w1", 4, types=TYPES, prefetch_us=4 * PREFETCH_US * 100)
     jobs = [*shorts(1_000), a_job(type="slow", rank=0, lane_id=2)]
     made = place(jobs, {1: [idle], 2: [idle]}, policy=policy)
     first, *others = placed_on(made, "w1")
@@ -381,10 +387,10 @@ def test_a_few_urgent_jobs_do_not_wait_for_a_thousand_others_to_be_claimed_with_
 
 
 def test_equals_and_many_urgent_jobs_are_claimed_together() -> None:
-    idle = a_worker("w1", 4, types=TYPES, window_us=4 * WINDOW_US * 100)
+    idle = a_worker("w1", 4, types=TYPES, prefetch_us=4 * PREFETCH_US * 100)
     made = place(shorts(1_000), {1: [idle]})
     assert (len(placed_on(made, "w1")), made.cut) == (1_000, False)
-    idle = a_worker("w1", 4, types=TYPES, window_us=4 * WINDOW_US * 100)
+    idle = a_worker("w1", 4, types=TYPES, prefetch_us=4 * PREFETCH_US * 100)
     urgent = [a_job(type="short", rank=0, lane_id=2) for _ in range(FEW + 1)]
     made = place([*urgent, *shorts(1_000)], {1: [idle], 2: [idle]})
     assert (len(placed_on(made, "w1")), made.cut) == (1_000 + FEW + 1, False)
@@ -395,10 +401,10 @@ def test_what_was_left_behind_urgent_jobs_is_claimed_by_the_next_plan() -> None:
     left = [*shorts(1_000), a_job(type="slow", rank=0, lane_id=2)]
     plans = 0
     while left:
-        idle = a_worker("w1", 4, types=TYPES, window_us=4 * WINDOW_US * 100)
+        idle = a_worker("w1", 4, types=TYPES, prefetch_us=4 * PREFETCH_US * 100)
         lanes = {1: [idle], 2: [idle]}
         made = place(left, lanes)
-        left = [job for lot in made.rest for job in lot]
+        left = [job for batch in made.rest for job in batch]
         plans += 1
         assert made.cut is bool(left)
     assert plans == 2

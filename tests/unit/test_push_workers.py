@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.http_workers import HttpWorkers
-from stoker.coordinator.push_workers import Answer, PushSession, read_answer, rest_seconds
+from stoker.coordinator.push_workers import EndpointAnswer, PushSession, read_answer, rest_seconds
 from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions
-from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StoreUnavailable
+from stoker.domain.errors import EndpointNotListed, MissingError, StateConflict, StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import RetryPolicy
@@ -134,7 +134,7 @@ def test_a_wrong_list_refuses_to_start(text: str) -> None:
 
 
 def kind_and_type(status: int, body: bytes | None) -> tuple[str, str | None]:
-    report = read_answer(REF, Answer(status, body))
+    report = read_answer(REF, EndpointAnswer(status, body))
     assert report is not None
     assert (report.id, report.claim_id) == (REF.id, REF.claim_id)
     return report.kind, None if report.error is None else msgspec.json.decode(report.error)["type"]
@@ -182,17 +182,17 @@ def test_every_answer_ends_the_attempt_in_one_way(
 
 
 def test_later_is_no_end() -> None:
-    assert read_answer(REF, Answer(202, b"whatever")) is None
+    assert read_answer(REF, EndpointAnswer(202, b"whatever")) is None
 
 
 @given(st.integers(100, 599), st.one_of(st.none(), st.binary(max_size=50)))
 def test_no_answer_is_beyond_judgement(status: int, body: bytes | None) -> None:
-    report = read_answer(REF, Answer(status, body))
+    report = read_answer(REF, EndpointAnswer(status, body))
     assert (report is None) == (status == 202)
 
 
 def test_an_unusable_answer_is_shown_shortened() -> None:
-    report = read_answer(REF, Answer(500, b"<html>" + b"x" * 10_000))
+    report = read_answer(REF, EndpointAnswer(500, b"<html>" + b"x" * 10_000))
     assert report is not None
     assert report.error is not None
     assert len(msgspec.json.decode(report.error)["body"]) == 200
@@ -244,7 +244,7 @@ class Shop:
             max_result_bytes=MAX_RESULT,
             spread=lambda: 0.0,
             wake=self.dispatch.wake,
-            completed=lambda lots: self._finished([(Finish(*end), "completed") for end in each(lots)]),
+            completed=lambda batches: self._finished([(Finish(*end), "completed") for end in each(batches)]),
             finished=self._finished,
         )
         self.workers = HttpWorkers(
@@ -405,7 +405,7 @@ async def test_one_that_is_not_listed_is_neither_registered_nor_dialled(shop: Sh
 
 
 async def test_jobs_are_not_leased_by_a_worker_with_an_endpoint(shop: Shop) -> None:
-    with pytest.raises(Conflict, match="endpoint"):
+    with pytest.raises(StateConflict, match="endpoint"):
         await shop.workers.lease(await shop.register(), 1, 0)
 
 
@@ -593,7 +593,7 @@ async def test_a_silent_worker_is_given_up_and_its_answer_refused(shop: Shop) ->
     gate.open.set()
     done = await shop.end(job)
     assert (done.status, done.attempt, done.result) == ("queued", 1, None)
-    with pytest.raises(NotFound):
+    with pytest.raises(MissingError):
         await shop.beat()
 
 

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import astuple
 
 from stoker.executors.leaving import TERMINATED
-from stoker.executors.pipe import ChildLot, ChildResult, Printed, Results
+from stoker.executors.pipe import ChildBatch, ChildResult, Printed, Results
 from stoker.executors.process import Callbacks, Child, PythonChild
 from stoker.ids import new_id
 from stoker.wire.frames import Assignment
@@ -102,8 +102,8 @@ class Ear:
         self.spoken.set()
 
 
-def lot(type: str, *payloads: bytes) -> ChildLot:
-    return ChildLot(0, Assignment("", 1, type, b""), [new_id() for _ in payloads], list(payloads))
+def batch(type: str, *payloads: bytes) -> ChildBatch:
+    return ChildBatch(0, Assignment("", 1, type, b""), [new_id() for _ in payloads], list(payloads))
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ async def test_what_a_subprocess_wrote_is_its_jobs_also_when_it_is_read_after_th
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([lot("says", b'{"text":"one"}')])
-        while child.board.running()[:2] != (0, False):
+        child.send([batch("says", b'{"text":"one"}')])
+        while child.shared_state.running()[:2] != (0, False):
             time.sleep(0.01)  # noqa: ASYNC251 - nobody reads meanwhile
         time.sleep(0.1)  # noqa: ASYNC251
         await asyncio.wait_for(ear.ended.wait(), 20)
@@ -142,7 +142,7 @@ async def result_of(app: str, type: str, payload: bytes, concurrency: int = 0) -
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=concurrency)
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([lot(type, payload)])
+        child.send([batch(type, payload)])
         await asyncio.wait_for(ear.ended.wait(), 20)
     finally:
         child.end()
@@ -177,13 +177,13 @@ async def test_a_task_that_trips_over_its_own_cancel_has_failed_and_was_not_canc
     assert msgspec.json.decode(ended.error)["type"] == "CancelledError"
 
 
-async def test_a_lot_is_run_in_order_and_each_job_is_told_apart(app: str) -> None:
+async def test_a_batch_is_run_in_order_and_each_job_is_told_apart(app: str) -> None:
     ear = Ear()
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
     texts = ["1", "nan", "2", "3"]
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([lot("measures", *[msgspec.json.encode({"text": text}) for text in texts])])
+        child.send([batch("measures", *[msgspec.json.encode({"text": text}) for text in texts])])
         while len(ear.results) < len(texts):
             ear.ended.clear()
             await asyncio.wait_for(ear.ended.wait(), 20)
@@ -207,7 +207,7 @@ async def napping(app: str) -> AsyncIterator[tuple[PythonChild, Ear]]:
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=10)
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([lot("naps", b"{}")])
+        child.send([batch("naps", b"{}")])
         await asyncio.wait_for(ear.spoken.wait(), 20)
         yield child, ear
     finally:
@@ -248,7 +248,7 @@ async def test_somebody_who_never_stops_talking_does_not_stop_the_supervisor(
             return b"y\n"
 
         monkeypatch.setattr(child, "_read", always_more)
-        child.send([lot("says", b'{"text":"one"}')])
+        child.send([batch("says", b'{"text":"one"}')])
         await asyncio.wait_for(ear.ended.wait(), 20)
     finally:
         child.end()
@@ -266,7 +266,7 @@ async def test_what_belongs_to_no_job_is_lost_when_the_workers_log_is_full_and_n
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000)
     try:
         await asyncio.wait_for(ear.ready.wait(), 20)
-        child.send([lot("says", b'{"text":"one"}')])
+        child.send([batch("says", b'{"text":"one"}')])
         await asyncio.wait_for(ear.ended.wait(), 20)
     finally:
         child.end()

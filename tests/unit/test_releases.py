@@ -70,7 +70,7 @@ def test_every_kind_of_frame_is_known_to_the_earlier_release() -> None:
 
 
 def test_an_older_hello_has_the_fields_of_the_earlier_release() -> None:
-    hello = Hello(1, "s-1", "box", 4, ["echo"], lots=True, secret="a secret that is new to it")
+    hello = Hello(1, "s-1", "box", 4, ["echo"], batches=True, secret="a secret that is new to it")
     older = msgspec.msgpack.decode(codec.encode(older_hello(hello)))
     assert older.keys() <= {"frame", *FIELDS["Hello"]}
     assert older["lots"] is True
@@ -142,7 +142,7 @@ class Coordinator:
         pass
 
 
-HELLO = Hello(1, "s-1", "box", 4, ["echo"], lots=True, secret="a secret that is new to it")
+HELLO = Hello(1, "s-1", "box", 4, ["echo"], batches=True, secret="a secret that is new to it")
 WELCOME = Welcome(1, "s-1", 6.0, 30.0, 1_000)
 UNKNOWN = Close(1002, "not a frame that a worker may send: Object contains unknown field `secret`")
 

@@ -265,7 +265,7 @@ async def test_only_the_stale_report_of_a_batch_is_named(desk: Desk) -> None:
     reports = [Report(id, 1, "completed") for id in (good.id, "unknown", late.id)]
     assert await desk.take(*reports) == [ClaimRef("unknown", 1), ClaimRef(late.id, 1)]
     assert list(desk.store.outcomes) == [(good.id, 1)]
-    assert [lot.ids for lot in desk.completed] == [[good.id]]
+    assert [batch.ids for batch in desk.completed] == [[good.id]]
     assert [(finish.claim, status) for finish, status in desk.finished] == [(late, None)]
 
 
@@ -279,7 +279,7 @@ async def test_a_report_that_was_stored_already_is_not_stale_when_it_is_sent_aga
         sink = desk.sink_for(store)
         await store.insert([a_submission(a_job())])
         (grant,) = (await store.claim(ClaimRequest([a_worker("w1")], "round_robin", 0, {}))).grants
-        job = grant.lot.like
+        job = grant.batch.template
         desk.session.hold(claim_of(job))
         reports = [Report(job.id, 1, "completed", b"1")]
         assert await sink.take(desk.session, reports, sink.release(desk.session, reports)) == []
@@ -333,14 +333,15 @@ def done_of(*claims: Claim, results: Sequence[bytes] | None = None, **figures: i
     )
 
 
-def hold_lot(desk: Desk, count: int) -> list[Claim]:
-    """Claims of one lot, held together."""
-    like = a_claim()
+def hold_batch(desk: Desk, count: int) -> list[Claim]:
+    """Claims of one batch, held together."""
+    template = a_claim()
     claims = [
-        replace(like, id=f"{like.id}-{n}", seq=like.seq + n, created_at=START_US + n) for n in range(count)
+        replace(template, id=f"{template.id}-{n}", seq=template.seq + n, created_at=START_US + n)
+        for n in range(count)
     ]
     claims = [replace(claim, run_at=claim.created_at) for claim in claims]
-    desk.session.hold_lot(
+    desk.session.hold_batch(
         claims[0],
         [claim.id for claim in claims],
         [claim.seq for claim in claims],
@@ -352,38 +353,38 @@ def hold_lot(desk: Desk, count: int) -> list[Claim]:
     return claims
 
 
-async def test_a_lot_that_completed_is_stored_as_one(desk: Desk) -> None:
-    claims = hold_lot(desk, 3)
+async def test_a_batch_that_completed_is_stored_as_one(desk: Desk) -> None:
+    claims = hold_batch(desk, 3)
     now = desk.clock.now_us()
     assert await desk.take_done(done_of(*claims, results=[b"1", b"2", b"3"])) == []
-    (lot,) = desk.completed
-    assert lot.ids == [claim.id for claim in claims]
-    assert lot.created == [claim.created_at for claim in claims]
+    (batch,) = desk.completed
+    assert batch.ids == [claim.id for claim in claims]
+    assert batch.created == [claim.created_at for claim in claims]
     times = (now - 700, now - 200, 3, 4)
-    assert list(lot.rows()) == [(c.seq, 1, *times, b"%d" % n) for n, c in enumerate(claims, 1)]
+    assert list(batch.rows()) == [(c.seq, 1, *times, b"%d" % n) for n, c in enumerate(claims, 1)]
     assert desk.session.held == {}
     assert desk.run_times.view() == {"echo": 500}
 
 
-async def test_each_of_a_lot_can_be_told_from_the_others(desk: Desk) -> None:
-    claims = hold_lot(desk, 3)
+async def test_each_of_a_batch_can_be_told_from_the_others(desk: Desk) -> None:
+    claims = hold_batch(desk, 3)
     await desk.take_done(done_of(*claims))
     assert [claim for claim, _ in each(desk.completed)] == claims
-    assert hold_lot(desk, 2) == desk.session.claims
+    assert hold_batch(desk, 2) == desk.session.claims
 
 
-async def test_lots_that_come_mixed_are_stored_apart(desk: Desk) -> None:
-    one, other = hold_lot(desk, 2), hold_lot(desk, 2)
+async def test_batches_that_come_mixed_are_stored_apart(desk: Desk) -> None:
+    one, other = hold_batch(desk, 2), hold_batch(desk, 2)
     assert await desk.take_done(done_of(one[0], other[0], one[1], other[1])) == []
-    assert [lot.ids for lot in desk.completed] == [[one[0].id], [other[0].id], [one[1].id], [other[1].id]]
+    assert [batch.ids for batch in desk.completed] == [[one[0].id], [other[0].id], [one[1].id], [other[1].id]]
     assert [claim for claim, _ in each(desk.completed)] == [one[0], other[0], one[1], other[1]]
 
 
-async def test_of_a_lot_only_what_came_too_late_is_stale(desk: Desk) -> None:
-    claims = hold_lot(desk, 3)
+async def test_of_a_batch_only_what_came_too_late_is_stale(desk: Desk) -> None:
+    claims = hold_batch(desk, 3)
     del desk.store.current[claims[1].id, 1]
     assert await desk.take_done(done_of(*claims)) == [ClaimRef(claims[1].id, 1)]
-    assert [lot.ids for lot in desk.completed] == [[claims[0].id, claims[2].id]]
+    assert [batch.ids for batch in desk.completed] == [[claims[0].id, claims[2].id]]
     assert [(finish.claim, status) for finish, status in desk.finished] == [(claims[1], None)]
 
 
@@ -396,14 +397,14 @@ async def test_a_column_may_name_claims_that_only_the_store_knows(desk: Desk) ->
 
 @pytest.mark.parametrize("result", [b"{", b"", b"\xff", b"1e999", b'"' + b"x" * MAX_RESULT + b'"'])
 async def test_a_result_that_cannot_be_taken_fails_its_own_job_alone(desk: Desk, result: bytes) -> None:
-    claims = hold_lot(desk, 3)
+    claims = hold_batch(desk, 3)
     assert await desk.take_done(done_of(*claims, results=[b"1", result, b"3"])) == []
     outcomes = [desk.store.outcomes[claim.id, 1] for claim in claims]
     assert [outcome.event for outcome in outcomes] == ["completed", "failed", "completed"]
 
 
 async def test_a_large_result_is_taken_with_the_others(desk: Desk) -> None:
-    claims = hold_lot(desk, 2)
+    claims = hold_batch(desk, 2)
     large = b'"' + b"x" * (MAX_RESULT - 2) + b'"'
     assert await desk.take_done(done_of(*claims, results=[b"1", large])) == []
     assert desk.store.outcomes[claims[1].id, 1].result == large
@@ -411,6 +412,6 @@ async def test_a_large_result_is_taken_with_the_others(desk: Desk) -> None:
 
 @pytest.mark.parametrize("figure", [-1, 2**63, 2**64 - 1])
 async def test_absurd_figures_in_a_column_are_no_figures(desk: Desk, figure: int) -> None:
-    claims = hold_lot(desk, 2)
+    claims = hold_batch(desk, 2)
     await desk.take_done(done_of(*claims, cpu_us=figure, peak_memory_kb=figure))
-    assert [row[4:6] for lot in desk.completed for row in lot.rows()] == [(None, None)] * 2
+    assert [row[4:6] for batch in desk.completed for row in batch.rows()] == [(None, None)] * 2

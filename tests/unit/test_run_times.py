@@ -1,7 +1,7 @@
 """How long jobs of a type take, as observed."""
 
 from stoker.coordinator.run_times import RunTimes
-from stoker.domain.placement import WINDOW_US
+from stoker.domain.placement import PREFETCH_US
 
 
 def test_a_type_that_never_ran_is_unknown() -> None:
@@ -24,19 +24,19 @@ def test_a_type_that_turns_fast_is_trusted_gradually() -> None:
     assert times.view()["a"] < 200
 
 
-def test_a_type_whose_jobs_turn_slow_loses_its_window_at_once() -> None:
+def test_a_type_whose_jobs_turn_slow_loses_its_prefetch_at_once() -> None:
     times = RunTimes()
     for _ in range(50):
         times.observe([("a", [100])])
-    times.observe([("a", [2 * WINDOW_US])])
-    assert times.view()["a"] >= WINDOW_US
+    times.observe([("a", [2 * PREFETCH_US])])
+    assert times.view()["a"] >= PREFETCH_US
 
 
-def test_one_slow_run_among_many_fast_ones_closes_the_window() -> None:
+def test_one_slow_run_among_many_fast_ones_closes_the_prefetch() -> None:
     times = RunTimes()
     times.observe([("a", [100])])
-    times.observe([("a", [100])] * 99 + [("a", [10 * WINDOW_US])])
-    assert times.view()["a"] >= WINDOW_US
+    times.observe([("a", [100])] * 99 + [("a", [10 * PREFETCH_US])])
+    assert times.view()["a"] >= PREFETCH_US
 
 
 def test_the_number_of_types_remembered_is_bounded() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker.coordinator.push_workers import Answer, read_run_answer, run_report
+from stoker.coordinator.push_workers import EndpointAnswer, read_run_answer, run_report
 from stoker.coordinator.run_workers import RunWorkers
-from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StaleClaim
+from stoker.domain.errors import EndpointNotListed, MissingError, StaleClaim, StateConflict
 from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
 from stoker.store.base import Expired
@@ -130,8 +130,8 @@ def test_a_claim_has_one_name() -> None:
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 def test_any_2xx_means_accepted_whatever_it_says(status: int) -> None:
-    assert read_run_answer(REF, Answer(status, b'{"result": 1}')) is None
-    assert read_run_answer(REF, Answer(status, None)) is None
+    assert read_run_answer(REF, EndpointAnswer(status, b'{"result": 1}')) is None
+    assert read_run_answer(REF, EndpointAnswer(status, None)) is None
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_any_2xx_means_accepted_whatever_it_says(status: int) -> None:
     [(429, "dispatch_failed"), (503, "dispatch_failed"), (500, "bad_answer"), (302, "bad_answer")],
 )
 def test_any_other_answer_fails_the_attempt(status: int, error: str) -> None:
-    report = read_run_answer(REF, Answer(status, b""))
+    report = read_run_answer(REF, EndpointAnswer(status, b""))
     assert report is not None
     assert (report.kind, msgspec.json.decode(report.error or b"")["type"]) == ("error", error)
 
@@ -249,7 +249,7 @@ async def test_jobs_of_other_workers_are_not_its_business(pair: tuple[RunShop, R
     await shop.register()
     job = await shop.send()
     await shop.arrival()
-    with pytest.raises(Conflict, match="another way"):
+    with pytest.raises(StateConflict, match="another way"):
         await shop.complete(job)
     gate.open.set()
     await shop.end(job)
@@ -259,7 +259,7 @@ async def test_only_who_is_registered_can_beat(pair: tuple[RunShop, RunShop]) ->
     shop, _ = pair
     await shop.workers.register(HttpHello("plain", 1, ("a",)))
     for id in ("nobody", "plain"):
-        with pytest.raises(NotFound, match="register again"):
+        with pytest.raises(MissingError, match="register again"):
             await shop.run.heartbeat(id)
 
 
@@ -275,7 +275,7 @@ async def test_a_report_may_reach_another_coordinator(pair: tuple[RunShop, RunSh
     assert there.taken_over == [session], "it is the one that sends jobs now"
     await here.look()
     assert here.session(session).held == {}
-    here.session(session).draining = True  # as the news would do it
+    here.session(session).draining = True  # as the notifications would do it
     again = await there.accepted()
     await here.complete(again)
     assert (here.taken_over, here.session(session).held) == ([session], {})
@@ -304,7 +304,7 @@ async def test_who_hears_the_heartbeat_sends_the_jobs(
     await there.run.heartbeat("box")
     assert there.taken_over == [session]
     assert (await here.get(job)).status == "running", "what it accepted goes on"
-    here.session(session).draining = True  # as the news would do it
+    here.session(session).draining = True  # as the notifications would do it
     await there.run.heartbeat("box")
     assert there.taken_over == [session]
     await there.complete(job)

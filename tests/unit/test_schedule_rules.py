@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from stoker.domain import schedule as rules
 from stoker.domain.recurrence import SECOND, BadSchedule
-from stoker.domain.schedule import Decision, Definition, Firing, Inserted, Schedule, Tick
+from stoker.domain.schedule import Definition, Firing, Inserted, Schedule, ScheduleDecision, Tick
 from tests.support.jobs import a_job
 
 MINUTE = 60 * SECOND
@@ -156,7 +156,7 @@ def test_the_same_definition_again_changes_nothing_but_the_time_of_the_change() 
 
 def test_a_refused_job_is_a_skipped_tick() -> None:
     job = a_job()
-    decision = Decision(a_schedule(), firings=[Firing("tick", START, job)])
+    decision = ScheduleDecision(a_schedule(), firings=[Firing("tick", START, job)])
     after, (tick,) = rules.settled(decision, [Inserted(None, refused="the key is taken")], START)
     assert (tick.outcome, tick.reason, tick.job_id) == ("skipped", "the key is taken", None)
     assert after is not None

@@ -294,14 +294,14 @@ def test_a_finished_job_costs_less_than_two_microseconds() -> None:
     finished = [NOW + n * 38 for n in range(count)]
     nothing: list[int | None] = [None] * count
     ids, seqs, created = [str(n) for n in range(count)], list(range(count)), [NOW] * count
-    lot = Completions(a_claim(), ids, seqs, created, started, finished, nothing, nothing, [b"1"] * count)
-    best = min(_seconds(series, lot) for _ in range(20))
+    batch = Completions(a_claim(), ids, seqs, created, started, finished, nothing, nothing, [b"1"] * count)
+    best = min(_seconds(series, batch) for _ in range(20))
     assert best / count < 2e-6
 
 
-def _seconds(series: Series, lot: Completions) -> float:
+def _seconds(series: Series, batch: Completions) -> float:
     started = time.perf_counter()
-    series.on_completed(durations_of([lot]))
+    series.on_completed(durations_of([batch]))
     return time.perf_counter() - started
 
 

@@ -16,8 +16,8 @@ from stoker.coordinator.sessions import (
     forgotten,
     still_forgotten,
 )
-from stoker.domain.lot import lot_of
-from stoker.domain.placement import RESERVE_AFTER_US, WINDOW_US, Lane, plan, serves
+from stoker.domain.job_batch import batch_of
+from stoker.domain.placement import PREFETCH_US, RESERVE_AFTER_US, Lane, plan, serves
 from stoker.store.base import Session
 from stoker.wire.frames import PROTOCOL, ClaimRef, Drain, Frame, Hello
 from tests.support.clock import START_US
@@ -35,12 +35,12 @@ def a_session(id: str = "w1", threads: int = 4, *, pull: bool = False, **hello: 
 # ── holding ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_held_takes_threads_and_window_and_releasing_gives_them_back() -> None:
+def test_what_is_held_takes_threads_and_prefetch_and_releasing_gives_them_back() -> None:
     session = a_session(threads=4)
     idle = session.view()
     claim = a_claim(threads=3)
     session.hold(claim, 5_000)
-    assert (session.view().free, session.view().window_us) == (1, 4 * WINDOW_US - 15_000)
+    assert (session.view().free, session.view().prefetch_us) == (1, 4 * PREFETCH_US - 15_000)
     assert session.threads_used == 3
     assert session.release(claim.id, claim.claim_id) is not None
     assert session.view() == idle
@@ -78,12 +78,12 @@ def test_a_later_claim_of_a_job_replaces_the_earlier_one() -> None:
     assert session.view().free == 4
 
 
-def test_jobs_in_the_window_do_not_make_threads_negative() -> None:
+def test_jobs_in_the_prefetch_do_not_make_threads_negative() -> None:
     session = a_session(threads=2)
     for _ in range(10):
         session.hold(a_claim(), 100)
     assert (session.view().free, session.threads_used) == (0, 2)
-    assert session.view().window_us == 2 * WINDOW_US - 1_000
+    assert session.view().prefetch_us == 2 * PREFETCH_US - 1_000
 
 
 def test_releasing_everything_makes_the_worker_as_good_as_new() -> None:
@@ -113,13 +113,13 @@ def test_after_holding_and_releasing_anything_nothing_is_left(held: list[tuple[i
 
 def test_a_draining_worker_takes_nothing() -> None:
     view = a_session(draining=True).view()
-    assert (view.free, view.window_us) == (0, 0)
+    assert (view.free, view.prefetch_us) == (0, 0)
 
 
 def small_jobs_for(session: WorkerSession) -> int:
     """How many of many short jobs a plan gives to this worker."""
     made = plan(
-        [lot_of(a_job()) for _ in range(50)],
+        [batch_of(a_job()) for _ in range(50)],
         {1: [session.view()]},
         now=START_US,
         policy="round_robin",
@@ -129,7 +129,7 @@ def small_jobs_for(session: WorkerSession) -> int:
     return len(made.placed)
 
 
-def test_a_worker_that_pulls_gets_what_it_asked_for_and_no_window() -> None:
+def test_a_worker_that_pulls_gets_what_it_asked_for_and_no_prefetch() -> None:
     session = a_session(threads=4, pull=True)
     assert small_jobs_for(session) == 0
     session.wanted = 2
@@ -154,24 +154,24 @@ def test_a_worker_that_pulls_one_job_at_a_time_can_get_a_large_one() -> None:
     large, small = a_job(thread_demand=4, lane_id=1), a_job(lane_id=2)
     view = session.view()
     made = plan(
-        [lot_of(large), lot_of(small)],
+        [batch_of(large), batch_of(small)],
         {1: [view], 2: [view]},
         now=START_US + RESERVE_AFTER_US,
         policy="round_robin",
         cursor=0,
         run_us={},
     )
-    assert [placed.lot.like for placed in made.placed] == [large]
+    assert [placed.batch.template for placed in made.placed] == [large]
 
 
-def test_the_window_of_a_draining_worker_does_not_shield_others_from_a_reservation() -> None:
+def test_the_prefetch_of_a_draining_worker_does_not_shield_others_from_a_reservation() -> None:
     """A worker that will never take the large job must not be the one that is reserved for it."""
     leaving, busy = a_session("leaving", threads=4, draining=True), a_session("busy", threads=4)
     for _ in range(4):
         busy.hold(a_claim(), 100)
     views = [leaving.view(), busy.view()]
     made = plan(
-        [lot_of(a_job(thread_demand=4, lane_id=1)), lot_of(a_job(lane_id=2))],
+        [batch_of(a_job(thread_demand=4, lane_id=1)), batch_of(a_job(lane_id=2))],
         {1: views, 2: views},
         now=START_US + RESERVE_AFTER_US,
         policy="round_robin",
@@ -295,7 +295,7 @@ def test_a_worker_that_left_is_remembered_for_a_while_and_takes_nothing() -> Non
     sessions.add(session)
     sessions.remove(session, START_US)
     (ghost,) = sessions.views(START_US + SEEN_LATELY_US)
-    assert (ghost.threads, ghost.free, ghost.window_us, ghost.present) == (8, 0, 0, False)
+    assert (ghost.threads, ghost.free, ghost.prefetch_us, ghost.present) == (8, 0, 0, False)
     assert sessions.views(START_US + SEEN_LATELY_US + 1) == []
 
 

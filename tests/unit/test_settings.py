@@ -450,7 +450,7 @@ def test_a_database_of_the_tasks_own_is_inherited_where_stoker_has_been_told_ano
 
 def test_a_new_secret_is_kept_from_jobs_under_all_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = settings.Rule("s", "d", settings.NAME, bare=True, aliases=("OTHER_NAME",), secret=True)
-    entry = settings.Entry("brand_new", str, None, rule)
+    entry = settings.SettingEntry("brand_new", str, None, rule)
     monkeypatch.setattr(settings, "table", lambda: (entry,))
     names = ("BRAND_NEW", "STOKER_BRAND_NEW", "OTHER_NAME", "STOKER_OTHER_NAME")
     assert {entry.variables[i] for i in range(4)} == set(names)

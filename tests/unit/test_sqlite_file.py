@@ -67,7 +67,7 @@ def names(folder: Path) -> list[str]:
 
 
 async def killed(store: SqliteStore) -> None:
-    await store._finish_rounds()
+    await store._finish_transactions()
     await store._close_readers()
     store._file.drop()
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from stoker.cli.top import Look, bar, ended_per_second, screen
+from stoker.cli.top import SystemView, bar, ended_per_second, screen
 
 URL = "http://127.0.0.1:8080"
 
 
-def look(at: float = 0.0, completed: int = 5, **more: Any) -> Look:
+def look(at: float = 0.0, completed: int = 5, **more: Any) -> SystemView:
     stats = {
         "queue_depth": 7,
         "workers": 1,
@@ -23,7 +23,7 @@ def look(at: float = 0.0, completed: int = 5, **more: Any) -> Look:
     queues = more.pop("queues", [{"name": "default", "queued": 7, "running": 3}])
     workers = more.pop("workers", [worker("worker-1")])
     assert not more
-    return Look(at, stats, queues, workers)
+    return SystemView(at, stats, queues, workers)
 
 
 def worker(name: str, status: str = "live", used: int = 3) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from stoker.bus.base import News, Watch
+from stoker.bus.base import Notification, Watch
 from stoker.bus.local import JobWaiters
 from stoker.coordinator import waits
-from stoker.coordinator.neighbours import Neighbours
+from stoker.coordinator.peers import Peers
 from stoker.coordinator.waits import Found, Waits, fitting, gather_seconds, look_seconds
 from stoker.domain.errors import Overloaded
 from stoker.domain.job import Job
@@ -49,10 +49,10 @@ class FakeBus:
     connected = True
 
     def __init__(self) -> None:
-        self.news: list[News] = []
+        self.notifications: list[Notification] = []
 
-    def publish(self, news: News) -> None:
-        self.news.append(news)
+    def publish(self, notification: Notification) -> None:
+        self.notifications.append(notification)
 
 
 class Desk:
@@ -64,7 +64,7 @@ class Desk:
         self.waiters = JobWaiters()
         self.closing = False
         nothing: Any = None
-        neighbours = Neighbours(
+        peers = Peers(
             cast(Any, self.bus),
             cast(Store, self.store),
             nothing,
@@ -74,7 +74,7 @@ class Desk:
             changed=nothing,
             events=nothing,
         )
-        self.waits = Waits(cast(Store, self.store), self.waiters, neighbours, lambda: self.closing)
+        self.waits = Waits(cast(Store, self.store), self.waiters, peers, lambda: self.closing)
 
     def end(self, *ids: str, status: Status = "completed") -> None:
         for id in ids:
@@ -223,7 +223,7 @@ async def test_others_are_told_once_and_a_look_stands_behind_them(monkeypatch: p
         await settled(desk, looks=len(desk.store.looks) + 1)
         desk.end("job 0")
         await task
-    assert desk.bus.news == [Watch(some(3)), Watch(["job 3"])]
+    assert desk.bus.notifications == [Watch(some(3)), Watch(["job 3"])]
 
 
 def test_more_jobs_gather_for_longer_and_are_looked_at_less_often() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stoker.webhook_hosts import NotListed, Target, check_url, may_dial, parse_entry
+from stoker.webhook_hosts import NotListed, WebhookTarget, check_url, may_dial, parse_entry
 
 LISTED = ("hooks.example.com", "*.partner.example", "10.1.0.0/16", "192.0.2.7", "::1")
 
@@ -10,14 +10,14 @@ LISTED = ("hooks.example.com", "*.partner.example", "10.1.0.0/16", "192.0.2.7", 
 @pytest.mark.parametrize(
     ("url", "target"),
     [
-        ("https://hooks.example.com/a?b=c", Target("https", "hooks.example.com", 443, "/a?b=c")),
-        ("http://HOOKS.example.com.:8080", Target("http", "hooks.example.com", 8080, "/")),
-        ("https://eu.partner.example/", Target("https", "eu.partner.example", 443, "/")),
-        ("http://10.1.2.3/", Target("http", "10.1.2.3", 80, "/")),
-        ("http://[::1]:9000/x", Target("http", "::1", 9000, "/x")),
+        ("https://hooks.example.com/a?b=c", WebhookTarget("https", "hooks.example.com", 443, "/a?b=c")),
+        ("http://HOOKS.example.com.:8080", WebhookTarget("http", "hooks.example.com", 8080, "/")),
+        ("https://eu.partner.example/", WebhookTarget("https", "eu.partner.example", 443, "/")),
+        ("http://10.1.2.3/", WebhookTarget("http", "10.1.2.3", 80, "/")),
+        ("http://[::1]:9000/x", WebhookTarget("http", "::1", 9000, "/x")),
     ],
 )
-def test_listed_hosts_and_addresses_are_taken(url: str, target: Target) -> None:
+def test_listed_hosts_and_addresses_are_taken(url: str, target: WebhookTarget) -> None:
     assert check_url(url, LISTED) == target
 
 

@@ -17,13 +17,13 @@ from standardwebhooks import Webhook
 
 from stoker.api.app import create_app
 from stoker.coordinator.coordinator import Coordinator
-from stoker.coordinator.webhooks import Answer, Webhooks, report_of
+from stoker.coordinator.webhooks import ReceiverAnswer, Webhooks, report_of
 from stoker.domain.webhooks import WEBHOOK_QUEUE
 from stoker.log import JobLog
 from stoker.settings import Settings, load, without_secrets
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore
-from stoker.webhook_hosts import Target
+from stoker.webhook_hosts import WebhookTarget
 from stoker.wire.frames import Assignment, Report
 from tests.support.clock import FakeClock
 from tests.support.in_loop import in_loop
@@ -228,15 +228,21 @@ JOB = Assignment("j1", 1, "webhook", b'{"url":"https://hooks.example.com/x","bod
 class Wire:
     """Names, and what was sent where."""
 
-    def __init__(self, addresses: list[str], answer: Answer | Exception = Answer(200)) -> None:  # noqa: B008
+    def __init__(
+        self,
+        addresses: list[str],
+        answer: ReceiverAnswer | Exception = ReceiverAnswer(200),  # noqa: B008
+    ) -> None:
         self.addresses = addresses
         self.answer = answer
-        self.sent: list[tuple[Target, str, bytes]] = []
+        self.sent: list[tuple[WebhookTarget, str, bytes]] = []
 
     async def resolve(self, host: str, port: int) -> list[str]:
         return self.addresses
 
-    async def post(self, target: Target, address: str, body: bytes, headers: dict[str, str]) -> Answer:
+    async def post(
+        self, target: WebhookTarget, address: str, body: bytes, headers: dict[str, str]
+    ) -> ReceiverAnswer:
         self.sent.append((target, address, body))
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -271,7 +277,9 @@ def error_type(report: Report) -> str:
 async def test_the_address_that_was_checked_is_the_one_that_is_dialled() -> None:
     wire = Wire(["10.0.0.1", "93.184.216.34"])
     assert (await delivered(wire)).kind == "completed"
-    assert wire.sent == [(Target("https", "hooks.example.com", 443, "/x"), "93.184.216.34", b'{"a":1}')]
+    assert wire.sent == [
+        (WebhookTarget("https", "hooks.example.com", 443, "/x"), "93.184.216.34", b'{"a":1}')
+    ]
 
 
 async def test_a_name_that_leads_inside_is_not_dialled() -> None:
@@ -300,16 +308,16 @@ async def test_a_receiver_that_cannot_be_reached_is_tried_again() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "after"),
     [
-        (Answer(200), "completed", None),
-        (Answer(299), "completed", None),
-        (Answer(302), "error", None),
-        (Answer(400), "error", None),
-        (Answer(410), "invalid", None),
-        (Answer(503, retry_after="120"), "error", 120),
-        (Answer(503, retry_after="Fri, 31 Dec 1999 23:59:59 GMT"), "error", None),
+        (ReceiverAnswer(200), "completed", None),
+        (ReceiverAnswer(299), "completed", None),
+        (ReceiverAnswer(302), "error", None),
+        (ReceiverAnswer(400), "error", None),
+        (ReceiverAnswer(410), "invalid", None),
+        (ReceiverAnswer(503, retry_after="120"), "error", 120),
+        (ReceiverAnswer(503, retry_after="Fri, 31 Dec 1999 23:59:59 GMT"), "error", None),
     ],
 )
-def test_what_an_answer_means(answer: Answer, kind: str, after: float | None) -> None:
+def test_what_an_answer_means(answer: ReceiverAnswer, kind: str, after: float | None) -> None:
     report = report_of(JOB, answer)
     assert report.kind == kind
     assert (None if report.note is None else report.note.retry_after_sec) == after

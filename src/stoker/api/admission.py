@@ -11,7 +11,7 @@ submissions are, are not counted: a connection takes more memory than they do.
 
 from typing import Final
 
-from stoker.api.problems import Kind, Problem, retry_after
+from stoker.api.problems import Kind, RequestProblem, retry_after
 
 FREE_BYTES: Final = 4 * 1024
 """A body up to this size is not counted."""
@@ -46,12 +46,12 @@ def arrival_seconds(size: int) -> float:
     return GRACE_SECONDS + size / SLOWEST_BYTES_PER_SEC
 
 
-def _too_much(total: int, *, close: bool) -> Problem:
+def _too_much(total: int, *, close: bool) -> RequestProblem:
     detail = (
         f"requests with bodies of {total:,} bytes in all are under way already (STOKER_MAX_BODIES_BYTES); "
         "nothing was stored, try again in a moment"
     )
     headers = [retry_after(RETRY_SECONDS)]
-    return Problem(
+    return RequestProblem(
         Kind.UNAVAILABLE, detail, headers=[*headers, (b"connection", b"close")] if close else headers
     )

@@ -21,11 +21,19 @@ from stoker.api.admission import RETRY_SECONDS, BodyBudget
 from stoker.api.body import Body
 from stoker.api.context import Context
 from stoker.api.endpoints import ENDPOINTS
-from stoker.api.exchange import ClientGone, Delivery, Header, Request, Response, Stream, problem_response
+from stoker.api.exchange import (
+    ClientGone,
+    Header,
+    Request,
+    Response,
+    RevocableResponse,
+    Stream,
+    problem_response,
+)
 from stoker.api.jobs import job_of_claim
 from stoker.api.limits import SubmissionLimiter, window
 from stoker.api.openapi import document
-from stoker.api.problems import Kind, Problem, from_domain, retry_after
+from stoker.api.problems import Kind, RequestProblem, from_domain, retry_after
 from stoker.api.query import parse_query
 from stoker.api.routing import Action, Params, Route, Router
 from stoker.api.security import Guard
@@ -109,7 +117,7 @@ class App:
         body = b"" if scope["method"] == "HEAD" else response.body
         await send({"type": "http.response.start", "status": response.status, "headers": answer_headers})
         await send({"type": "http.response.body", "body": body})
-        if isinstance(response, Delivery) and streaming.GONE in scope:
+        if isinstance(response, RevocableResponse) and streaming.GONE in scope:
             response.lost()
 
     async def _answer(
@@ -118,7 +126,7 @@ class App:
         """The response, also to what is refused."""
         try:
             return await self._handle(scope, headers, receive)
-        except Problem as problem:
+        except RequestProblem as problem:
             return problem_response(problem, request_id)
         except StokerDomainError as error:
             return problem_response(from_domain(error), request_id)
@@ -184,8 +192,8 @@ class App:
             action = None if route is None else route.websocket
             self._guard.authorise("admin" if action is None else action.scope, headers)
             if action is None:
-                raise Problem(Kind.NOT_FOUND, "there is no WebSocket at this path")
-        except Problem as problem:
+                raise RequestProblem(Kind.NOT_FOUND, "there is no WebSocket at this path")
+        except RequestProblem as problem:
             return problem_response(problem, request_id)
         except Exception:  # noqa: BLE001 - as for HTTP
             return _defect(scope, request_id)
@@ -229,12 +237,12 @@ def _defect(scope: Scope, request_id: str) -> Response:
     with contextlib.suppress(Exception):
         _log.exception("request_failed", method=scope.get("method", "WEBSOCKET"), path=scope["path"])
     detail = "this is a defect of the server; its log has the details under this request_id"
-    return problem_response(Problem(Kind.INTERNAL, detail), request_id)
+    return problem_response(RequestProblem(Kind.INTERNAL, detail), request_id)
 
 
-def _no_memory() -> Problem:
+def _no_memory() -> RequestProblem:
     detail = "the server has no memory left for this request; try again in a moment, or send less at once"
-    return Problem(Kind.UNAVAILABLE, detail, headers=[retry_after(RETRY_SECONDS)])
+    return RequestProblem(Kind.UNAVAILABLE, detail, headers=[retry_after(RETRY_SECONDS)])
 
 
 def _usable(given: bytes) -> str | None:
@@ -248,17 +256,21 @@ def _check_repeated(raw: list[Header]) -> None:
     seen: set[bytes] = set()
     for name, _ in raw:
         if name in seen and name in _ONLY_ONCE:
-            raise Problem(Kind.UNREADABLE, f"the header {name.decode('latin-1')} is given more than once")
+            raise RequestProblem(
+                Kind.UNREADABLE, f"the header {name.decode('latin-1')} is given more than once"
+            )
         seen.add(name)
 
 
-def _no_action(route: Route | None, method: str) -> Problem:
+def _no_action(route: Route | None, method: str) -> RequestProblem:
     if route is None:
-        return Problem(Kind.NOT_FOUND, "there is nothing at this path; GET /openapi.json lists what there is")
+        return RequestProblem(
+            Kind.NOT_FOUND, "there is nothing at this path; GET /openapi.json lists what there is"
+        )
     if not route.allow:
         headers = [(b"upgrade", b"websocket"), (b"connection", b"upgrade")]
-        return Problem(Kind.UPGRADE_REQUIRED, "connect with a WebSocket", headers=headers)
-    return Problem(
+        return RequestProblem(Kind.UPGRADE_REQUIRED, "connect with a WebSocket", headers=headers)
+    return RequestProblem(
         Kind.METHOD_NOT_ALLOWED,
         f"this path knows {route.allow.decode()}, not {method[:20]}",
         headers=[(b"allow", route.allow)],

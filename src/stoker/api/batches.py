@@ -31,8 +31,8 @@ from stoker.api.jobs import (
 )
 from stoker.api.payload import check_payload
 from stoker.api.prefer import APPLIED, minimal_places, render_places, wants_minimal
-from stoker.api.problems import Problem, from_domain, invalid_field, retry_after
-from stoker.api.views import render_accepted, render_lot
+from stoker.api.problems import RequestProblem, from_domain, invalid_field, retry_after
+from stoker.api.views import render_accepted, render_batch
 from stoker.domain.errors import IdMismatch, JobPruned, StokerDomainError
 from stoker.domain.job import JobDefaults, JobSpec
 from stoker.domain.json_text import are_plain
@@ -42,10 +42,10 @@ from stoker.store.base import Accepted, Submission
 WARNINGS: Final = 10
 """So many warnings are told of a batch."""
 
-Place = JobSpec | Problem
+Place = JobSpec | RequestProblem
 
 
-class Batch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BatchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`POST /jobs/batch`: stored in one transaction, all or none; or, with `"atomic": false`, each job for itself."""
 
     jobs: Annotated[list[JobSpec], BATCH_SIZE]
@@ -69,7 +69,7 @@ _read_around: Final = msgspec.json.Decoder(_Unread).decode
 _one: Final = msgspec.json.Decoder(JobSpec)
 
 
-def read_separately(body: bytes, problem: Problem) -> SeparateJobs:
+def read_separately(body: bytes, problem: RequestProblem) -> SeparateJobs:
     """Read a body again that is not a valid batch, job by job. Raises the problem where the jobs belong together, and where
     the problem is not one of a job."""
     try:
@@ -84,12 +84,12 @@ def read_separately(body: bytes, problem: Problem) -> SeparateJobs:
 def _decoded(raw: bytes) -> Place:
     try:
         return decode_body(_one, raw)
-    except Problem as problem:
+    except RequestProblem as problem:
         return problem
 
 
 async def submit_batch(request: Request) -> Response:
-    body: Batch | SeparateJobs = request.body
+    body: BatchSpec | SeparateJobs = request.body
     if isinstance(body, SeparateJobs) or not body.atomic:
         return await _submit_separately(request, body.jobs)
     return await _submit_whole(request, body.jobs)
@@ -127,7 +127,7 @@ def check_payloads(specs: Sequence[JobSpec], limit: int) -> None:
 
 # --- each for itself -----------------------------------------------------------------------------------
 
-Outcome = Sequence[Accepted] | Problem
+Outcome = Sequence[Accepted] | RequestProblem
 """What became of one or more jobs that stand beside each other."""
 
 
@@ -163,17 +163,17 @@ def _checked_one(spec: JobSpec, limit: int, now: int, defaults: JobDefaults) -> 
         if spec.run_at is not None or spec.delay_sec is not None:
             due_at(spec, now, "")
         checked_extras(spec, defaults, now, "")
-    except Problem as problem:
+    except RequestProblem as problem:
         return problem
     return spec
 
 
-def _runs(jobs: Sequence[Place], *, alone: bool) -> list[list[JobSpec] | Problem]:
+def _runs(jobs: Sequence[Place], *, alone: bool) -> list[list[JobSpec] | RequestProblem]:
     """Neighbours that ask for the same make one run; those with keys, and all if `alone`, are on their own."""
-    runs: list[list[JobSpec] | Problem] = []
+    runs: list[list[JobSpec] | RequestProblem] = []
     for is_spec, group in groupby(jobs, lambda job: isinstance(job, JobSpec)):
         if not is_spec:
-            runs += [job for job in group if isinstance(job, Problem)]
+            runs += [job for job in group if isinstance(job, RequestProblem)]
             continue
         specs = [job for job in group if isinstance(job, JobSpec)]
         if alone or any(spec.idempotency_key is not None or spec.unique_key is not None for spec in specs):
@@ -184,25 +184,25 @@ def _runs(jobs: Sequence[Place], *, alone: bool) -> list[list[JobSpec] | Problem
 
 
 async def _stored(
-    request: Request, run: list[JobSpec] | Problem, now: int, warnings: dict[str, None]
+    request: Request, run: list[JobSpec] | RequestProblem, now: int, warnings: dict[str, None]
 ) -> Sequence[Outcome]:
     """Store a run, and each of its jobs alone if one of them is refused for its id."""
-    if isinstance(run, Problem):
+    if isinstance(run, RequestProblem):
         return [run]
     context = request.context
-    lots = [item.lot for item in plain_submissions(context, run, now)]
+    batches = [item.batch for item in plain_submissions(context, run, now)]
     key = key_for_one(run[0], None, client=context.guard.client_of_keys, expires_at=expires_at(context, now))
     calls = []
     first = 0
-    for lot in lots:
-        specs = run[first : first + len(lot)]
-        submission = Submission(lot, key, on_conflict(context, specs[0]))
-        calls.append(_stored_lot(request, submission, specs, now, warnings))
-        first += len(lot)
+    for batch in batches:
+        specs = run[first : first + len(batch)]
+        submission = Submission(batch, key, on_conflict(context, specs[0]))
+        calls.append(_stored_batch(request, submission, specs, now, warnings))
+        first += len(batch)
     return await _gathered_flat(calls)
 
 
-async def _stored_lot(
+async def _stored_batch(
     request: Request, submission: Submission, specs: list[JobSpec], now: int, warnings: dict[str, None]
 ) -> Sequence[Outcome]:
     try:
@@ -213,9 +213,9 @@ async def _stored_lot(
         told = await in_its_words(request.context.service, specs) if isinstance(error, IdMismatch) else None
         return [from_domain(error)] if told is None else await _stored(request, told, now, warnings)
     except StokerDomainError as error:
-        return [from_domain(error)] * len(submission.lot)
-    except Problem as problem:
-        return [problem] * len(submission.lot)
+        return [from_domain(error)] * len(submission.batch)
+    except RequestProblem as problem:
+        return [problem] * len(submission.batch)
     warnings.update(dict.fromkeys(submitted.warnings))
     return [submitted.accepted]
 
@@ -238,7 +238,7 @@ def _answer(request: Request, outcomes: Sequence[Outcome], warnings: Sequence[st
     places: list[bytes] = []
     replayed = True
     for outcome in outcomes:
-        if isinstance(outcome, Problem):
+        if isinstance(outcome, RequestProblem):
             replayed = False
             places.append(b'{"problem":' + outcome.document(request_id.get() or "") + b"}")
             continue
@@ -251,7 +251,7 @@ def _answer(request: Request, outcomes: Sequence[Outcome], warnings: Sequence[st
     waits = [
         int(value)
         for outcome in outcomes
-        if isinstance(outcome, Problem)
+        if isinstance(outcome, RequestProblem)
         for name, value in outcome.headers
         if name == b"retry-after"
     ]
@@ -261,4 +261,4 @@ def _answer(request: Request, outcomes: Sequence[Outcome], warnings: Sequence[st
 
 
 def _whole_jobs(accepted: Accepted) -> bytes:
-    return render_lot(accepted.lot) if accepted.unique is None else render_accepted(accepted)
+    return render_batch(accepted.batch) if accepted.unique is None else render_accepted(accepted)

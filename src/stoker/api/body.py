@@ -8,7 +8,7 @@ from starlette.types import Receive
 
 from stoker.api.admission import FREE_BYTES, SMALL_BYTES, BodyBudget, arrival_seconds
 from stoker.api.exchange import JSON, ClientGone
-from stoker.api.problems import Kind, Problem
+from stoker.api.problems import Kind, RequestProblem
 
 _LINGER_BYTES: Final = 64 * 1024 * 1024
 """An upload that is refused but announced no more than this is read and dropped by the server, so that the client gets to
@@ -56,7 +56,7 @@ class Body:
             async with asyncio.timeout(arrival_seconds(self._max_bytes if length is None else length)):
                 return await self._rest(receive, first)
         except TimeoutError:
-            raise Problem(
+            raise RequestProblem(
                 Kind.TOO_SLOW, "the body of the request did not come in time", headers=[_CLOSE]
             ) from None
 
@@ -84,16 +84,16 @@ class Body:
 
 def _announced_length(announced: bytes, max_bytes: int) -> int:
     if not announced.isdigit() or len(announced) > 18:
-        raise Problem(Kind.UNREADABLE, "Content-Length is not a number", headers=[_CLOSE])
+        raise RequestProblem(Kind.UNREADABLE, "Content-Length is not a number", headers=[_CLOSE])
     length = int(announced)
     if length > max_bytes:
         raise _too_large(max_bytes, close=length > _LINGER_BYTES)
     return length
 
 
-def _too_large(max_bytes: int, *, close: bool) -> Problem:
+def _too_large(max_bytes: int, *, close: bool) -> RequestProblem:
     detail = f"the body is larger than {max_bytes:,} bytes; send less, or raise STOKER_MAX_BODY_BYTES"
-    return Problem(Kind.TOO_LARGE, detail, headers=[_CLOSE] if close else [])
+    return RequestProblem(Kind.TOO_LARGE, detail, headers=[_CLOSE] if close else [])
 
 
 def _check_type(headers: Mapping[bytes, bytes]) -> None:
@@ -105,7 +105,7 @@ def _check_type(headers: Mapping[bytes, bytes]) -> None:
     if given == JSON or (given.startswith(b"application/") and given.endswith(b"+json")):
         return
     shown = given.decode("latin-1")[:100] or "nothing"
-    raise Problem(
+    raise RequestProblem(
         Kind.UNSUPPORTED_MEDIA_TYPE,
         f"the body is labelled {shown}; label it as JSON: -H 'Content-Type: application/json'",
     )

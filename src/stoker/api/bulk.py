@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from stoker.api.exchange import Request, Response
-from stoker.api.problems import Kind, Problem
+from stoker.api.problems import Kind, RequestProblem
 from stoker.api.query import Fingerprint, Moment, Search, Statuses, Text, Worker
 from stoker.api.search import wanted_jobs
 from stoker.api.short_ids import is_job_id, whole_id
@@ -120,5 +120,5 @@ async def _id(request: Request) -> str:
         latest = await request.context.service.bulks()
         id = whole_id(id, [(bulk.id, f"{bulk.action}, {bulk.status}") for bulk in latest], "bulk operations")
     if not is_job_id(id):
-        raise Problem(Kind.NOT_FOUND, "there is no such bulk operation; GET /bulk lists the latest")
+        raise RequestProblem(Kind.NOT_FOUND, "there is no such bulk operation; GET /bulk lists the latest")
     return id

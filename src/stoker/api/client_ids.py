@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from stoker.api.idempotency import asked_for, canonical
 from stoker.api.locate import join
-from stoker.api.problems import Problem, from_domain, invalid_field
+from stoker.api.problems import RequestProblem, from_domain, invalid_field
 from stoker.api.service import Service
 from stoker.domain import client_ids
-from stoker.domain.errors import IdMismatch, JobPruned, NotFound
+from stoker.domain.errors import IdMismatch, JobPruned, MissingError
 from stoker.domain.job import JobSpec
 
 
@@ -54,7 +54,7 @@ async def _in_its_words(service: Service, spec: JobSpec) -> JobSpec:
         return spec
     try:
         job = await service.get(spec.id)
-    except NotFound:
+    except MissingError:
         return spec
     given = bytes(spec.payload)
     if given == job.payload or client_ids.digests(asked_for(spec), (job.payload,)) != [job.digest]:
@@ -63,7 +63,7 @@ async def _in_its_words(service: Service, spec: JobSpec) -> JobSpec:
     return replace(spec, payload=msgspec.Raw(job.payload)) if same else spec
 
 
-def at_place(error: IdMismatch | JobPruned, specs: Sequence[JobSpec]) -> Problem:
+def at_place(error: IdMismatch | JobPruned, specs: Sequence[JobSpec]) -> RequestProblem:
     """Return the problem of a batch, which names the job that is the reason: the last with this id."""
     places = [index for index, spec in enumerate(specs) if spec.id == error.job_id]
     return from_domain(error, field=f"jobs[{places[-1]}].id") if places else from_domain(error)

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from stoker.api.exchange import Header, Request, Response
-from stoker.domain.errors import NotFound
+from stoker.domain.errors import MissingError
 
 _POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -79,7 +79,7 @@ async def file(request: Request) -> Response:
         return await _answer(request, path)
     # `/dashboard/jobs/…` is a page; a script that is not there must not be answered with one.
     if path.startswith("assets/"):
-        raise NotFound("There is no such file in this version of the dashboard; reload the page.")
+        raise MissingError("There is no such file in this version of the dashboard; reload the page.")
     return await _answer(request, "index.html")
 
 

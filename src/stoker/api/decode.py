@@ -19,7 +19,7 @@ from msgspec.structs import fields as struct_fields
 
 from stoker.api.locate import field_at, field_deeper_than, join
 from stoker.api.payload import LONE_SURROGATE
-from stoker.api.problems import FieldError, Kind, Problem, invalid, invalid_field
+from stoker.api.problems import InvalidField, Kind, RequestProblem, invalid, invalid_field
 from stoker.domain.job import Ident, IdentOrEmpty, Label, Traceparent
 from stoker.domain.json_text import MAX_DEPTH, TOO_DEEP
 
@@ -69,21 +69,21 @@ def decode_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         raise unreadable(body, error) from None
 
 
-def _why(kind: Any, body: bytes, error: msgspec.ValidationError) -> Problem:
+def _why(kind: Any, body: bytes, error: msgspec.ValidationError) -> RequestProblem:
     try:
         found = list(islice(explain(kind, body.strip(), ""), MAX_ERRORS))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as broken:
         return unreadable(body, broken)
-    return invalid(found or [FieldError("body", friendly(error, kind))])
+    return invalid(found or [InvalidField("body", friendly(error, kind))])
 
 
 # --- texts that cannot be read -------------------------------------------------------------------------
 
 
-def unreadable(body: bytes, error: Exception) -> Problem:
+def unreadable(body: bytes, error: Exception) -> RequestProblem:
     """Why no parser accepts this text, and in which field. 422 where the text is JSON but beyond our bounds."""
     if not body.strip():
-        return Problem(Kind.UNREADABLE, "the body is empty; send a JSON object")
+        return RequestProblem(Kind.UNREADABLE, "the body is empty; send a JSON object")
     if isinstance(error, RecursionError):
         return invalid_field(field_deeper_than(body, MAX_DEPTH) or "body", TOO_DEEP)
     surrogate = LONE_SURROGATE.search(body)
@@ -99,19 +99,19 @@ def unreadable(body: bytes, error: Exception) -> Problem:
     return _broken(body, int(byte[1]) if byte else len(body), f"is not valid JSON: {_lower_first(text)}")
 
 
-def _broken(body: bytes, position: int, what: str) -> Problem:
+def _broken(body: bytes, position: int, what: str) -> RequestProblem:
     line = body.count(b"\n", 0, position) + 1
     place = f"at byte {position} (line {line})"
     field = field_at(body, position) or "body"
-    return Problem(
-        Kind.UNREADABLE, f"the body {what}, {place}", errors=[FieldError(field, f"{what}, {place}")]
+    return RequestProblem(
+        Kind.UNREADABLE, f"the body {what}, {place}", errors=[InvalidField(field, f"{what}, {place}")]
     )
 
 
 # --- values that do not fit their type -----------------------------------------------------------------
 
 
-def explain(kind: Any, raw: bytes, path: str) -> Iterator[FieldError]:
+def explain(kind: Any, raw: bytes, path: str) -> Iterator[InvalidField]:
     """Everything in `raw` that keeps it from being a `kind`."""
     try:
         _decoder(kind).decode(raw)
@@ -119,11 +119,11 @@ def explain(kind: Any, raw: bytes, path: str) -> Iterator[FieldError]:
         inside = _explain_parts(bare_type(kind), raw, path)
         first = next(inside, None)
         # Where every part is fine, it is the whole that is not: its kind, its length.
-        yield first or FieldError(path or "body", friendly(error, kind))
+        yield first or InvalidField(path or "body", friendly(error, kind))
         yield from inside
 
 
-def _explain_parts(bare: Any, raw: bytes, path: str) -> Iterator[FieldError]:
+def _explain_parts(bare: Any, raw: bytes, path: str) -> Iterator[InvalidField]:
     if isinstance(bare, type) and issubclass(bare, msgspec.Struct) and raw[:1] == b"{":
         yield from _explain_struct(bare, raw, path)
     elif get_origin(bare) in (list, tuple) and raw[:1] == b"[":
@@ -138,7 +138,7 @@ def _explain_parts(bare: Any, raw: bytes, path: str) -> Iterator[FieldError]:
             yield from explain(value_type, bytes(value), place)
 
 
-def _explain_struct(bare: type[msgspec.Struct], raw: bytes, path: str) -> Iterator[FieldError]:
+def _explain_struct(bare: type[msgspec.Struct], raw: bytes, path: str) -> Iterator[InvalidField]:
     given = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     known = {field.encode_name: field for field in struct_fields(bare)}
     for name, value in given.items():
@@ -146,10 +146,10 @@ def _explain_struct(bare: type[msgspec.Struct], raw: bytes, path: str) -> Iterat
         if field is not None:
             yield from explain(field.type, bytes(value), join(path, name))
         elif bare.__struct_config__.forbid_unknown_fields:
-            yield FieldError(join(path, shortened(name)), unknown(name, known, "field"))
+            yield InvalidField(join(path, shortened(name)), unknown(name, known, "field"))
     for name, field in known.items():
         if name not in given and _required(field):
-            yield FieldError(join(path, name), "is required")
+            yield InvalidField(join(path, name), "is required")
 
 
 @lru_cache(maxsize=256)

@@ -29,7 +29,7 @@ from stoker.api import (
 )
 from stoker.api.exchange import Request, Response
 from stoker.api.prefer import MinimalBatchView, MinimalView
-from stoker.api.problems import Problem
+from stoker.api.problems import RequestProblem
 from stoker.api.query import (
     DeadLettersQuery,
     GroupsQuery,
@@ -90,7 +90,7 @@ class Endpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     or_body: tuple[type[msgspec.Struct], Callable[[bytes], bool]] | None = None
     """Another body that it takes, and what tells the one from the other."""
-    read_again: Callable[[bytes, Problem], Any] | None = None
+    read_again: Callable[[bytes, RequestProblem], Any] | None = None
     """What makes something of a body that does not fit, or raises the problem."""
     query: type[msgspec.Struct] = NoQuery
     status: int = 200
@@ -168,7 +168,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "One transaction: all are stored or none. Jobs may carry an `id` and an `idempotency_key` each; a key in the header "
         'names the whole batch. With `"atomic": false` each job stands for itself: one that is refused is '
         '`{"problem": {…}}` at its place, the others are stored, and the answer is 202.',
-        body=batches.Batch,
+        body=batches.BatchSpec,
         read_again=batches.read_separately,
         status=202,
         response=BatchView,
@@ -347,7 +347,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "dead letters",
         "Run dead letters again",
         'Exactly one of `{"ids": […]}`, `{"filter": {…}}` and `{"all": true}`. `"limit": 1` takes one, to try it out.',
-        body=jobs.DeadLetters,
+        body=jobs.DeadLetterChoice,
         response=CountView,
         errors=(404, 409),
     ),
@@ -359,7 +359,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "dead letters",
         "Take dead letters off the list",
         "They stay `failed`, with `discarded_at`. The body is that of `/dlq/replay`.",
-        body=jobs.DeadLetters,
+        body=jobs.DeadLetterChoice,
         response=CountView,
         errors=(404, 409),
     ),

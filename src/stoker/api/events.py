@@ -15,7 +15,7 @@ from stoker import __version__
 from stoker.api.bulk import BulkView, bulk_view
 from stoker.api.exchange import Header, Interrupted, Request, Response, Stream
 from stoker.api.jobs import job_id
-from stoker.api.service import Progress, Service
+from stoker.api.service import ProgressShown, Service
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.api.views import (
     ProgressView,
@@ -29,7 +29,15 @@ from stoker.api.views import (
     session_view,
 )
 from stoker.clock import SECOND
-from stoker.coordinator.events import WINDOW_SECONDS, Gauges, Hello, Message, Numbered, Reset, Update
+from stoker.coordinator.events import (
+    WINDOW_SECONDS,
+    LiveGauges,
+    Message,
+    Numbered,
+    Reset,
+    StreamHello,
+    Update,
+)
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.scaling import ScalingState
@@ -160,7 +168,7 @@ async def _events(service: Service, position: str | None) -> AsyncGenerator[byte
 
 def rendered(message: Message) -> bytes:
     match message:
-        case Hello(epoch, seq):
+        case StreamHello(epoch, seq):
             return event("hello", encode(HelloView(epoch, seq, __version__)), f"{epoch}:{seq}")
         case Reset(epoch, seq, reason):
             return event("reset", encode(ResetView(reason)), f"{epoch}:{seq}")
@@ -194,7 +202,7 @@ def update_view(update: Update) -> UpdateView:
     )
 
 
-def _stats(gauges: Gauges, at: int) -> UpdateStats:
+def _stats(gauges: LiveGauges, at: int) -> UpdateStats:
     oldest = gauges.oldest_due_at
     return UpdateStats(
         queue_depth=gauges.by_status["queued"],
@@ -213,7 +221,7 @@ def _stats(gauges: Gauges, at: int) -> UpdateStats:
     )
 
 
-def summary_view(job: JobSummary, progress: Progress | None) -> JobSummaryView:
+def summary_view(job: JobSummary, progress: ProgressShown | None) -> JobSummaryView:
     return JobSummaryView(
         id=job.id,
         type=job.type,

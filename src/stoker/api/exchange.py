@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from stoker.api.problems import CONTENT_TYPE as PROBLEM
-from stoker.api.problems import Problem
+from stoker.api.problems import RequestProblem
 
 if TYPE_CHECKING:
     from stoker.api.context import Context
@@ -57,7 +57,7 @@ class Response:
         self.content_type = content_type
 
 
-class Delivery(Response):
+class RevocableResponse(Response):
     """An answer that gives something away. `lost` is called when the client is known to have left before it was sent."""
 
     __slots__ = ("lost",)
@@ -87,5 +87,5 @@ class Stream(Response):
         self.pieces = pieces
 
 
-def problem_response(problem: Problem, request_id: str) -> Response:
+def problem_response(problem: RequestProblem, request_id: str) -> Response:
     return Response(problem.kind.status, problem.document(request_id), problem.headers, PROBLEM)

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from stoker import ids
 from stoker.api.http_protocol import OneWriteProtocol
-from stoker.api.problems import CONTENT_TYPE, Kind, Problem
+from stoker.api.problems import CONTENT_TYPE, Kind, RequestProblem
 from stoker.api.streaming import HALF_CLOSED, LISTENS
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -38,7 +38,7 @@ class GuardedProtocol(OneWriteProtocol):
         self._large = False
         self._head_bytes = 0
         self._heard_at = self._began_at = self.loop.time()
-        self._problem: Problem | None = None
+        self._problem: RequestProblem | None = None
         self._refused = False
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(self.head_seconds, self._look)
 
@@ -79,7 +79,7 @@ class GuardedProtocol(OneWriteProtocol):
             self._problem = self._too_large()
             raise self._problem  # the parser makes an error of it, and comes back with `send_400_response`
         if not self.url.startswith(b"/") and not self._names_its_host():
-            self._problem = Problem(
+            self._problem = RequestProblem(
                 Kind.UNREADABLE, "the address of the request and its Host header are not of one host"
             )
             raise self._problem
@@ -94,7 +94,7 @@ class GuardedProtocol(OneWriteProtocol):
     def handle_websocket_upgrade(self) -> None:
         if self.unanswered():  # its answer would end up between the frames of the WebSocket
             self._refuse(
-                Problem(Kind.UNREADABLE, "a handshake must wait for the answers to earlier requests")
+                RequestProblem(Kind.UNREADABLE, "a handshake must wait for the answers to earlier requests")
             )
             return
         self._refused = True  # nothing that comes now is for this protocol
@@ -118,10 +118,10 @@ class GuardedProtocol(OneWriteProtocol):
         """As they came, with the colon, the space and the end of the line."""
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
-    def _too_large(self) -> Problem:
+    def _too_large(self) -> RequestProblem:
         if len(self.url) > MAX_URL_BYTES:
-            return Problem(Kind.URL_TOO_LONG, f"the URL is longer than {MAX_URL_BYTES:,} bytes")
-        return Problem(
+            return RequestProblem(Kind.URL_TOO_LONG, f"the URL is longer than {MAX_URL_BYTES:,} bytes")
+        return RequestProblem(
             Kind.HEAD_TOO_LARGE, f"the head of the request is larger than {MAX_HEAD_BYTES:,} bytes"
         )
 
@@ -160,7 +160,7 @@ class GuardedProtocol(OneWriteProtocol):
             self.transport.close()
         else:
             part = "head" if self._complete else "body"
-            self._refuse(Problem(Kind.TOO_SLOW, f"the {part} of the request did not come in time"))
+            self._refuse(RequestProblem(Kind.TOO_SLOW, f"the {part} of the request did not come in time"))
 
     def _stop_looking(self) -> None:
         if self._timer is not None:
@@ -171,10 +171,11 @@ class GuardedProtocol(OneWriteProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(
-            self._problem or Problem(Kind.UNREADABLE, "this is not HTTP/1.1 as the server understands it")
+            self._problem
+            or RequestProblem(Kind.UNREADABLE, "this is not HTTP/1.1 as the server understands it")
         )
 
-    def _refuse(self, problem: Problem) -> None:
+    def _refuse(self, problem: RequestProblem) -> None:
         """Answer the request that is being read, if nothing else is being answered, and read no more."""
         self._refused = True
         self._stop_looking()
@@ -193,12 +194,12 @@ class GuardedProtocol(OneWriteProtocol):
         else:
             cycle.keep_alive = False  # what was asked before is answered, and then it ends
 
-    def _say(self, problem: Problem) -> None:
+    def _say(self, problem: RequestProblem) -> None:
         self.transport.write(self._answer(problem))
         self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
-    def _answer(self, problem: Problem) -> bytes:
+    def _answer(self, problem: RequestProblem) -> bytes:
         request_id = ids.new_id()
         body = problem.document(request_id)
         status = HTTPStatus(problem.kind.status)

@@ -29,7 +29,7 @@ from stoker.api.query import (
     job_query,
 )
 from stoker.api.search import wanted_jobs
-from stoker.api.service import Service, Submitted
+from stoker.api.service import Service, SubmissionResult
 from stoker.api.short_ids import is_job_id, whole_job_id
 from stoker.api.times import parse_rfc3339
 from stoker.api.views import (
@@ -58,7 +58,7 @@ from stoker.domain.job import (
     Priority,
     new_job,
 )
-from stoker.domain.lot import Lot, lot_of
+from stoker.domain.job_batch import JobBatch, batch_of
 from stoker.domain.webhooks import WEBHOOK_QUEUE
 from stoker.store.base import JobFilter, JobQuery, Submission
 from stoker.wire.run import read_job_ref
@@ -85,7 +85,7 @@ class DeadLetterFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fingerprint: Fingerprint | None = None
 
 
-class DeadLetters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeadLetterChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which dead letters: exactly one of `ids`, `filter` and `all`; with `limit`, at most so many, the oldest first."""
 
     ids: Annotated[list[JobId], BATCH_SIZE] | None = None
@@ -126,16 +126,16 @@ async def submit_spec(
     digests = digests_of([asked]) or (None,)
     id = context.new_id() if spec.id is None else spec.id
     _remember_callers((id,), (spec,))
-    lot = lot_of(_job(context, spec, id, now, _run_at(spec, now, ""), digests[0], ""))
+    batch = batch_of(_job(context, spec, id, now, _run_at(spec, now, ""), digests[0], ""))
     try:
-        submitted = await store_submissions(request, (Submission(lot, key, on_conflict(context, spec)),))
+        submitted = await store_submissions(request, (Submission(batch, key, on_conflict(context, spec)),))
     except IdMismatch:
         same = await in_its_words(context.service, (asked,))
         if same is None:
             raise
         return await submit_spec(request, same[0], stand_in, warnings)
     accepted = submitted.accepted[0]
-    job = accepted.lot.like
+    job = accepted.batch.template
     headers = [(b"location", f"/jobs/{job.id}".encode())]
     if accepted.repeated and accepted.unique is None:
         headers.append(REPLAYED)
@@ -146,14 +146,14 @@ async def submit_spec(
 
 
 def plain_submissions(context: Context, specs: Sequence[JobSpec], now: int) -> list[Submission]:
-    """Neighbours that ask for the same, payloads aside, go as one lot."""
+    """Neighbours that ask for the same, payloads aside, go as one batch."""
     submissions: list[Submission] = []
     first = 0
     for _, run in groupby(specs, _ASKED):
         alike = list(run)
         path = f"jobs[{first}]"
         run_at = _run_at(alike[0], now, path)
-        submissions += [Submission(_lot(context, part, now, run_at, path)) for part in _by_maker(alike)]
+        submissions += [Submission(_batch(context, part, now, run_at, path)) for part in _by_maker(alike)]
         first += len(alike)
     return submissions
 
@@ -176,12 +176,12 @@ def named_submissions(
     submissions: list[Submission] = []
     for index, (spec, key) in enumerate(zip(specs, keys, strict=True)):
         path = f"jobs[{index}]"
-        lot = _lot(context, [spec], now, _run_at(spec, now, path), path)
-        submissions.append(Submission(lot, key, on_conflict(context, spec)))
+        batch = _batch(context, [spec], now, _run_at(spec, now, path), path)
+        submissions.append(Submission(batch, key, on_conflict(context, spec)))
     return submissions
 
 
-def store_submissions(request: Request, submissions: Sequence[Submission]) -> Awaitable[Submitted]:
+def store_submissions(request: Request, submissions: Sequence[Submission]) -> Awaitable[SubmissionResult]:
     context = request.context
     limiter = context.limiter
     if limiter is None:
@@ -191,21 +191,21 @@ def store_submissions(request: Request, submissions: Sequence[Submission]) -> Aw
 
 async def _submit_within(
     limiter: SubmissionLimiter, client: str, service: Service, submissions: Sequence[Submission]
-) -> Submitted:
-    keys = [item.key for item in submissions for _ in item.lot.ids]
-    named = [item.lot for item in submissions if item.lot.digests is not None and item.key is None]
-    async with limiter.admit(client, keys, [id for lot in named for id in lot.ids]):
+) -> SubmissionResult:
+    keys = [item.key for item in submissions for _ in item.batch.ids]
+    named = [item.batch for item in submissions if item.batch.digests is not None and item.key is None]
+    async with limiter.admit(client, keys, [id for batch in named for id in batch.ids]):
         return await service.submit(submissions)
 
 
-def _lot(context: Context, alike: Sequence[JobSpec], now: int, run_at: int, path: str) -> Lot:
+def _batch(context: Context, alike: Sequence[JobSpec], now: int, run_at: int, path: str) -> JobBatch:
     """The jobs that these specs ask for, which differ in their names and payloads alone."""
     digests = digests_of(alike)
     ids = [context.new_id() if spec.id is None else spec.id for spec in alike]
     _remember_callers(ids, alike)
     job = _job(context, alike[0], ids[0], now, run_at, None if digests is None else digests[0], path)
     payloads = [bytes(spec.payload) for spec in alike]
-    return Lot(job, range(len(ids)), ids, payloads, [now] * len(ids), digests)
+    return JobBatch(job, range(len(ids)), ids, payloads, [now] * len(ids), digests)
 
 
 def _remember_callers(ids: Sequence[str], specs: Sequence[JobSpec]) -> None:
@@ -328,7 +328,7 @@ async def retry(request: Request) -> Response:
 
 
 async def replay(request: Request) -> Response:
-    body: DeadLetters = request.body
+    body: DeadLetterChoice = request.body
     ids, wanted = await _which(request.context.service, body)
     service = request.context.service
     count = await service.replay(ids, wanted, body.limit)
@@ -337,12 +337,12 @@ async def replay(request: Request) -> Response:
 
 
 async def discard(request: Request) -> Response:
-    body: DeadLetters = request.body
+    body: DeadLetterChoice = request.body
     ids, wanted = await _which(request.context.service, body)
     return Response(200, encode(CountView(await request.context.service.discard(ids, wanted, body.limit))))
 
 
-async def _which(service: Service, body: DeadLetters) -> tuple[list[str] | None, JobFilter | None]:
+async def _which(service: Service, body: DeadLetterChoice) -> tuple[list[str] | None, JobFilter | None]:
     """The ids or the filter that a request for many dead letters names. Nothing named is not everything."""
     named = (body.ids is not None) + (body.filter is not None) + body.all
     if named != 1:

@@ -19,7 +19,7 @@ from limits import RateLimitItemPerMinute
 from limits.aio.storage import MemoryStorage, RedisStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 
-from stoker.api.problems import FieldError, Kind, Problem, retry_after
+from stoker.api.problems import InvalidField, Kind, RequestProblem, retry_after
 from stoker.bus.redis_link import RedisDown, RedisLink
 from stoker.settings import Settings
 from stoker.store.base import IdempotencyKey
@@ -33,7 +33,7 @@ _IDS: Final = "\x1fid"
 """Stands for the client in the locks of ids; no client is called so."""
 
 
-class Window(Protocol):
+class RateWindow(Protocol):
     """Counts jobs per client: those of this process, or of all coordinators."""
 
     async def charge(self, client: str, jobs: int) -> int:
@@ -117,7 +117,7 @@ def _storage_on(link: RedisLink) -> RedisStorage:
     )
 
 
-def window(settings: Settings) -> Window:
+def window(settings: Settings) -> RateWindow:
     """The window that these settings ask for."""
     limit = settings.rate_limit_jobs_per_min
     return MemoryWindow(limit) if settings.redis_url is None else RedisWindow(settings.redis_url, limit)
@@ -127,7 +127,7 @@ class SubmissionLimiter:
     """Lets a submission through, or raises 429."""
 
     def __init__(
-        self, jobs_per_minute: int, window: Window, known_key: KnownKey, known_ids: KnownIds
+        self, jobs_per_minute: int, window: RateWindow, known_key: KnownKey, known_ids: KnownIds
     ) -> None:
         self._limit = jobs_per_minute
         self._window = window
@@ -194,14 +194,14 @@ class KeyLocks:
                 self._locks[key] = (lock, users - 1)
 
 
-def _too_many(limit: int, wait: int) -> Problem:
-    return Problem(
+def _too_many(limit: int, wait: int) -> RequestProblem:
+    return RequestProblem(
         Kind.RATE_LIMITED,
         f"this client may submit {limit:,} jobs per minute; try again in {wait} s",
         headers=[retry_after(wait)],
     )
 
 
-def _never_passes(cost: int, limit: int) -> Problem:
+def _never_passes(cost: int, limit: int) -> RequestProblem:
     message = f"{cost:,} jobs can never pass a limit of {limit:,} per minute; send smaller batches"
-    return Problem(Kind.INVALID, message, errors=[FieldError("jobs", message)])
+    return RequestProblem(Kind.INVALID, message, errors=[InvalidField("jobs", message)])

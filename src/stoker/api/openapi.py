@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import fields as struct_fields
 
 from stoker import __version__
-from stoker.api.batches import Batch
+from stoker.api.batches import BatchSpec
 from stoker.api.decode import bare_type
 from stoker.api.endpoints import ENDPOINTS, Endpoint, problems_of
 from stoker.api.jobs import BATCH_SIZE
@@ -304,10 +304,10 @@ def _without_raw_default(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 _SPEC: Final = _without_raw_default(JobSpec)
 _BATCH: Final = msgspec.defstruct(
-    Batch.__name__,
+    BatchSpec.__name__,
     [("jobs", Annotated[list[_SPEC], BATCH_SIZE]), ("atomic", bool, True)],  # type: ignore[valid-type]
     forbid_unknown_fields=True,
-    namespace={"__doc__": Batch.__doc__},
+    namespace={"__doc__": BatchSpec.__doc__},
 )
 _SCHEDULE: Final = msgspec.defstruct(
     ScheduleBody.__name__,
@@ -322,7 +322,7 @@ _SCHEDULE: Final = msgspec.defstruct(
 
 
 def _describable(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    return {JobSpec: _SPEC, Batch: _BATCH, ScheduleBody: _SCHEDULE}.get(kind, kind)
+    return {JobSpec: _SPEC, BatchSpec: _BATCH, ScheduleBody: _SCHEDULE}.get(kind, kind)
 
 
 def portable(schema: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from stoker.api.problems import FieldError, Kind, Problem, invalid_field
+from stoker.api.problems import InvalidField, Kind, RequestProblem, invalid_field
 from stoker.domain.json_text import broken_bound
 
 LONE_SURROGATE: Final = re.compile(
@@ -45,7 +45,7 @@ def check_payload(raw: bytes, field: str, max_bytes: int) -> None:
         message = (
             f"has {size:,} bytes; the limit is {max_bytes:,}, send less or raise STOKER_MAX_PAYLOAD_BYTES"
         )
-        raise Problem(Kind.TOO_LARGE, f"{field} {message}", errors=[FieldError(field, message)])
+        raise RequestProblem(Kind.TOO_LARGE, f"{field} {message}", errors=[InvalidField(field, message)])
     broken = broken_bound(raw)
     if broken is not None:
         raise invalid_field(field, broken)
@@ -53,7 +53,9 @@ def check_payload(raw: bytes, field: str, max_bytes: int) -> None:
         _read(raw)
     except UnicodeDecodeError:
         message = "is not valid UTF-8"
-        raise Problem(Kind.UNREADABLE, f"{field} {message}", errors=[FieldError(field, message)]) from None
+        raise RequestProblem(
+            Kind.UNREADABLE, f"{field} {message}", errors=[InvalidField(field, message)]
+        ) from None
     except msgspec.ValidationError:
         raise invalid_field(field, "contains a number that is out of range") from None
     except msgspec.DecodeError as error:

@@ -71,11 +71,11 @@ def render_minimal(accepted: Accepted, warnings: Sequence[str]) -> bytes:
 
 
 def minimal_places(accepted: Accepted) -> bytes:
-    """Return the places of a lot in a batch, without brackets around them."""
+    """Return the places of a batch in a batch, without brackets around them."""
     end = b'","replayed":true}' if _replayed(accepted) else b'"}'
     if accepted.unique is not None:
         end = b'","unique":"%b"}' % accepted.unique.encode()
-    return b'{"id":"' + (end + b',{"id":"').join([id.encode() for id in accepted.lot.ids]) + end
+    return b'{"id":"' + (end + b',{"id":"').join([id.encode() for id in accepted.batch.ids]) + end
 
 
 def render_places(places: Iterable[bytes], warnings: Sequence[str]) -> bytes:

@@ -15,13 +15,13 @@ import msgspec
 
 from stoker.domain import error_types
 from stoker.domain.errors import (
-    Conflict,
     EndpointNotListed,
     IdempotencyMismatch,
     IdMismatch,
     JobPruned,
-    NotFound,
+    MissingError,
     Overloaded,
+    StateConflict,
     StokerDomainError,
     StoreUnavailable,
     TooDeep,
@@ -170,7 +170,7 @@ class Kind(Enum):
 STATUSES: Final = frozenset(kind.status for kind in Kind)
 
 
-class FieldError(msgspec.Struct, frozen=True):
+class InvalidField(msgspec.Struct, frozen=True):
     """What is wrong with one field, named as in `jobs[3].priority`."""
 
     field: str
@@ -185,10 +185,10 @@ class ProblemDocument(msgspec.Struct, frozen=True):
     status: int
     detail: str
     request_id: str
-    errors: list[FieldError] | msgspec.UnsetType = msgspec.UNSET
+    errors: list[InvalidField] | msgspec.UnsetType = msgspec.UNSET
 
 
-class Problem(Exception):
+class RequestProblem(Exception):
     """Ends a request with a problem document."""
 
     def __init__(
@@ -196,7 +196,7 @@ class Problem(Exception):
         kind: Kind,
         detail: str,
         *,
-        errors: Sequence[FieldError] = (),
+        errors: Sequence[InvalidField] = (),
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         super().__init__(detail)
@@ -213,52 +213,52 @@ class Problem(Exception):
         )
 
 
-def invalid(errors: Sequence[FieldError]) -> Problem:
+def invalid(errors: Sequence[InvalidField]) -> RequestProblem:
     """422 for one or more fields. The detail repeats the first, for those who read nothing else."""
     first = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     where = f"{first.field}: " if first.field else ""
-    return Problem(Kind.INVALID, f"{where}{first.message}{more}", errors=errors)
+    return RequestProblem(Kind.INVALID, f"{where}{first.message}{more}", errors=errors)
 
 
-def invalid_field(field: str, message: str) -> Problem:
-    return invalid([FieldError(field, message)])
+def invalid_field(field: str, message: str) -> RequestProblem:
+    return invalid([InvalidField(field, message)])
 
 
 def retry_after(seconds: int) -> tuple[bytes, bytes]:
     return b"retry-after", str(max(1, seconds)).encode()
 
 
-def _taken(error: IdempotencyMismatch | IdMismatch | JobPruned, field: str) -> Problem:
+def _taken(error: IdempotencyMismatch | IdMismatch | JobPruned, field: str) -> RequestProblem:
     kind = Kind.PRUNED if isinstance(error, JobPruned) else Kind.IDEMPOTENCY_MISMATCH
     keyed = isinstance(error, IdempotencyMismatch) or (isinstance(error, JobPruned) and error.key is not None)
     name = "idempotency_key" if keyed else field
-    return Problem(kind, str(error), errors=[FieldError(name, str(error))])
+    return RequestProblem(kind, str(error), errors=[InvalidField(name, str(error))])
 
 
-def from_domain(error: StokerDomainError, field: str = "id") -> Problem:
+def from_domain(error: StokerDomainError, field: str = "id") -> RequestProblem:
     """The coordinator's own errors, as answers. `field` is the one with the id of a job that was submitted."""
     detail = str(error)
     match error:
-        case NotFound():
-            return Problem(Kind.NOT_FOUND, detail)
+        case MissingError():
+            return RequestProblem(Kind.NOT_FOUND, detail)
         case UniqueConflict():
-            return Problem(Kind.UNIQUE_KEY_TAKEN, detail, errors=[FieldError("unique_key", detail)])
-        case Conflict():
-            return Problem(Kind.CONFLICT, detail)
+            return RequestProblem(Kind.UNIQUE_KEY_TAKEN, detail, errors=[InvalidField("unique_key", detail)])
+        case StateConflict():
+            return RequestProblem(Kind.CONFLICT, detail)
         case IdempotencyMismatch() | IdMismatch() | JobPruned():
             return _taken(error, field)
         case TooDeep():
             return invalid_field("offset", detail)
         case WrongSecret():
-            return Problem(Kind.WRONG_SECRET, detail)
+            return RequestProblem(Kind.WRONG_SECRET, detail)
         case EndpointNotListed():
-            endpoint = FieldError("endpoint", detail)
-            return Problem(Kind.ENDPOINT_NOT_LISTED, detail, errors=[endpoint])
+            endpoint = InvalidField("endpoint", detail)
+            return RequestProblem(Kind.ENDPOINT_NOT_LISTED, detail, errors=[endpoint])
         case Overloaded():
-            return Problem(Kind.UNAVAILABLE, detail, headers=[retry_after(error.retry_after_seconds)])
+            return RequestProblem(Kind.UNAVAILABLE, detail, headers=[retry_after(error.retry_after_seconds)])
         case StoreUnavailable():
-            return Problem(Kind.UNAVAILABLE, detail, headers=[retry_after(1)])
+            return RequestProblem(Kind.UNAVAILABLE, detail, headers=[retry_after(1)])
         case _:
             raise error
 

@@ -13,7 +13,7 @@ from msgspec.structs import fields as struct_fields
 
 from stoker.api.decode import friendly, shortened, unknown
 from stoker.api.locate import join
-from stoker.api.problems import FieldError, invalid, invalid_field
+from stoker.api.problems import InvalidField, invalid, invalid_field
 from stoker.api.times import parse_moment
 from stoker.domain.job import Ident, Label, Priority, StringMap
 from stoker.domain.lifecycle import STATUSES, Status
@@ -192,14 +192,14 @@ def parse_query(kind: type[Q], query: bytes) -> Q:
         return kind()
     known = {field.encode_name: field for field in struct_fields(kind)}
     values: dict[str, Any] = {}
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     for name, text in _pairs(query):
         if "metadata" in known and name.startswith(METADATA):
             _add_metadata(values.setdefault("metadata", {}), name, text, errors)
         elif name not in known or name == "metadata":
-            errors.append(FieldError(shortened(name), unknown(name, known, "parameter")))
+            errors.append(InvalidField(shortened(name), unknown(name, known, "parameter")))
         elif known[name].name in values:
-            errors.append(FieldError(name, "is given more than once"))
+            errors.append(InvalidField(name, "is given more than once"))
         else:
             values[known[name].name] = _converted(known[name].type, name, text, errors)
     if errors:
@@ -207,15 +207,15 @@ def parse_query(kind: type[Q], query: bytes) -> Q:
     return kind(**values)
 
 
-def _add_metadata(found: dict[str, str], name: str, text: str, errors: list[FieldError]) -> None:
+def _add_metadata(found: dict[str, str], name: str, text: str, errors: list[InvalidField]) -> None:
     key = name.removeprefix(METADATA)
     if key in found:
-        errors.append(FieldError(name, "is given more than once"))
+        errors.append(InvalidField(name, "is given more than once"))
         return
     try:
         found |= msgspec.convert({key: text}, StringMap)
     except msgspec.ValidationError as error:
-        errors.append(FieldError(shortened(name), friendly(error, StringMap)))
+        errors.append(InvalidField(shortened(name), friendly(error, StringMap)))
 
 
 def metadata_entries(given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -234,12 +234,12 @@ def _pairs(query: bytes) -> list[tuple[str, str]]:
         raise invalid_field("query", f"has more than {_MAX_PARAMETERS} parameters") from None
 
 
-def _converted(kind: Any, name: str, text: str, errors: list[FieldError]) -> Any:
+def _converted(kind: Any, name: str, text: str, errors: list[InvalidField]) -> Any:
     """The value of one parameter; what is wrong with it goes to `errors`."""
     try:
         return msgspec.convert(text, present_type(kind), strict=False)
     except msgspec.ValidationError as error:
-        errors.append(FieldError(name, friendly(error, kind)))
+        errors.append(InvalidField(name, friendly(error, kind)))
         return None
 
 

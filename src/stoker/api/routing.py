@@ -14,7 +14,7 @@ from starlette.routing import compile_path
 
 from stoker.api.decode import decode_body
 from stoker.api.endpoints import Endpoint
-from stoker.api.problems import Problem
+from stoker.api.problems import RequestProblem
 
 Params = dict[str, str]
 
@@ -43,7 +43,7 @@ class Action:
             decoder = self._other
         try:
             return decode_body(decoder, body)
-        except Problem as problem:
+        except RequestProblem as problem:
             if self.endpoint.read_again is None:
                 raise
             return self.endpoint.read_again(body, problem)

@@ -213,7 +213,7 @@ async def trigger(request: Request) -> Response:
         accepted = await request.context.service.schedules.trigger(_name(request))
     except InvalidOption as error:
         raise invalid_field(f"job.{error.field}", error.message) from None
-    job = accepted.lot.like
+    job = accepted.batch.template
     return Response(202, render_job(job), ((b"location", f"/jobs/{job.id}".encode()),))
 
 

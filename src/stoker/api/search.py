@@ -14,7 +14,7 @@ import msgspec
 
 from stoker.api.decode import friendly, shortened
 from stoker.api.locate import join
-from stoker.api.problems import FieldError, Problem, invalid, invalid_field
+from stoker.api.problems import InvalidField, RequestProblem, invalid, invalid_field
 from stoker.api.query import (
     METADATA,
     Filtering,
@@ -97,7 +97,7 @@ def parse_search(text: str, now: int, field: str = "q") -> JobFilter:
     understood, at `field`."""
     found: dict[str, Any] = {}
     free: list[str] = []
-    errors: list[FieldError] = []
+    errors: list[InvalidField] = []
     for raw in _WORD.findall(text):
         try:
             word = _read(raw)
@@ -109,12 +109,12 @@ def parse_search(text: str, now: int, field: str = "q") -> JobFilter:
             else:
                 _set(found, word.key, _value(word.key, word.value, now))
         except _Wrong as wrong:
-            errors.append(FieldError(field, f"`{shortened(raw)}`: {wrong}"))
+            errors.append(InvalidField(field, f"`{shortened(raw)}`: {wrong}"))
     if free and not errors:
         try:
             found["text"] = _converted(" ".join(free), Text)
         except _Wrong as wrong:
-            errors.append(FieldError(field, f"the text {wrong}"))
+            errors.append(InvalidField(field, f"the text {wrong}"))
     if errors:
         raise invalid(errors)
     return JobFilter(**found)
@@ -179,7 +179,7 @@ def _converted(value: str | dict[str, str], kind: Any) -> Any:
 def _status(value: str) -> Any:
     try:
         return parse_statuses(value.lower(), "")
-    except Problem:
+    except RequestProblem:
         unknown = [name for name in value.lower().split(",") if name not in STATUSES]
         raise _Wrong(" ".join(_about_statuses(unknown))) from None
 

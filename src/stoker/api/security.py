@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from stoker.api.exchange import Header
-from stoker.api.problems import Kind, Problem
+from stoker.api.problems import Kind, RequestProblem
 from stoker.settings import Settings, is_loopback
 
 Scope = Literal["public", "submit", "read", "worker", "admin"]
@@ -59,12 +59,12 @@ class Guard:
         name = (host or b"").decode("latin-1").lower()
         bare = without_port(name)
         if name and bare is None and name not in self._hosts:
-            raise Problem(
+            raise RequestProblem(
                 Kind.UNREADABLE,
                 f"the Host header {name[:100]!r} is not a name or an address with an optional port",
             )
         if self._hosts and name not in self._hosts and bare not in self._hosts:
-            raise Problem(
+            raise RequestProblem(
                 Kind.FORBIDDEN,
                 f"the Host header {name[:100]!r} is not a name of this server; address it as localhost, or list the name "
                 "in STOKER_ALLOWED_HOSTS",
@@ -79,7 +79,7 @@ class Guard:
         name = origin.decode("latin-1").lower()
         own = f"{scheme}://{headers.get(b'host', b'').decode('latin-1').lower()}"
         if name != own and name not in self._origins:
-            raise Problem(
+            raise RequestProblem(
                 Kind.FORBIDDEN,
                 f"pages from {name[:100]!r} may not call this server; list the origin in STOKER_ALLOWED_ORIGINS",
             )
@@ -95,7 +95,7 @@ class Guard:
             detail = "send the server's token: -H 'Authorization: Bearer TOKEN'"
             if given:
                 detail = f"the token is not the server's; {detail}"
-            raise Problem(
+            raise RequestProblem(
                 Kind.UNAUTHORIZED, detail, headers=[(b"www-authenticate", b'Bearer realm="stoker"')]
             )
 

@@ -45,7 +45,7 @@ from stoker.wire.http import (
 from stoker.wire.run import RunHello, RunOutcome
 
 
-class Submitted(Protocol):
+class SubmissionResult(Protocol):
     """What became of a submission: one `Accepted` per job, in order, and what the submitter should know."""
 
     @property
@@ -55,7 +55,7 @@ class Submitted(Protocol):
     def warnings(self) -> Sequence[str]: ...
 
 
-class Progress(Protocol):
+class ProgressShown(Protocol):
     """How far a running job says it is."""
 
     @property
@@ -99,7 +99,7 @@ class Service(Protocol):
         """What is done with schedules. Raises NotFound, Conflict, BadSchedule."""
         ...
 
-    async def submit(self, jobs: Sequence[Submission]) -> Submitted:
+    async def submit(self, jobs: Sequence[Submission]) -> SubmissionResult:
         """Store all or none. Raises IdempotencyMismatch, StoreUnavailable, Overloaded."""
         ...
 
@@ -141,7 +141,7 @@ class Service(Protocol):
         """Raises NotFound."""
         ...
 
-    def progress(self, job: Job) -> Progress | None:
+    def progress(self, job: Job) -> ProgressShown | None:
         """What the attempt that runs now said last; None for a job that does not run, or says nothing."""
         ...
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from stoker.api.problems import FieldError, Kind, Problem
+from stoker.api.problems import InvalidField, Kind, RequestProblem
 from stoker.api.service import Service
 from stoker.api.times import rfc3339
 from stoker.domain import short_ids
@@ -25,14 +25,14 @@ async def whole_job_id(service: Service, text: str) -> str:
         return id
     part = short_ids.read(id)
     if part is None:
-        raise Problem(
+        raise RequestProblem(
             Kind.NOT_FOUND,
             "there is no such job; give its id, or the beginning or the end of it, from "
             f"{short_ids.MIN_CHARS} characters on",
         )
     found = await service.lookup(part, _SHOWN + 1)
     if not found:
-        raise Problem(
+        raise RequestProblem(
             Kind.NOT_FOUND,
             f"no job has an id that begins with {id}, and none of the newest {short_ids.RECENT_JOBS:,} jobs has one that "
             "ends with it",
@@ -57,10 +57,10 @@ def _told(job: JobSummary) -> str:
     return f"{job.type}, {job.status}, created {rfc3339(job.created_at)}"
 
 
-def _ambiguous(text: str, what: str, found: Sequence[tuple[str, str]]) -> Problem:
+def _ambiguous(text: str, what: str, found: Sequence[tuple[str, str]]) -> RequestProblem:
     number = f"more than {_SHOWN}" if len(found) > _SHOWN else str(len(found))
-    shown = [FieldError(id, told) for id, told in found[:_SHOWN]]
-    return Problem(
+    shown = [InvalidField(id, told) for id, told in found[:_SHOWN]]
+    return RequestProblem(
         Kind.AMBIGUOUS_ID,
         f"{number} {what} have an id with {text}; give more of it, or its last {short_ids.MIN_CHARS} characters",
         errors=shown,

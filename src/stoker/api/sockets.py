@@ -15,7 +15,7 @@ _POLICY_VIOLATION: Final = 1008
 _NORMAL: Final = 1000
 
 
-class Socket:
+class AsgiSocket:
     """The `WorkerSocket` of an ASGI connection."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
@@ -56,7 +56,7 @@ async def serve(service: Service, receive: Receive, send: Send, headers: list[He
     """Let the worker in and hand the connection to the coordinator."""
     await receive()  # websocket.connect
     await send({"type": "websocket.accept", "headers": headers})
-    socket = Socket(receive, send)
+    socket = AsgiSocket(receive, send)
     code, reason = _NORMAL, ""
     try:
         await service.worker_socket(socket)

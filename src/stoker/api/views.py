@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from stoker.api.query import encode_cursor
-from stoker.api.service import Progress
+from stoker.api.service import ProgressShown
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.clock import SECOND
 from stoker.coordinator.queues import QueueState
@@ -21,8 +21,8 @@ from stoker.domain import extras
 from stoker.domain.extras import MOMENTS, NO_EXTRAS
 from stoker.domain.fingerprint import brief, describe
 from stoker.domain.job import Job, Oversize, UniqueUntil, decode_map
+from stoker.domain.job_batch import JobBatch
 from stoker.domain.lifecycle import Status
-from stoker.domain.lot import Lot
 from stoker.domain.retry import Kind
 from stoker.domain.retry_rules import RetryRules
 from stoker.domain.scaling import ScalingState
@@ -281,7 +281,7 @@ def job_view(
     job: Job,
     warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET,
     attempts: list[AttemptView] | msgspec.UnsetType = msgspec.UNSET,
-    progress: Progress | None = None,
+    progress: ProgressShown | None = None,
     unique: Mark | msgspec.UnsetType = msgspec.UNSET,
 ) -> JobView:
     """A job as it is shown. Positional, because this runs once per job and names would double its cost."""
@@ -356,17 +356,17 @@ def render_job(job: Job, warnings: Sequence[str] = ()) -> bytes:
     return encode(job_view(job, warnings or msgspec.UNSET)) if template is None else template.render(job)
 
 
-def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: Progress | None) -> bytes:
+def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: ProgressShown | None) -> bytes:
     views = [attempt_view(attempt) for attempt in attempts]
     return encode(job_view(job, attempts=views, progress=progress))
 
 
-def render_lot(lot: Lot) -> bytes:
-    """Return the jobs of a lot as items of a list, without brackets around them."""
-    template = _template(lot.like)
+def render_batch(batch: JobBatch) -> bytes:
+    """Return the jobs of a batch as items of a list, without brackets around them."""
+    template = _template(batch.template)
     if template is None:
-        return b",".join([encode(job_view(job)) for job in lot])
-    return template.render_lot(lot)
+        return b",".join([encode(job_view(job)) for job in batch])
+    return template.render_batch(batch)
 
 
 class _RenderedPage(msgspec.Struct, frozen=True):
@@ -385,23 +385,23 @@ class FreshJobs:
 
     __slots__ = ("_after", "_before", "_between", "_head", "_middle")
 
-    def __init__(self, like: Job) -> None:
-        marked = msgspec.structs.replace(like, id=_ID_MARK, payload=_PAYLOAD_MARK)
+    def __init__(self, template: Job) -> None:
+        marked = msgspec.structs.replace(template, id=_ID_MARK, payload=_PAYLOAD_MARK)
         text = encode(job_view(marked))
         self._head, rest = text.split(_ID_MARK.encode(), 1)
         self._middle, rest = rest.split(_PAYLOAD_MARK, 1)
         # It was created and due at the same moment, which stands there twice.
-        self._before, self._between, self._after = rest.split(rfc3339(like.created_at).encode())
+        self._before, self._between, self._after = rest.split(rfc3339(template.created_at).encode())
 
     def render(self, job: Job) -> bytes:
         return b"".join((self._head, job.id.encode(), self._middle, job.payload, self._tail(job)))
 
-    def render_lot(self, lot: Lot) -> bytes:
-        head, middle, tail = self._head, self._middle, self._tail(lot.like)
+    def render_batch(self, batch: JobBatch) -> bytes:
+        head, middle, tail = self._head, self._middle, self._tail(batch.template)
         return b",".join(
             [
                 head + id.encode() + middle + payload + tail
-                for id, payload in zip(lot.ids, lot.payloads, strict=True)
+                for id, payload in zip(batch.ids, batch.payloads, strict=True)
             ]
         )
 
@@ -434,7 +434,9 @@ def _template(job: Job) -> FreshJobs | None:
     return template
 
 
-async def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], Progress | None]) -> bytes:
+async def render_page(
+    page: Page, query: JobQuery, progress_of: Callable[[Job], ProgressShown | None]
+) -> bytes:
     """A part at a time: a thousand jobs take several milliseconds, and others want their turn."""
     jobs: list[msgspec.Raw] = []
     for first in range(0, len(page.jobs), _JOBS_A_TURN):
@@ -456,7 +458,7 @@ async def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], 
     )
 
 
-def progress_view(progress: Progress) -> ProgressView:
+def progress_view(progress: ProgressShown) -> ProgressView:
     return ProgressView(progress.done, progress.total, progress.message, progress.percent)
 
 

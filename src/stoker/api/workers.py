@@ -4,9 +4,9 @@ from typing import Final
 
 import msgspec
 
-from stoker.api.exchange import Delivery, Request, Response
+from stoker.api.exchange import Request, Response, RevocableResponse
 from stoker.api.payload import check_payload
-from stoker.api.problems import Kind, Problem, invalid_field
+from stoker.api.problems import Kind, RequestProblem, invalid_field
 from stoker.api.query import LeaseQuery
 from stoker.api.short_ids import is_job_id, whole_id
 from stoker.api.streaming import while_there
@@ -50,7 +50,9 @@ async def lease(request: Request) -> Response:
     query: LeaseQuery = request.query
     service, id = request.context.service, await _admitted(request)
     jobs = await while_there(service.http_lease(id, query.max, query.wait), request.leaving())
-    return Delivery(200, encode(LeasedView(list(jobs))), lost=lambda: service.http_undelivered(id, jobs))
+    return RevocableResponse(
+        200, encode(LeasedView(list(jobs))), lost=lambda: service.http_undelivered(id, jobs)
+    )
 
 
 async def heartbeat(request: Request) -> Response:
@@ -79,7 +81,7 @@ async def run_complete(request: Request) -> Response:
     job_id = request.params["job_id"].lower()
     ref = read_job_ref(job_id)
     if ref is None or not is_job_id(ref.id):
-        raise Problem(
+        raise RequestProblem(
             Kind.NOT_FOUND,
             "there is no such job; report under the job_id that came with it, which is ID.CLAIM",
         )
@@ -114,5 +116,5 @@ def _worker_id(request: Request) -> str:
     """The id, or for a drain the name, in the path. What could be neither is not looked for."""
     id = request.params["id"]
     if len(id) > _MAX_ID_CHARS or not id.isprintable():
-        raise Problem(Kind.NOT_FOUND, "there is no such worker; GET /workers lists them")
+        raise RequestProblem(Kind.NOT_FOUND, "there is no such worker; GET /workers lists them")
     return id

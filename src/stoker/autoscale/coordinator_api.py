@@ -32,11 +32,11 @@ class WorkerRow(msgspec.Struct, frozen=True):
         return self.status == "live" and self.threads_used == 0
 
 
-class _Workers(msgspec.Struct, frozen=True):
+class _WorkerRows(msgspec.Struct, frozen=True):
     workers: list[WorkerRow]
 
 
-class Seen(msgspec.Struct, frozen=True):
+class CoordinatorSnapshot(msgspec.Struct, frozen=True):
     """One look at the system."""
 
     stats: Stats
@@ -50,10 +50,10 @@ class CoordinatorApi:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    async def look(self) -> Seen:
+    async def look(self) -> CoordinatorSnapshot:
         stats: Stats = await self._transport.send_async(get("/stats", Stats))
-        answer: _Workers = await self._transport.send_async(get("/workers", _Workers))
-        return Seen(stats, answer.workers)
+        answer: _WorkerRows = await self._transport.send_async(get("/workers", _WorkerRows))
+        return CoordinatorSnapshot(stats, answer.workers)
 
     async def drain(self, worker_id: str) -> None:
         await self._transport.send_async(post(worker_path(worker_id, "drain"), repeatable=True))

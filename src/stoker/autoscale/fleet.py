@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from stoker.autoscale.coordinator_api import Seen, WorkerRow
+from stoker.autoscale.coordinator_api import CoordinatorSnapshot, WorkerRow
 from stoker.autoscale.providers.base import Own
 from stoker.domain.scaling import Load
 
@@ -22,7 +22,7 @@ class Fleet(msgspec.Struct, frozen=True):
     """Our own that run, but have no session: they are starting, have left, or are stuck."""
 
 
-def everybody(seen: Seen, default_threads: int) -> Fleet:
+def everybody(seen: CoordinatorSnapshot, default_threads: int) -> Fleet:
     """Return the fleet for an autoscaler that only recommends: it counts all live workers, and any idle one could be
     removed by its operator."""
     live = [row for row in seen.workers if row.status == "live"]
@@ -31,7 +31,7 @@ def everybody(seen: Seen, default_threads: int) -> Fleet:
 
 
 def assess(
-    seen: Seen, own: Collection[Own], owns: Callable[[WorkerRow], bool], default_threads: int
+    seen: CoordinatorSnapshot, own: Collection[Own], owns: Callable[[WorkerRow], bool], default_threads: int
 ) -> Fleet:
     """Return the fleet for an autoscaler that has workers of its own; only those may be removed."""
     sessions = {mine.name: row for mine in own for row in seen.workers if mine.is_life(row) and _is_here(row)}
@@ -47,7 +47,7 @@ def _is_here(row: WorkerRow) -> bool:
     return row.status in ("live", "draining")
 
 
-def _load(seen: Seen, workers: int, idle: int, default_threads: int) -> Load:
+def _load(seen: CoordinatorSnapshot, workers: int, idle: int, default_threads: int) -> Load:
     live = [row for row in seen.workers if row.status == "live"]
     threads = sum(row.threads for row in live) / len(live) if live else float(default_threads)
     return Load(

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import structlog
 from msgspec.structs import replace
 
-from stoker.autoscale.coordinator_api import Seen
+from stoker.autoscale.coordinator_api import CoordinatorSnapshot
 from stoker.autoscale.fleet import Fleet, assess, everybody
 from stoker.autoscale.providers.base import Provider, ProviderError
 from stoker.client.errors import StokerError
@@ -32,10 +32,10 @@ _EVENTS: Final = {"up": "scale_up", "down": "scale_down"}
 log = structlog.get_logger()
 
 
-class Coordinator(Protocol):
+class CoordinatorClient(Protocol):
     """`stoker.autoscale.coordinator_api.CoordinatorApi`."""
 
-    async def look(self) -> Seen: ...
+    async def look(self) -> CoordinatorSnapshot: ...
 
     async def drain(self, worker_id: str) -> None: ...
 
@@ -66,7 +66,7 @@ class Autoscaler:
     def __init__(
         self,
         rules: Rules,
-        coordinator: Coordinator,
+        coordinator: CoordinatorClient,
         provider: Provider | None,
         clock: Clock,
         *,

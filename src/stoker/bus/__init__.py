@@ -1,1 +1,1 @@
-"""Live news between coordinators and inside one: hints and events, never the truth."""
+"""Live notifications between coordinators and inside one: hints and events, never the truth."""

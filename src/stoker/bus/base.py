@@ -1,7 +1,7 @@
-"""News between coordinators: the messages, and what a bus promises.
+"""Notifications between coordinators: the messages, and what a bus promises.
 
-The store is the truth; news only save waiting for the next look at it. So anything may be lost, come twice or come
-late, and a coordinator that acts on news looks at the store, or at its own state, before believing them.
+The store is the truth; notifications only save waiting for the next look at it. So anything may be lost, come twice or come
+late, and a coordinator that acts on notifications looks at the store, or at its own state, before believing them.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ HAPPENED_IDS: Final = 120
 """The most ids in one `Happened`: with the rest of it they fit a message of any line."""
 
 
-class Work(msgspec.Struct, frozen=True, tag=True, gc=False):
+class JobsWaiting(msgspec.Struct, frozen=True, tag="Work", gc=False):
     """Jobs stand in the queue that the sender could not place itself: look again."""
 
 
@@ -78,25 +78,27 @@ class TypesNoted(msgspec.Struct, frozen=True, tag=True, gc=False):
     """A worker announced options for the jobs of its types, and they are stored: read them again."""
 
 
-News = Work | Watch | Changed | CancelClaim | DrainSession | ProgressOf | Listen | Happened | TypesNoted
-Receive = Callable[[Sequence[News]], None]
+Notification = (
+    JobsWaiting | Watch | Changed | CancelClaim | DrainSession | ProgressOf | Listen | Happened | TypesNoted
+)
+Receive = Callable[[Sequence[Notification]], None]
 
 
 class Bus(Protocol):
-    """Carries news to the other coordinators and brings theirs."""
+    """Carries notifications to the other coordinators and brings theirs."""
 
     def start(self, receive: Receive) -> None:
-        """Begin, inside a running loop. `receive` is called on that loop, never with one's own news; after each
-        connect it is called with `[Work()]`, since news may have been missed."""
+        """Begin, inside a running loop. `receive` is called on that loop, never with one's own notifications; after each
+        connect it is called with `[Work()]`, since notifications may have been missed."""
         ...
 
-    def publish(self, news: News) -> None:
+    def publish(self, notification: Notification) -> None:
         """Pass on; never waits and never raises."""
         ...
 
     @property
     def connected(self) -> bool:
-        """Whether news go out and come in at this moment."""
+        """Whether notifications go out and come in at this moment."""
         ...
 
     async def close(self) -> None:

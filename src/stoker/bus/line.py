@@ -1,7 +1,7 @@
 """A bus over some line to a server: what PostgreSQL and Redis have in common.
 
 One task lives as long as the bus. It opens a line, and when that line is lost, for whatever reason, it opens another,
-with growing pauses. While there is a line, news go out: the first after a silence at once, later ones at most every
+with growing pauses. While there is a line, notifications go out: the first after a silence at once, later ones at most every
 few milliseconds, all that gathered meanwhile in one message.
 
 A line can be dead without anybody saying so: a peer that vanished, a pooler between that does not pass notifications
@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from stoker.bus.base import News, Receive, Work
+from stoker.bus.base import JobsWaiting, Notification, Receive
 from stoker.bus.outbox import Outbox, pack, unpack
 
 GATHER_SECONDS: Final = 0.005
@@ -33,7 +33,7 @@ Hear = Callable[[bytes | str], None]
 log = structlog.get_logger()
 
 
-class Line(Protocol):
+class BusLine(Protocol):
     """One connection, or what belongs together like one. It is used by one task for sending and one for listening."""
 
     async def send(self, messages: Sequence[bytes]) -> None:
@@ -68,7 +68,7 @@ class LineBus(ABC):
         self._connected = False
 
     @abstractmethod
-    async def _open(self, hear: Hear) -> Line:
+    async def _open(self, hear: Hear) -> BusLine:
         """A line that listens from now on; it may be cancelled at any point."""
 
     @property
@@ -77,7 +77,7 @@ class LineBus(ABC):
 
     @property
     def dropped(self) -> int:
-        """How many news were given up because they could not be sent for too long."""
+        """How many notifications were given up because they could not be sent for too long."""
         return self._outbox.dropped
 
     def start(self, receive: Receive) -> None:
@@ -86,8 +86,8 @@ class LineBus(ABC):
         self._receive = receive
         self._task = asyncio.create_task(self._run(), name=f"news over {self.name}")
 
-    def publish(self, news: News) -> None:
-        self._outbox.add(news)
+    def publish(self, notification: Notification) -> None:
+        self._outbox.add(notification)
         self._idle.clear()
         self._wanted.set()
 
@@ -136,11 +136,11 @@ class LineBus(ABC):
                 await line.close()
         return "closed"
 
-    async def _talk(self, line: Line) -> None:
+    async def _talk(self, line: BusLine) -> None:
         await self._hear_oneself(line)
         self._connected = True
         log.info("news_line_connected", over=self.name)
-        self._deliver([Work()])
+        self._deliver([JobsWaiting()])
         self._idle_if_empty()
         loop = asyncio.get_running_loop()
         next_check = loop.time() + self.check_seconds
@@ -148,11 +148,11 @@ class LineBus(ABC):
             if loop.time() >= next_check:
                 await self._hear_oneself(line)
                 next_check = loop.time() + self.check_seconds
-            if await self._news_before(next_check):
+            if await self._notified_before(next_check):
                 await self._send(line)
                 await asyncio.sleep(GATHER_SECONDS)
 
-    async def _news_before(self, moment: float) -> bool:
+    async def _notified_before(self, moment: float) -> bool:
         try:
             async with asyncio.timeout_at(moment):
                 await self._wanted.wait()
@@ -160,7 +160,7 @@ class LineBus(ABC):
             return False
         return True
 
-    async def _send(self, line: Line) -> None:
+    async def _send(self, line: BusLine) -> None:
         self._wanted.clear()
         messages = self._outbox.take_messages(self._sender, self.max_bytes)
         async with asyncio.timeout(self.answer_seconds):
@@ -171,7 +171,7 @@ class LineBus(ABC):
         if not self._outbox:
             self._idle.set()
 
-    async def _hear_oneself(self, line: Line) -> None:
+    async def _hear_oneself(self, line: BusLine) -> None:
         self._heard_oneself.clear()
         nothing, _ = pack(self._sender, [], self.max_bytes)
         try:
@@ -191,18 +191,18 @@ class LineBus(ABC):
             return
         if packet.sender == self._sender:
             self._heard_oneself.set()
-        elif packet.news:
-            self._deliver(packet.news)
+        elif packet.notifications:
+            self._deliver(packet.notifications)
 
-    def _deliver(self, news: Sequence[News]) -> None:
+    def _deliver(self, notifications: Sequence[Notification]) -> None:
         try:
-            self._receive(news)
+            self._receive(notifications)
         except Exception:
             log.exception("news_not_taken", over=self.name)
 
 
-def _nobody(_: Sequence[News]) -> None:
-    """Drop the news: the receiver of a bus that was not started."""
+def _nobody(_: Sequence[Notification]) -> None:
+    """Drop the notifications: the receiver of a bus that was not started."""
 
 
 def _reason(error: BaseException) -> str:

@@ -1,10 +1,10 @@
-"""News within one coordinator: who waits for which job to end. And the bus of a coordinator that is alone."""
+"""Notifications within one coordinator: who waits for which job to end. And the bus of a coordinator that is alone."""
 
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Iterator
 
-from stoker.bus.base import News, Receive
+from stoker.bus.base import Notification, Receive
 
 
 class JobWaiters:
@@ -36,12 +36,12 @@ class JobWaiters:
         """Wake all waiters, so that on shutdown no request hangs until its timeout."""
         self.finished([*self._waiting, *self._many])
 
-    def watch(self, id: str) -> "Watch":
-        return Watch(self._waiting, id)
+    def watch(self, id: str) -> "JobWatch":
+        return JobWatch(self._waiting, id)
 
     @contextlib.contextmanager
     def watch_many(self, ids: Collection[str]) -> Iterator["ManyWaiter"]:
-        """The same for many jobs at once: one waiter, which remembers which of them there was news of."""
+        """The same for many jobs at once: one waiter, which remembers which of them there was notifications of."""
         waiter, many = ManyWaiter(), self._many
         alone = (waiter,)  # shared by all ids that no other waiter waits for
         for id in ids:
@@ -60,7 +60,7 @@ class JobWaiters:
 
 
 class ManyWaiter:
-    """Waits for any of many jobs, and remembers which of them there was news of."""
+    """Waits for any of many jobs, and remembers which of them there was notifications of."""
 
     def __init__(self) -> None:
         self._heard: dict[str, None] = {}
@@ -72,8 +72,9 @@ class ManyWaiter:
         if len(self._heard) >= self._enough:
             self._event.set()
 
-    async def news(self, seconds: float, enough: int = 1) -> bool:
-        """Wait until there is news of `enough` jobs, for at most `seconds`. Return whether there is any news."""
+    async def changed(self, seconds: float, enough: int = 1) -> bool:
+        """Wait until there is notifications of `enough` jobs, for at most `seconds`. Return whether there is any
+        notifications."""
         self._enough = enough
         if len(self._heard) < enough:
             self._event.clear()
@@ -85,13 +86,14 @@ class ManyWaiter:
         return bool(self._heard)
 
     def take(self) -> list[str]:
-        """Return the jobs that there was news of since the last call."""
+        """Return the jobs that there was notifications of since the last call."""
         heard, self._heard = self._heard, {}
         return list(heard)
 
 
-class Watch:
-    """`with waiters.watch(id) as event:` registers before the job is looked at, so that no news can fall between."""
+class JobWatch:
+    """`with waiters.watch(id) as event:` registers before the job is looked at, so that no notifications can fall
+    between."""
 
     def __init__(self, waiting: dict[str, dict[asyncio.Event, None]], id: str) -> None:
         self._waiting = waiting
@@ -110,14 +112,14 @@ class Watch:
 
 
 class NoBus:
-    """The bus of a coordinator that is alone on its store: it drops all news."""
+    """The bus of a coordinator that is alone on its store: it drops all notifications."""
 
     connected = True
 
     def start(self, receive: Receive) -> None:
         pass
 
-    def publish(self, news: News) -> None:
+    def publish(self, notification: Notification) -> None:
         pass
 
     async def close(self) -> None:

@@ -1,11 +1,11 @@
-"""News that wait to be sent, merged; and their form on the line. No I/O.
+"""Notifications that wait to be sent, merged; and their form on the line. No I/O.
 
-While a message is under way, or the line is down, news gather here. Telling a coordinator twice to look again says no
-more than once, so news merge: one `Work`, each id once, the newest progress of each job. Their number is bounded: while
-the line is down, the oldest are dropped.
+While a message is under way, or the line is down, notifications gather here. Telling a coordinator twice to look again
+says no more than once, so notifications merge: one `Work`, each id once, the newest progress of each job. Their number
+is bounded: while the line is down, the oldest are dropped.
 
-A message is a JSON object, `{"sender": …, "news": [ … ]}`, of at most as many bytes as the line takes. Each of the
-news is read by itself, so that a coordinator of another version may send kinds that this one does not know.
+A message is a JSON object, `{"sender": …, "notifications": [ … ]}`, of at most as many bytes as the line takes. Each of the
+notifications is read by itself, so that a coordinator of another version may send kinds that this one does not know.
 """
 
 import math
@@ -15,27 +15,27 @@ from typing import Any, Final
 
 import msgspec
 
-from stoker.bus.base import Changed, Happened, News, ProgressOf, Watch
+from stoker.bus.base import Changed, Happened, Notification, ProgressOf, Watch
 
 LIMIT: Final = 20_000
-"""So many ids and single news wait at most."""
+"""So many ids and single notifications wait at most."""
 
 
 class Packet(msgspec.Struct, frozen=True):
-    """A message as it came: who sent it, what could be read, and how many news could not."""
+    """A message as it came: who sent it, what could be read, and how many notifications could not."""
 
     sender: str
-    news: list[News]
+    notifications: list[Notification]
     unreadable: int = 0
 
 
 class _Envelope(msgspec.Struct):
     sender: str
-    news: list[msgspec.Raw]
+    notifications: list[msgspec.Raw] = msgspec.field(name="news")
 
 
 _envelopes: Final = msgspec.json.Decoder(_Envelope)
-_news: Final = msgspec.json.Decoder[News](News)
+_notification: Final = msgspec.json.Decoder[Notification](Notification)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -44,46 +44,48 @@ class Outbox:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
-        self._waiting: OrderedDict[tuple[Any, ...], News] = OrderedDict()
+        self._waiting: OrderedDict[tuple[Any, ...], Notification] = OrderedDict()
         self._windows = 0
         self.dropped = 0
-        """How many ids and single news were given up, because too much waited or one alone was too long."""
+        """How many ids and single notifications were given up, because too much waited or one alone was too long."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, news: News) -> None:
-        match news:
+    def add(self, notification: Notification) -> None:
+        match notification:
             case Watch(ids) | Changed(ids):
                 for id in ids:
-                    self._put((type(news), id), news)
+                    self._put((type(notification), id), notification)
             case ProgressOf():
-                self._add_progress(news)
+                self._add_progress(notification)
             case Happened():  # each tells of another moment
                 self._windows += 1
-                self._put((Happened, self._windows), news)
+                self._put((Happened, self._windows), notification)
             case _:
-                self._put((news,), news)
+                self._put((notification,), notification)
 
-    def _add_progress(self, news: ProgressOf) -> None:
-        key = (ProgressOf, news.id)
+    def _add_progress(self, notification: ProgressOf) -> None:
+        key = (ProgressOf, notification.id)
         earlier = self._waiting.get(key)
-        older = isinstance(earlier, ProgressOf) and earlier.claim_id > news.claim_id
-        if not older and math.isfinite(news.done):  # what is not finite has no form in JSON
-            self._put(key, news)
+        older = isinstance(earlier, ProgressOf) and earlier.claim_id > notification.claim_id
+        if not older and math.isfinite(notification.done):  # what is not finite has no form in JSON
+            self._put(key, notification)
 
-    def _put(self, key: tuple[Any, ...], news: News) -> None:
-        self._waiting[key] = news
+    def _put(self, key: tuple[Any, ...], notification: Notification) -> None:
+        self._waiting[key] = notification
         if len(self._waiting) > self._limit:
             self._waiting.popitem(last=False)
             self.dropped += 1
 
-    def take(self) -> list[News]:
+    def take(self) -> list[Notification]:
         """Everything that waits, merged; nothing waits afterwards."""
         waiting, self._waiting = self._waiting, OrderedDict()
         watched = [key[1] for key in waiting if key[0] is Watch]
         changed = [key[1] for key in waiting if key[0] is Changed]
-        taken: list[News] = [news for news in waiting.values() if not isinstance(news, Watch | Changed)]
+        taken: list[Notification] = [
+            notification for notification in waiting.values() if not isinstance(notification, Watch | Changed)
+        ]
         if watched:
             taken.append(Watch(watched))
         if changed:
@@ -98,20 +100,21 @@ class Outbox:
         return messages
 
 
-def pack(sender: str, news: Iterable[News], max_bytes: int) -> tuple[list[bytes], int]:
-    """Messages of at most `max_bytes` each, and how many news were too long for any. No news make one empty message."""
+def pack(sender: str, notifications: Iterable[Notification], max_bytes: int) -> tuple[list[bytes], int]:
+    """Messages of at most `max_bytes` each, and how many notifications were too long for any. No notifications make
+    one empty message."""
     begin = b'{"sender":' + msgspec.json.encode(sender) + b',"news":['
     room = max_bytes - len(begin) - len(b"]}")
-    parts, too_long = _parts(news, room)
+    parts, too_long = _parts(notifications, room)
     groups = _filled(parts, room) if parts else [[]]
     return [begin + b",".join(group) + b"]}" for group in groups], too_long
 
 
-def _parts(news: Iterable[News], room: int) -> tuple[list[bytes], int]:
-    """Each of the news in its form on the line; long lists of ids in several that fit."""
+def _parts(notifications: Iterable[Notification], room: int) -> tuple[list[bytes], int]:
+    """Each of the notifications in its form on the line; long lists of ids in several that fit."""
     parts: list[bytes] = []
     too_long = 0
-    for item in news:
+    for item in notifications:
         pieces = _cut(item, room) if isinstance(item, Watch | Changed) else [item]
         for piece in pieces:
             part = msgspec.json.encode(piece)
@@ -122,10 +125,10 @@ def _parts(news: Iterable[News], room: int) -> tuple[list[bytes], int]:
     return parts, too_long
 
 
-def _cut(news: Watch | Changed, room: int) -> Iterator[Watch | Changed]:
-    kind = type(news)
+def _cut(notification: Watch | Changed, room: int) -> Iterator[Watch | Changed]:
+    kind = type(notification)
     empty = len(msgspec.json.encode(kind([])))
-    sizes = {id: msgspec.json.encode(id) for id in news.ids}
+    sizes = {id: msgspec.json.encode(id) for id in notification.ids}
     for group in _filled(sizes, room - empty, size_of=lambda id: len(sizes[id])):
         yield kind(group)
 
@@ -150,10 +153,10 @@ def unpack(message: bytes | str) -> Packet | None:
         envelope = _envelopes.decode(message)
     except _UNREADABLE:
         return None
-    news: list[News] = []
-    for raw in envelope.news:
+    notifications: list[Notification] = []
+    for raw in envelope.notifications:
         try:
-            news.append(_news.decode(raw))
+            notifications.append(_notification.decode(raw))
         except _UNREADABLE:
             continue
-    return Packet(envelope.sender, news, len(envelope.news) - len(news))
+    return Packet(envelope.sender, notifications, len(envelope.notifications) - len(notifications))

@@ -1,4 +1,4 @@
-"""News over PostgreSQL: LISTEN and NOTIFY on one connection of their own.
+"""Notifications over PostgreSQL: LISTEN and NOTIFY on one connection of their own.
 
 That connection has nothing to do with anybody's transaction: a NOTIFY takes a lock that all notifying commits of a
 database share, so the store's own transactions never notify. It must be a session of its own, so a pooler in

@@ -1,4 +1,4 @@
-"""News over Redis: publish and subscribe.
+"""Notifications over Redis: publish and subscribe.
 
 Channels are shared by all databases of a server, so the number of the database is part of the channel's name: two
 installations that keep apart by number do not hear each other. If they do, nothing worse happens than a look for

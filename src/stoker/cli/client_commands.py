@@ -53,7 +53,7 @@ from stoker.cli.options import (
 from stoker.cli.waiting import wait_for
 from stoker.client.errors import ProblemError
 from stoker.client.requests import (
-    Request,
+    ApiRequest,
     SubmitOptions,
     get,
     get_job,
@@ -499,7 +499,7 @@ def _named(job_ids: list[str] | None, where: str | None) -> list[str]:
 
 def _each(
     job_ids: list[str],
-    request: Callable[[str], Request],
+    request: Callable[[str], ApiRequest],
     as_json: bool,
     url: str | None,
     token: str | None,

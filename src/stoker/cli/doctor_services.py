@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 POSTGRES_MIN = 14
 REDIS_MIN = (6, 2)
 CONNECTIONS_WANTED = 16
-"""The connections that should be free: a coordinator's for reads and writes, one for news, and some for its operator."""
+"""The connections that should be free: a coordinator's for reads and writes, one for notifications, and some for its
+operator."""
 SKEW_WARNING_SECONDS = 5
 SLOW_SECONDS = 0.05
 ANSWER_SECONDS = 5.0

@@ -27,7 +27,7 @@ from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
     from stoker.store.move import Imported, Source, Target, Told
-    from stoker.store.move_format import End, Header
+    from stoker.store.move_format import EndRecord, Header
 
 _GZIP = b"\x1f\x8b"
 _COMPRESSION = 5
@@ -159,7 +159,9 @@ def _in_words(done: Imported, settings: Settings, seconds: float) -> str:
 # ── databases ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _export(settings: Settings, file: IO[bytes], queues: frozenset[str] | None, logs: bool) -> End:
+async def _export(
+    settings: Settings, file: IO[bytes], queues: frozenset[str] | None, logs: bool
+) -> EndRecord:
     from stoker.store.move import export_to
 
     source = await _source(settings)

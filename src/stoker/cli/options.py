@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from stoker.cli.output import PRIORITIES
-from stoker.client.requests import Request
+from stoker.client.requests import ApiRequest
 from stoker.client.transport import REPEAT_PAUSES_SECONDS, Transport
 
 MAX_PRIORITY = 100
@@ -79,7 +79,7 @@ def connect(url: str | None, token: str | None, *, patient: bool = False) -> Tra
     return Transport(url, token, pauses=REPEAT_PAUSES_SECONDS if patient else _PROMPT_PAUSES_SECONDS)
 
 
-def ask(url: str | None, token: str | None, request: Request) -> Any:
+def ask(url: str | None, token: str | None, request: ApiRequest) -> Any:
     """One question, one answer."""
     with connect(url, token) as transport:
         return transport.send(request)

@@ -37,7 +37,7 @@ async def opened(settings: Settings) -> AsyncIterator[Storage]:
     """The store, and what goes with it, closed afterwards in the right order. Raises `StoreUnavailable`."""
     async with contextlib.AsyncExitStack() as stack:
         store, logs = await (_postgres(settings, stack) if settings.on_postgres else _sqlite(settings, stack))
-        # Without a shared store no other coordinator could hear news, and a cache would only stand in the way.
+        # Without a shared store no other coordinator could hear notifications, and a cache would only stand in the way.
         shared_redis = settings.redis_url if store.shared else None
         bus: Bus = NoBus()
         if shared_redis is not None:

@@ -36,7 +36,7 @@ _FIXED_LINES = 9
 """What stands on the screen besides the rows of the two tables."""
 
 
-class Look(msgspec.Struct, frozen=True):
+class SystemView(msgspec.Struct, frozen=True):
     """The system at one moment."""
 
     at: float
@@ -88,12 +88,12 @@ def _console() -> Console:
     return console
 
 
-def take(transport: Transport) -> Look:
+def take(transport: Transport) -> SystemView:
     """One look."""
     stats = transport.send(get("/stats"))
     queues = transport.send(get("/queues"))["queues"]
     workers = transport.send(get("/workers"))["workers"]
-    return Look(time.monotonic(), stats, queues, workers)
+    return SystemView(time.monotonic(), stats, queues, workers)
 
 
 def _watch(transport: Transport, console: Console, every: float) -> None:
@@ -119,7 +119,7 @@ def _lost(error: ConnectionFailed) -> RenderableType:
 
 
 def screen(
-    now: Look, before: Look | None, url: str, height: int | None, width: int | None = None
+    now: SystemView, before: SystemView | None, url: str, height: int | None, width: int | None = None
 ) -> RenderableType:
     """All that is shown, cut to `height` lines of `width` characters when there are such."""
     from rich.console import Group
@@ -141,7 +141,7 @@ def screen(
     return Group(*parts)
 
 
-def _head(now: Look, before: Look | None, url: str) -> RenderableType:
+def _head(now: SystemView, before: SystemView | None, url: str) -> RenderableType:
     from rich.text import Text
 
     stats = now.stats
@@ -165,7 +165,7 @@ def _head(now: Look, before: Look | None, url: str) -> RenderableType:
     return text
 
 
-def ended_per_second(now: Look, before: Look | None) -> str:
+def ended_per_second(now: SystemView, before: SystemView | None) -> str:
     """Jobs that ended between two looks; `-` for the first. Retention may take jobs away, which is not a rate."""
     if before is None or now.at <= before.at:
         return "-/s"
@@ -194,7 +194,7 @@ def _is_narrow(width: int | None) -> bool:
     return width is not None and width < _NARROW_CHARS
 
 
-def _queues(now: Look, room: int | None, width: int | None) -> RenderableType:
+def _queues(now: SystemView, room: int | None, width: int | None) -> RenderableType:
     counts = ["queued", "running", "scheduled", "completed", "failed", "cancelled"]
     if _is_narrow(width):
         counts.remove("cancelled")
@@ -207,7 +207,7 @@ def _queues(now: Look, room: int | None, width: int | None) -> RenderableType:
     return _with_rest(table, len(queues), room)
 
 
-def _workers(now: Look, room: int | None, width: int | None) -> RenderableType:
+def _workers(now: SystemView, room: int | None, width: int | None) -> RenderableType:
     workers = sorted(now.workers, key=lambda worker: (_ORDER.get(worker["status"], 9), worker["name"]))
     narrow = _is_narrow(width)
     cut = {"WORKER": max(12, (width or 0) - 58), "QUEUES": 12} if narrow else {}

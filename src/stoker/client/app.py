@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from stoker.client.operate import DeadLetters, Queues, Workers
     from stoker.client.pipeline import Pipeline
-    from stoker.client.submission import Accepted, NewJob
+    from stoker.client.submission import AcceptedJob, NewJob
     from stoker.client.transport import Transport
     from stoker.client.walks import Jobs, Moment, StatusFilter
     from stoker.local.app import LocalStoker
@@ -367,7 +367,7 @@ class Stoker:
     def _seen(self, info: JobInfo) -> JobHandle[Any]:
         return JobHandle(self.transport, info.id, info, typed=self._typed)
 
-    def _handle(self, job: Accepted, type_name: str) -> JobHandle[Any]:
+    def _handle(self, job: AcceptedJob, type_name: str) -> JobHandle[Any]:
         return JobHandle(
             self.transport, job.id, typed=self._typed, type_name=type_name, warnings=job.warnings
         )

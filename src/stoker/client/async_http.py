@@ -9,9 +9,9 @@ import weakref
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, cast
 
-from stoker.client.http1 import Answer, AnswerReader, ExchangeError, never_connected, no_answer
+from stoker.client.http1 import AnswerReader, ExchangeError, RawAnswer, never_connected, no_answer
 from stoker.client.sync_http import CONNECT_TIMEOUT_SECONDS, MAX_IDLE
-from stoker.client.target import Target, tls_context
+from stoker.client.target import ServerTarget, tls_context
 
 if TYPE_CHECKING:
     import ssl
@@ -23,7 +23,7 @@ _of_parents: list[object] = []
 class AsyncHttp:
     """Connections to one server, for event loops."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ServerTarget) -> None:
         self._target = target
         self._tls: ssl.SSLContext | None = None
         self._begin()
@@ -33,7 +33,7 @@ class AsyncHttp:
             weakref.WeakKeyDictionary()
         )
 
-    async def exchange(self, data: bytes, timeout: float, *, repeatable: bool) -> Answer:
+    async def exchange(self, data: bytes, timeout: float, *, repeatable: bool) -> RawAnswer:
         """Send a request and return its answer, like `SyncHttp.exchange`."""
         loop = asyncio.get_running_loop()
         mine = self._loops.get(loop)
@@ -70,14 +70,14 @@ class AsyncHttp:
         await mine.begin()
         return mine
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop, mine: _OfLoop) -> _Connection:
+    async def _connect(self, loop: asyncio.AbstractEventLoop, mine: _OfLoop) -> _AsyncConnection:
         target = self._target
         if target.is_tls and self._tls is None:
             self._tls = tls_context()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
                 _, protocol = await loop.create_connection(
-                    lambda: _Connection(loop), target.host, target.port, ssl=self._tls
+                    lambda: _AsyncConnection(loop), target.host, target.port, ssl=self._tls
                 )
         except (OSError, UnicodeError) as error:
             raise never_connected(error, CONNECT_TIMEOUT_SECONDS) from error
@@ -95,8 +95,8 @@ class _OfLoop:
     ) -> None:
         self._all = weakref.ref(all_loops)
         self._loop = weakref.ref(loop)
-        self._idle: list[_Connection] = []
-        self._open: set[_Connection] = set()
+        self._idle: list[_AsyncConnection] = []
+        self._open: set[_AsyncConnection] = set()
         self._ending: AsyncIterator[None] | None = None
         self._closed = False
 
@@ -112,7 +112,7 @@ class _OfLoop:
         finally:
             self._close()
 
-    def take(self) -> _Connection | None:
+    def take(self) -> _AsyncConnection | None:
         """Return an idle connection that is still open."""
         while self._idle:
             connection = self._idle.pop()
@@ -120,11 +120,11 @@ class _OfLoop:
                 return connection
         return None
 
-    def opened(self, connection: _Connection) -> None:
+    def opened(self, connection: _AsyncConnection) -> None:
         self._open = {other for other in self._open if not other.closed}
         self._open.add(connection)
 
-    def give_back(self, connection: _Connection) -> None:
+    def give_back(self, connection: _AsyncConnection) -> None:
         if connection.reusable and not self._closed and len(self._idle) < MAX_IDLE:
             self._idle.append(connection)
         else:
@@ -153,14 +153,14 @@ class _OfLoop:
             del all_loops[loop]
 
 
-class _Connection(asyncio.Protocol):
+class _AsyncConnection(asyncio.Protocol):
     """One connection of a loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._reader = AnswerReader()
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[Answer] | None = None
+        self._waiter: asyncio.Future[RawAnswer] | None = None
         self._timeout = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self.closed = False
@@ -170,11 +170,11 @@ class _Connection(asyncio.Protocol):
     def reusable(self) -> bool:
         return self._reader.reusable and not self.closed
 
-    async def exchange(self, data: bytes, timeout: float) -> Answer:
+    async def exchange(self, data: bytes, timeout: float) -> RawAnswer:
         """Send a request and return its answer. Whatever else happens, the connection is closed."""
         if self.closed or self._transport is None:
             raise ExchangeError("the connection was closed", sent=False, lost=True)
-        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        waiter: asyncio.Future[RawAnswer] = self._loop.create_future()
         self._waiter = waiter
         self._timeout = timeout
         self._timer = self._loop.call_later(timeout, self._give_up)

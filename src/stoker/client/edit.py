@@ -8,7 +8,7 @@ from typing import Any, Final, TypedDict
 import msgspec
 
 from stoker.client.errors import ArgumentError
-from stoker.client.requests import JobInfo, Request, job_path, moment
+from stoker.client.requests import ApiRequest, JobInfo, job_path, moment
 from stoker.domain import json_text
 from stoker.domain.json_values import to_json
 
@@ -28,7 +28,7 @@ class EditFields(TypedDict, total=False):
 FIELDS: Final = tuple(EditFields.__annotations__)
 
 
-def edit(job_id: str, changes: EditFields, answer: Any = JobInfo) -> Request:
+def edit(job_id: str, changes: EditFields, answer: Any = JobInfo) -> ApiRequest:
     """The request that changes a job. Raises `ArgumentError` for a field that cannot be changed."""
     given: dict[str, Any] = dict(changes)
     for name in given:
@@ -43,6 +43,6 @@ def edit(job_id: str, changes: EditFields, answer: Any = JobInfo) -> Request:
             given["payload"] = msgspec.Raw(json_text.encode(given["payload"], to_json))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ArgumentError(f"the payload cannot be sent as JSON: {error}", "payload") from None
-    return Request(
+    return ApiRequest(
         method="PATCH", path=job_path(job_id), body=msgspec.json.encode(given), answer=answer, repeatable=True
     )

@@ -56,7 +56,7 @@ def no_answer(seconds: float) -> ExchangeError:
     return ExchangeError(f"no answer within {seconds:g} s", sent=True)
 
 
-class Answer(NamedTuple):
+class RawAnswer(NamedTuple):
     """An answer as it came."""
 
     status: int
@@ -157,7 +157,7 @@ class AnswerReader:
         """Whether a part of the next answer has come."""
         return self._fed > 0
 
-    def feed(self, data: bytes) -> Answer | None:
+    def feed(self, data: bytes) -> RawAnswer | None:
         """Take bytes; return the answer when it is complete. Raises `ExchangeError` for what is no HTTP."""
         if not self._has_head:
             self._fed += len(data)
@@ -177,7 +177,7 @@ class AnswerReader:
             raise self._broken(f"the head of the answer is larger than {HEAD_MAX_BYTES} bytes")
         return None
 
-    def feed_eof(self) -> Answer:
+    def feed_eof(self) -> RawAnswer:
         """The server closed the connection; return the answer if that is how it ends. Raises `ExchangeError` otherwise."""
         self.reusable = False
         if not self._fed:
@@ -193,10 +193,10 @@ class AnswerReader:
         self.reusable = False
         return ExchangeError(reason, sent=True, answered=True)
 
-    def _take(self) -> Answer:
+    def _take(self) -> RawAnswer:
         parts = self._parts
         body = parts[0] if len(parts) == 1 else b"".join(parts)
-        answer = Answer(self._status, self._reason, self._headers, body)
+        answer = RawAnswer(self._status, self._reason, self._headers, body)
         self._begin()
         return answer
 

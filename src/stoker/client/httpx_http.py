@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from stoker.client.http1 import Answer, ExchangeError
+from stoker.client.http1 import ExchangeError, RawAnswer
 from stoker.client.sync_http import CONNECT_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from stoker.client.requests import Request
+    from stoker.client.requests import ApiRequest
 
 _of_parents: Final[list[object]] = []
 
@@ -35,7 +35,7 @@ class HttpxHttp:
             weakref.WeakKeyDictionary()
         )
 
-    def exchange(self, request: Request, timeout: float) -> Answer:
+    def exchange(self, request: ApiRequest, timeout: float) -> RawAnswer:
         """Send a request and return its answer."""
         if self._client is None:
             self._client = httpx.Client(base_url=self._url, headers=self._headers)
@@ -44,7 +44,7 @@ class HttpxHttp:
         except httpx.TransportError as error:
             raise _failure(error) from error
 
-    async def exchange_async(self, request: Request, timeout: float) -> Answer:
+    async def exchange_async(self, request: ApiRequest, timeout: float) -> RawAnswer:
         """The same, without blocking the loop."""
         loop = asyncio.get_running_loop()
         client = self._async_clients.get(loop)
@@ -71,7 +71,7 @@ class HttpxHttp:
         self._begin()
 
 
-def _arguments(request: Request, timeout: float) -> dict[str, Any]:
+def _arguments(request: ApiRequest, timeout: float) -> dict[str, Any]:
     headers = dict(request.headers)
     if request.body is not None:
         headers["Content-Type"] = "application/json"
@@ -85,9 +85,9 @@ def _arguments(request: Request, timeout: float) -> dict[str, Any]:
     }
 
 
-def _answer(response: httpx.Response) -> Answer:
+def _answer(response: httpx.Response) -> RawAnswer:
     reason = response.reason_phrase.encode()
-    return Answer(response.status_code, reason, response.headers.raw, response.content)
+    return RawAnswer(response.status_code, reason, response.headers.raw, response.content)
 
 
 def _failure(error: httpx.TransportError) -> ExchangeError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
 from stoker.client.edit import EditFields, edit
 from stoker.client.requests import (
+    ApiRequest,
     AttemptInfo,
     AttemptsInfo,
     JobError,
@@ -14,7 +15,6 @@ from stoker.client.requests import (
     LogEntry,
     LogsInfo,
     ProgressInfo,
-    Request,
     WhyInfo,
     get,
     get_job,
@@ -201,16 +201,16 @@ class JobHandle(Generic[R_co]):
         result: R_co = result_of(self._seen(info))
         return result if self._typed is None else self._typed(info)
 
-    def _retry(self) -> Request:
+    def _retry(self) -> ApiRequest:
         return post(job_path(self.id, "retry"), answer=JobInfo)
 
-    def _why(self) -> Request:
+    def _why(self) -> ApiRequest:
         return get(job_path(self.id, "why"), WhyInfo)
 
-    def _attempts(self) -> Request:
+    def _attempts(self) -> ApiRequest:
         return get(job_path(self.id, "attempts"), AttemptsInfo)
 
-    def _cancel(self) -> Request:
+    def _cancel(self) -> ApiRequest:
         # Cancelling twice is cancelling once.
         return post(job_path(self.id, "cancel"), answer=JobInfo, repeatable=True)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 import msgspec
 
 from stoker.client.errors import ArgumentError
-from stoker.client.requests import JobInfo, Request, get, post, queue_path, worker_path
+from stoker.client.requests import ApiRequest, JobInfo, get, post, queue_path, worker_path
 from stoker.client.walks import Jobs, Moment, job_filters
 
 if TYPE_CHECKING:
@@ -246,19 +246,21 @@ _LIST_QUEUES = get("/queues", _Queues)
 _LIST_WORKERS = get("/workers", _Workers)
 
 
-def _of_queue(queue: str, action: str) -> Request:
+def _of_queue(queue: str, action: str) -> ApiRequest:
     return post(queue_path(queue, action), answer=QueueInfo, repeatable=True)
 
 
-def _drain(worker: str) -> Request:
+def _drain(worker: str) -> ApiRequest:
     return post(worker_path(worker, "drain"), answer=WorkerInfo, repeatable=True)
 
 
-def _groups(limit: int) -> Request:
+def _groups(limit: int) -> ApiRequest:
     return get("/dlq/groups", _Groups, limit=limit)
 
 
-def _change(action: str, ids: list[str], all: bool, limit: int | None, filters: DeadLetterFilters) -> Request:
+def _change(
+    action: str, ids: list[str], all: bool, limit: int | None, filters: DeadLetterFilters
+) -> ApiRequest:
     chosen = [name for name, given in (("ids", ids), ("all", all), ("filters", filters)) if given]
     if len(chosen) != 1:
         raise ArgumentError(

@@ -6,30 +6,30 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from stoker.client.http1 import Answer, RequestHead
+from stoker.client.http1 import RawAnswer, RequestHead
 from stoker.client.sync_http import SyncHttp
-from stoker.client.target import Target
+from stoker.client.target import ServerTarget
 
 if TYPE_CHECKING:
     from stoker.client.async_http import AsyncHttp
-    from stoker.client.requests import Request
+    from stoker.client.requests import ApiRequest
 
 
 class OwnHttp:
     """Connections to one server, for blocking calls and for event loops."""
 
-    def __init__(self, target: Target, headers: Mapping[str, str]) -> None:
+    def __init__(self, target: ServerTarget, headers: Mapping[str, str]) -> None:
         self._target = target
         self._head = RequestHead(target.host_header, target.prefix, headers)
         self._sync = SyncHttp(target)
         self._async: AsyncHttp | None = None
         weakref.finalize(self, self._sync.close)
 
-    def exchange(self, request: Request, timeout: float) -> Answer:
+    def exchange(self, request: ApiRequest, timeout: float) -> RawAnswer:
         """Send a request and return its answer. Raises `ExchangeError`."""
         return self._sync.exchange(self._bytes(request), timeout, repeatable=request.repeatable)
 
-    async def exchange_async(self, request: Request, timeout: float) -> Answer:
+    async def exchange_async(self, request: ApiRequest, timeout: float) -> RawAnswer:
         """The same, without blocking the loop."""
         if self._async is None:
             from stoker.client.async_http import (
@@ -54,5 +54,5 @@ class OwnHttp:
         if self._async is not None:
             self._async.forget()
 
-    def _bytes(self, request: Request) -> bytes:
+    def _bytes(self, request: ApiRequest) -> bytes:
         return self._head.request(request.method, request.path, request.params, request.headers, request.body)

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Self, TypeV
 
 from stoker.client.errors import PipelineError, StokerError, SubmitFailure
 from stoker.client.sharing import batch_size
-from stoker.client.waits import Failure, failure
+from stoker.client.waits import WaitFailure, failure
 
 if TYPE_CHECKING:
     from stoker.client.app import Stoker
     from stoker.client.job import JobHandle
-    from stoker.client.submission import Accepted, NewJob, Submitted
+    from stoker.client.submission import AcceptedJob, NewJob, Submitted
     from stoker.client.task import Task
 
 P = ParamSpec("P")
@@ -185,7 +185,7 @@ class Pipeline:
 
     def _settle(self, batch: list[_Entry], outcomes: list[Submitted]) -> None:
         for entry, outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, Failure):
+            if isinstance(outcome, WaitFailure):
                 self._failures.append(SubmitFailure(entry.place, entry.handle, _error(outcome)))
             else:
                 _adopt(entry.handle, outcome)
@@ -242,12 +242,12 @@ def _raise_unless_another(failed: PipelineError, error: BaseException | None) ->
     error.add_note(f"{type(failed).__name__}: {failed}")
 
 
-def _error(outcome: Failure) -> StokerError:
+def _error(outcome: WaitFailure) -> StokerError:
     error = outcome.error()
     return error if isinstance(error, StokerError) else StokerError(str(error))
 
 
-def _adopt(handle: JobHandle[Any], accepted: Accepted) -> None:
+def _adopt(handle: JobHandle[Any], accepted: AcceptedJob) -> None:
     """Under an idempotency key the id may be that of an older job."""
     handle.id = accepted.id
     handle.warnings = accepted.warnings

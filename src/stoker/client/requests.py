@@ -36,7 +36,7 @@ _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-
 FINAL = frozenset({"completed", "failed", "cancelled"})
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One exchange with the API."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -54,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """In a conversation, a refusal is answered with None."""
 
 
-Conversation = Generator[Request, Any, T]
+Conversation = Generator[ApiRequest, Any, T]
 
 
 # --- shapes ----------------------------------------------------------------------------------------------
@@ -355,22 +355,22 @@ def _path(kind: str, identity: str, action: str) -> str:
     return f"/{kind}/{quote(identity, safe='')}{f'/{action}' if action else ''}"
 
 
-def get(path: str, answer: Any = Any, **params: object) -> Request:
+def get(path: str, answer: Any = Any, **params: object) -> ApiRequest:
     """A read. Parameters that are None are left out."""
     given = {name: str(value) for name, value in params.items() if value is not None}
-    return Request(method="GET", path=path, params=given, answer=answer, repeatable=True)
+    return ApiRequest(method="GET", path=path, params=given, answer=answer, repeatable=True)
 
 
-def post(path: str, body: object = None, answer: Any = Any, *, repeatable: bool = False) -> Request:
+def post(path: str, body: object = None, answer: Any = Any, *, repeatable: bool = False) -> ApiRequest:
     """A change."""
     encoded = None if body is None else msgspec.json.encode(body)
-    return Request(method="POST", path=path, body=encoded, answer=answer, repeatable=repeatable)
+    return ApiRequest(method="POST", path=path, body=encoded, answer=answer, repeatable=repeatable)
 
 
-def get_job(job_id: str, wait_seconds: float = 0, answer: Any = JobInfo) -> Request:
+def get_job(job_id: str, wait_seconds: float = 0, answer: Any = JobInfo) -> ApiRequest:
     """The job, once it is final or after `wait_seconds`, whichever comes first."""
     params = {"wait": f"{wait_seconds:g}"} if wait_seconds > 0 else {}
-    return Request(
+    return ApiRequest(
         method="GET",
         path=job_path(job_id),
         params=params,
@@ -385,7 +385,7 @@ def get_job(job_id: str, wait_seconds: float = 0, answer: Any = JobInfo) -> Requ
 
 def get_logs(
     job_id: str, last: LogsInfo | None, *, follow: bool, attempt: int | None, tail: int | None
-) -> Request | None:
+) -> ApiRequest | None:
     """The request for the page of output after `last`; None when that was the end."""
     if last is not None and (last.ended or not (follow or last.more)):
         return None

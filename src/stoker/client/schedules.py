@@ -17,7 +17,7 @@ import msgspec
 from stoker.client.arguments import encode_arguments
 from stoker.client.errors import ArgumentError, TaskError
 from stoker.client.job import JobHandle
-from stoker.client.requests import Conversation, JobInfo, Request, get, post
+from stoker.client.requests import ApiRequest, Conversation, JobInfo, get, post
 from stoker.client.task import Task
 from stoker.domain import json_text
 from stoker.domain.job import Ident
@@ -257,9 +257,9 @@ def schedule_path(name: str, action: str = "") -> str:
     return f"/schedules/{quote(name, safe='')}{f'/{action}' if action else ''}"
 
 
-def put_schedule(name: str, body: Mapping[str, Any], answer: Any = ScheduleInfo) -> Request:
+def put_schedule(name: str, body: Mapping[str, Any], answer: Any = ScheduleInfo) -> ApiRequest:
     """Putting twice is putting once."""
-    return Request(
+    return ApiRequest(
         method="PUT",
         path=schedule_path(name),
         body=msgspec.json.encode(body),
@@ -268,9 +268,9 @@ def put_schedule(name: str, body: Mapping[str, Any], answer: Any = ScheduleInfo)
     )
 
 
-def delete_schedule(name: str, *, orphaned: bool = False, answer: Any = ScheduleInfo) -> Request:
+def delete_schedule(name: str, *, orphaned: bool = False, answer: Any = ScheduleInfo) -> ApiRequest:
     params = {"orphaned": "true"} if orphaned else {}
-    return Request(method="DELETE", path=schedule_path(name), params=params, answer=answer)
+    return ApiRequest(method="DELETE", path=schedule_path(name), params=params, answer=answer)
 
 
 class ScheduleClient:
@@ -403,7 +403,7 @@ def _set(
     kwargs: Mapping[str, Any] | None = None,
     payload: Any = None,
     **fields: Any,
-) -> Request:
+) -> ApiRequest:
     where = "app.schedules.set"
     if not isinstance(task, Task | str):
         raise ArgumentError(f"{where} takes a task, or the name of a type, not {task!r}", "task")
@@ -428,19 +428,19 @@ def _list(orphaned: bool) -> Conversation[list[ScheduleInfo]]:
             return found
 
 
-def _act(name: str, action: str) -> Request:
+def _act(name: str, action: str) -> ApiRequest:
     return post(schedule_path(name, action), answer=ScheduleInfo, repeatable=True)
 
 
-def _trigger(name: str) -> Request:
+def _trigger(name: str) -> ApiRequest:
     return post(schedule_path(name, "trigger"), answer=JobInfo)
 
 
-def _next(name: str, count: int) -> Request:
+def _next(name: str, count: int) -> ApiRequest:
     return get(schedule_path(name, "next"), _Times, count=count)
 
 
-def _backfill(name: str, start: datetime | str, end: datetime | str) -> Request:
+def _backfill(name: str, start: datetime | str, end: datetime | str) -> ApiRequest:
     span = {"from": _text(start), "to": _text(end)}
     return post(schedule_path(name, "backfill"), span, answer=BackfillInfo, repeatable=True)
 

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
-from stoker.client.submission import Accepted, NewJob, Submitted
+from stoker.client.submission import AcceptedJob, NewJob, Submitted
 
 MAX_JOBS: Final = 10_000
 """Of a shared request."""
@@ -75,7 +75,7 @@ class ThreadSharing:
     """The submits of all threads to one server."""
 
     def __init__(
-        self, send_one: Callable[[NewJob], Accepted], send_many: Callable[[list[NewJob]], list[Submitted]]
+        self, send_one: Callable[[NewJob], AcceptedJob], send_many: Callable[[list[NewJob]], list[Submitted]]
     ) -> None:
         """`send_one` raises what it cannot do; `send_many` returns it for each job."""
         self._send_one = send_one
@@ -88,7 +88,7 @@ class ThreadSharing:
         self._under_way = 0
         self._seats: list[_Seat] = []
 
-    def submit(self, job: NewJob) -> Accepted:
+    def submit(self, job: NewJob) -> AcceptedJob:
         """Return when the job is stored. Raises what is wrong with it."""
         if len(job.body) > ALONE_BYTES:
             return self._send_one(job)
@@ -106,7 +106,7 @@ class ThreadSharing:
         finally:
             self._hand_on()
 
-    def _seated(self, seat: _Seat) -> Accepted:
+    def _seated(self, seat: _Seat) -> AcceptedJob:
         try:
             seat.wait()
             if seat.batch is not None:
@@ -116,7 +116,7 @@ class ThreadSharing:
             raise
         outcome = seat.outcome
         assert outcome is not None  # noqa: S101 - the gate opens for nothing else
-        return outcome if isinstance(outcome, Accepted) else outcome.give()
+        return outcome if isinstance(outcome, AcceptedJob) else outcome.give()
 
     def _lead(self, leader: _Seat, batch: list[_Seat]) -> None:
         outcomes = self._send_many([seat.job for seat in batch])
@@ -177,7 +177,7 @@ class LoopSharing:
 
     def __init__(
         self,
-        send_one: Callable[[NewJob], Coroutine[Any, Any, Accepted]],
+        send_one: Callable[[NewJob], Coroutine[Any, Any, AcceptedJob]],
         send_many: Callable[[list[NewJob]], Coroutine[Any, Any, list[Submitted]]],
     ) -> None:
         self._send_one = send_one
@@ -186,7 +186,7 @@ class LoopSharing:
         self._waiting: list[_Waiting] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def submit(self, job: NewJob) -> Accepted:
+    async def submit(self, job: NewJob) -> AcceptedJob:
         """Return when the job is stored. Raises what is wrong with it."""
         if len(job.body) > ALONE_BYTES:
             return await self._send_one(job)
@@ -194,7 +194,7 @@ class LoopSharing:
             future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
             self._waiting.append(_Waiting(job, future))
             outcome = await future
-            return outcome if isinstance(outcome, Accepted) else outcome.give()
+            return outcome if isinstance(outcome, AcceptedJob) else outcome.give()
         self._under_way += 1
         try:
             return await self._send_one(job)

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from stoker.client.errors import Problem, problem_error
-from stoker.client.http1 import Answer
-from stoker.client.requests import Request, SubmitOptions
+from stoker.client.http1 import RawAnswer
+from stoker.client.requests import ApiRequest, SubmitOptions
 from stoker.client.transport import not_stoker, problem_of, retry_after
-from stoker.client.waits import Failure, failure
+from stoker.client.waits import WaitFailure, failure
 from stoker.ids import new_id
 
 MINIMAL: Final = {"Prefer": "return=minimal"}
@@ -33,7 +33,7 @@ class NewJob(NamedTuple):
     """What the user calls it: an own id, an idempotency key. Two jobs of one batch must not share such a name."""
 
 
-class Accepted(NamedTuple):
+class AcceptedJob(NamedTuple):
     """A job that the server has stored."""
 
     id: str
@@ -41,7 +41,7 @@ class Accepted(NamedTuple):
     warnings: Sequence[str] = ()
 
 
-Submitted = Accepted | Failure
+Submitted = AcceptedJob | WaitFailure
 """What became of one job of a shared request."""
 
 
@@ -79,21 +79,21 @@ class JobTemplate:
 # --- requests --------------------------------------------------------------------------------------------
 
 
-def submit_one(job: NewJob) -> Request:
+def submit_one(job: NewJob) -> ApiRequest:
     """Return the request that submits one job."""
-    return Request(method="POST", path="/jobs", body=job.body, headers=MINIMAL, repeatable=True)
+    return ApiRequest(method="POST", path="/jobs", body=job.body, headers=MINIMAL, repeatable=True)
 
 
-def submit_in_full(job: NewJob) -> Request:
+def submit_in_full(job: NewJob) -> ApiRequest:
     """Return the request that submits one job and is answered with all of it."""
-    return Request(method="POST", path="/jobs", body=job.body, answer=dict[str, Any], repeatable=True)
+    return ApiRequest(method="POST", path="/jobs", body=job.body, answer=dict[str, Any], repeatable=True)
 
 
-def submit_batch(jobs: Iterable[NewJob], *, atomic: bool) -> Request:
+def submit_batch(jobs: Iterable[NewJob], *, atomic: bool) -> ApiRequest:
     """Return the request that submits many jobs: all or none, or each for itself."""
     tail = b"]}" if atomic else b'],"atomic":false}'
     body = b'{"jobs":[' + b",".join([job.body for job in jobs]) + tail
-    return Request(method="POST", path="/jobs/batch", body=body, headers=MINIMAL, repeatable=True)
+    return ApiRequest(method="POST", path="/jobs/batch", body=body, headers=MINIMAL, repeatable=True)
 
 
 def batches(jobs: Iterable[NewJob], max_jobs: int, max_bytes: int) -> Iterator[list[NewJob]]:
@@ -137,7 +137,7 @@ _MANY: Final = msgspec.json.Decoder(_Many)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 
-def read_one(request: Request, answer: Answer) -> Accepted:
+def read_one(request: ApiRequest, answer: RawAnswer) -> AcceptedJob:
     """Return what the answer says of the job. Raises `ProblemError`."""
     if not 200 <= answer.status < 300:
         raise problem_of(answer)
@@ -145,10 +145,10 @@ def read_one(request: Request, answer: Answer) -> Accepted:
         read = _ONE.decode(answer.body)
     except _UNREADABLE as error:
         raise not_stoker(request, answer, f"{error}") from None
-    return Accepted(read.id, read.warnings)
+    return AcceptedJob(read.id, read.warnings)
 
 
-def read_batch(request: Request, answer: Answer, jobs: Sequence[NewJob]) -> list[Submitted]:
+def read_batch(request: ApiRequest, answer: RawAnswer, jobs: Sequence[NewJob]) -> list[Submitted]:
     """Return what the answer says of each job. Raises `ProblemError` for all of them."""
     if not 200 <= answer.status < 300:
         raise problem_of(answer)
@@ -159,7 +159,7 @@ def read_batch(request: Request, answer: Answer, jobs: Sequence[NewJob]) -> list
     if len(read.jobs) != len(jobs):
         raise not_stoker(request, answer, f"{len(read.jobs)} answers for {len(jobs)} jobs")
     if not read.warnings and all(item.id for item in read.jobs):
-        return [Accepted(item.id or "") for item in read.jobs]
+        return [AcceptedJob(item.id or "") for item in read.jobs]
     warnings = {job.type: [text for text in read.warnings if repr(job.type) in text] for job in jobs}
     return [
         _submitted(request, answer, item, job, warnings) for item, job in zip(read.jobs, jobs, strict=True)
@@ -167,7 +167,7 @@ def read_batch(request: Request, answer: Answer, jobs: Sequence[NewJob]) -> list
 
 
 def _submitted(
-    request: Request, answer: Answer, item: _Item, job: NewJob, warnings: Mapping[str, Sequence[str]]
+    request: ApiRequest, answer: RawAnswer, item: _Item, job: NewJob, warnings: Mapping[str, Sequence[str]]
 ) -> Submitted:
     if item.problem is not None:
         problem = item.problem
@@ -175,4 +175,4 @@ def _submitted(
         return failure(problem_error(problem.status, problem, seconds))
     if not item.id:
         return failure(not_stoker(request, answer, "a job without an id"))
-    return Accepted(item.id, warnings[job.type])
+    return AcceptedJob(item.id, warnings[job.type])

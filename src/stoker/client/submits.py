@@ -11,7 +11,7 @@ from stoker.client import requests
 from stoker.client.errors import ConnectionFailed, InvalidInput, StokerError
 from stoker.client.sharing import LoopSharing, ThreadSharing
 from stoker.client.submission import (
-    Accepted,
+    AcceptedJob,
     NewJob,
     Submitted,
     batches,
@@ -20,7 +20,7 @@ from stoker.client.submission import (
     submit_batch,
     submit_one,
 )
-from stoker.client.waits import Failure, failure
+from stoker.client.waits import WaitFailure, failure
 
 if TYPE_CHECKING:
     from stoker.client.transport import Transport
@@ -44,11 +44,11 @@ class Submits:
         self._threads.forget()
         self._begin()
 
-    def submit(self, job: NewJob) -> Accepted:
+    def submit(self, job: NewJob) -> AcceptedJob:
         """Submit one job, together with those that other threads submit meanwhile."""
         return self._threads.submit(job)
 
-    async def submit_async(self, job: NewJob) -> Accepted:
+    async def submit_async(self, job: NewJob) -> AcceptedJob:
         """Submit one job, together with those that other tasks of this loop submit meanwhile."""
         loop = asyncio.get_running_loop()
         sharing = self._loops.get(loop)
@@ -56,24 +56,24 @@ class Submits:
             sharing = self._loops[loop] = LoopSharing(self.send_one_async, self.send_many_async)
         return await sharing.submit(job)
 
-    def submit_many(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+    def submit_many(self, jobs: Sequence[NewJob]) -> list[AcceptedJob]:
         """Submit many jobs in as few requests as the bounds allow; each request is all or nothing."""
-        accepted: list[Accepted] = []
+        accepted: list[AcceptedJob] = []
         for batch in batches(jobs, requests.BATCH_MAX_JOBS, requests.BATCH_MAX_BYTES):
             request = submit_batch(batch, atomic=True)
             accepted += _all_of(read_batch(request, self._transport.exchange(request), batch))
         return accepted
 
-    async def submit_many_async(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+    async def submit_many_async(self, jobs: Sequence[NewJob]) -> list[AcceptedJob]:
         """The same, without blocking the loop."""
-        accepted: list[Accepted] = []
+        accepted: list[AcceptedJob] = []
         for batch in batches(jobs, requests.BATCH_MAX_JOBS, requests.BATCH_MAX_BYTES):
             request = submit_batch(batch, atomic=True)
             answer = await self._transport.exchange_async(request)
             accepted += _all_of(read_batch(request, answer, batch))
         return accepted
 
-    def send_one(self, job: NewJob) -> Accepted:
+    def send_one(self, job: NewJob) -> AcceptedJob:
         """Submit one job by a request of its own."""
         request = submit_one(job)
         try:
@@ -82,7 +82,7 @@ class Submits:
             raise ConnectionFailed(error.url, error.reason, job.id) from error
         return read_one(request, answer)
 
-    async def send_one_async(self, job: NewJob) -> Accepted:
+    async def send_one_async(self, job: NewJob) -> AcceptedJob:
         """The same, without blocking the loop."""
         request = submit_one(job)
         try:
@@ -128,9 +128,9 @@ class Submits:
             return failure(error)
 
 
-def _all_of(outcomes: list[Submitted]) -> list[Accepted]:
+def _all_of(outcomes: list[Submitted]) -> list[AcceptedJob]:
     """Return the jobs of a batch that is all or nothing."""
-    return [outcome.give() if isinstance(outcome, Failure) else outcome for outcome in outcomes]
+    return [outcome.give() if isinstance(outcome, WaitFailure) else outcome for outcome in outcomes]
 
 
 def _failed(jobs: list[NewJob], error: StokerError) -> list[Submitted]:

@@ -10,8 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from stoker.client.http1 import Answer, AnswerReader, ExchangeError, never_connected, no_answer
-from stoker.client.target import Target, tls_context
+from stoker.client.http1 import AnswerReader, ExchangeError, RawAnswer, never_connected, no_answer
+from stoker.client.target import ServerTarget, tls_context
 
 if TYPE_CHECKING:
     import ssl
@@ -27,20 +27,20 @@ _READ_BYTES: Final = 64 * 1024
 class SyncHttp:
     """Connections to one server, for blocking calls."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: ServerTarget) -> None:
         self._target = target
         self._tls: ssl.SSLContext | None = None
         self._begin()
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._idle: list[_Connection] = []
-        self._open: set[_Connection] = set()
+        self._idle: list[_SyncConnection] = []
+        self._open: set[_SyncConnection] = set()
         """Also those in use, so that a forked child can close its copies."""
         self._era = 0
         """Grows with every `close`: connections of an earlier era are not kept."""
 
-    def exchange(self, data: bytes, timeout: float, *, repeatable: bool) -> Answer:
+    def exchange(self, data: bytes, timeout: float, *, repeatable: bool) -> RawAnswer:
         """Send a request and return its answer. `timeout` bounds each silence of the server.
 
         A kept connection that turns out to be closed is replaced by a new one if the request may be repeated.
@@ -73,7 +73,7 @@ class SyncHttp:
         for connection in connections:
             connection.detach()
 
-    def _take(self, *, trusting: bool) -> tuple[_Connection, bool]:
+    def _take(self, *, trusting: bool) -> tuple[_SyncConnection, bool]:
         """Return a connection, and whether it was used before."""
         now = time.monotonic()
         while self._idle:
@@ -87,7 +87,7 @@ class SyncHttp:
             self._drop(connection)
         return self._connect(), False
 
-    def _connect(self) -> _Connection:
+    def _connect(self) -> _SyncConnection:
         era = self._era
         target = self._target
         try:
@@ -96,7 +96,7 @@ class SyncHttp:
             raise never_connected(error, CONNECT_TIMEOUT_SECONDS) from error
         try:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = _Connection(self._secured(raw), era)
+            connection = _SyncConnection(self._secured(raw), era)
         except OSError as error:
             raw.close()
             raise never_connected(error, CONNECT_TIMEOUT_SECONDS) from error
@@ -114,7 +114,7 @@ class SyncHttp:
             self._tls = tls_context()
         return self._tls.wrap_socket(raw, server_hostname=self._target.host)
 
-    def _give_back(self, connection: _Connection) -> None:
+    def _give_back(self, connection: _SyncConnection) -> None:
         if connection.reusable and connection.era == self._era and len(self._idle) < MAX_IDLE:
             connection.idle_since = time.monotonic()
             self._idle.append(connection)
@@ -123,7 +123,7 @@ class SyncHttp:
         else:
             self._drop(connection)
 
-    def _drop(self, connection: _Connection) -> None:
+    def _drop(self, connection: _SyncConnection) -> None:
         with self._lock:
             self._open.discard(connection)
         connection.close()
@@ -136,7 +136,7 @@ class SyncHttp:
                 return
 
 
-class _Connection:
+class _SyncConnection:
     """One socket."""
 
     __slots__ = ("_reader", "_socket", "_timeout", "era", "idle_since")
@@ -152,7 +152,7 @@ class _Connection:
     def reusable(self) -> bool:
         return self._reader.reusable
 
-    def exchange(self, data: bytes, timeout: float) -> Answer:
+    def exchange(self, data: bytes, timeout: float) -> RawAnswer:
         connected, reader = self._socket, self._reader
         if timeout != self._timeout:
             connected.settimeout(timeout)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-class Target(NamedTuple):
+class ServerTarget(NamedTuple):
     """A server that the SDK's own HTTP client can reach."""
 
     host: str
@@ -29,7 +29,7 @@ class Target(NamedTuple):
     is_tls: bool
 
 
-def own_target(url: str, environ: Mapping[str, str]) -> Target | None:
+def own_target(url: str, environ: Mapping[str, str]) -> ServerTarget | None:
     """Return the server of a URL, or None when httpx is needed to reach it."""
     try:
         parts = urlsplit(url)
@@ -44,7 +44,7 @@ def own_target(url: str, environ: Mapping[str, str]) -> Target | None:
     usual = _PORTS[parts.scheme]
     name = f"[{host}]" if ":" in host else host
     header = name if port in (None, usual) else f"{name}:{port}"
-    return Target(host, port or usual, parts.path.rstrip("/"), header, parts.scheme == "https")
+    return ServerTarget(host, port or usual, parts.path.rstrip("/"), header, parts.scheme == "https")
 
 
 def _is_proxied(scheme: str, host: str, environ: Mapping[str, str]) -> bool:

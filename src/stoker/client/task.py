@@ -34,7 +34,7 @@ from stoker.domain.json_values import from_json
 if TYPE_CHECKING:
     from stoker.client.app import Stoker
     from stoker.client.batch import Batch
-    from stoker.client.submission import Accepted, JobTemplate, NewJob
+    from stoker.client.submission import AcceptedJob, JobTemplate, NewJob
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -207,12 +207,12 @@ class Task(Generic[P, R]):
         except ArgumentError as error:
             raise ArgumentError(f"calls[{index}]: {error}", error.parameter) from None
 
-    def _handle(self, job: Accepted) -> JobHandle[R]:
+    def _handle(self, job: AcceptedJob) -> JobHandle[R]:
         return JobHandle(
             self.app.transport, job.id, typed=self.result_of, type_name=self.name, warnings=job.warnings
         )
 
-    def _handles(self, accepted: Iterable[Accepted]) -> Batch[R]:
+    def _handles(self, accepted: Iterable[AcceptedJob]) -> Batch[R]:
         from stoker.client.batch import Batch
 
         return Batch(self._handle(job) for job in accepted)

@@ -25,9 +25,9 @@ import msgspec
 
 from stoker import access
 from stoker.client.errors import ConnectionFailed, Problem, ProblemError, StokerError, problem_error
-from stoker.client.http1 import Answer, ExchangeError
-from stoker.client.requests import Conversation, Request
-from stoker.client.waits import Waits
+from stoker.client.http1 import ExchangeError, RawAnswer
+from stoker.client.requests import ApiRequest, Conversation
+from stoker.client.waits import ClientWaits
 from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ REPEAT_PAUSES_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0)
 class Http(Protocol):
     """What carries the bytes: `OwnHttp` or `HttpxHttp`."""
 
-    def exchange(self, request: Request, timeout: float) -> Answer: ...
+    def exchange(self, request: ApiRequest, timeout: float) -> RawAnswer: ...
 
-    async def exchange_async(self, request: Request, timeout: float) -> Answer: ...
+    async def exchange_async(self, request: ApiRequest, timeout: float) -> RawAnswer: ...
 
     def close(self) -> None: ...
 
@@ -67,7 +67,7 @@ class Transport:
 
         self.url, self._token = client_target(os.environ, url, token, access.given())
         self._pauses = pauses
-        self.waits = Waits(self)
+        self.waits = ClientWaits(self)
         self._made: Http | None = None
         self._making = threading.Lock()
         _transports.add(self)
@@ -129,15 +129,15 @@ class Transport:
                     raise
                 answer = None
 
-    def send(self, request: Request) -> Any:
+    def send(self, request: ApiRequest) -> Any:
         """One exchange: the decoded answer, or an error of `stoker.errors`."""
         return _read(request, self.exchange(request))
 
-    async def send_async(self, request: Request) -> Any:
+    async def send_async(self, request: ApiRequest) -> Any:
         """The same, without blocking the loop."""
         return _read(request, await self.exchange_async(request))
 
-    def exchange(self, request: Request) -> Answer:
+    def exchange(self, request: ApiRequest) -> RawAnswer:
         """One exchange: the answer as it came, whatever its status. Raises `ConnectionFailed`."""
         http = self._made or self._http()
         failures = 0
@@ -148,7 +148,7 @@ class Transport:
                 time.sleep(self._pause_or_raise(request, error, failures))
                 failures += 1
 
-    async def exchange_async(self, request: Request) -> Answer:
+    async def exchange_async(self, request: ApiRequest) -> RawAnswer:
         """The same, without blocking the loop."""
         http = self._made or self._http()
         failures = 0
@@ -197,7 +197,7 @@ class Transport:
             headers["Authorization"] = f"Bearer {self._token}"
         return headers
 
-    def _pause_or_raise(self, request: Request, error: ExchangeError, failures: int) -> float:
+    def _pause_or_raise(self, request: ApiRequest, error: ExchangeError, failures: int) -> float:
         """Return how many seconds to wait before the next try."""
         may_repeat = not error.hopeless and (request.repeatable or not error.sent)
         if not may_repeat or failures >= len(self._pauses):
@@ -216,7 +216,7 @@ def _forget_all() -> None:
 SYSTEM.after_fork_in_child(_forget_all)
 
 
-def _read(request: Request, answer: Answer) -> Any:
+def _read(request: ApiRequest, answer: RawAnswer) -> Any:
     """The decoded answer; raises a `ProblemError` for anything but success."""
     if not 200 <= answer.status < 300:
         raise problem_of(answer)
@@ -228,7 +228,7 @@ def _read(request: Request, answer: Answer) -> Any:
         raise not_stoker(request, answer, f"{error}") from None
 
 
-def problem_of(answer: Answer) -> ProblemError:
+def problem_of(answer: RawAnswer) -> ProblemError:
     """The error for an answer that is not a success."""
     try:
         problem = msgspec.json.decode(answer.body, type=Problem)
@@ -237,7 +237,7 @@ def problem_of(answer: Answer) -> ProblemError:
     return problem_error(answer.status, problem, retry_after(answer))
 
 
-def not_stoker(request: Request, answer: Answer, reason: str) -> ProblemError:
+def not_stoker(request: ApiRequest, answer: RawAnswer, reason: str) -> ProblemError:
     """The error for an answer that no Stoker sends."""
     problem = Problem(
         title="Unexpected answer",
@@ -247,7 +247,7 @@ def not_stoker(request: Request, answer: Answer, reason: str) -> ProblemError:
     return ProblemError(answer.status, problem)
 
 
-def retry_after(answer: Answer) -> float | None:
+def retry_after(answer: RawAnswer) -> float | None:
     """The seconds of the header Retry-After; None where there are none."""
     try:
         return float(answer.header("retry-after") or "")

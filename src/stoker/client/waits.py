@@ -33,9 +33,9 @@ import msgspec
 from stoker.client.errors import ConnectionFailed, NotFound, Problem, ProblemError, Unavailable
 from stoker.client.requests import (
     WAIT_MAX_SECONDS,
+    ApiRequest,
     Conversation,
     JobInfo,
-    Request,
     get_job,
     timed_out,
     wait_for_end,
@@ -76,7 +76,7 @@ class WaitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int] = {}
 
 
-class Failure(msgspec.Struct, frozen=True):
+class WaitFailure(msgspec.Struct, frozen=True):
     """Why a wait failed. Each who waits gets an exception of its own: a traceback belongs to one."""
 
     error: Callable[[], Exception]
@@ -85,7 +85,7 @@ class Failure(msgspec.Struct, frozen=True):
         raise self.error()
 
 
-Outcome = JobInfo | Failure
+Outcome = JobInfo | WaitFailure
 
 
 class Receiver(Protocol):
@@ -104,11 +104,11 @@ class Receiver(Protocol):
 # --- pure parts ------------------------------------------------------------------------------------------
 
 
-def wait_request(ids: Collection[str], seconds: float, limit: int | None = None) -> Request:
+def wait_request(ids: Collection[str], seconds: float, limit: int | None = None) -> ApiRequest:
     """Ask for those of these jobs that have ended."""
     more = b"" if limit is None else b',"limit":%d' % limit
     body = b'{"ids":["%b"],"timeout_sec":%g%b}' % ('","'.join(ids).encode(), seconds, more)
-    return Request(
+    return ApiRequest(
         method="POST",
         path="/jobs/wait",
         body=body,
@@ -150,19 +150,19 @@ def lacks_endpoint(error: ProblemError) -> bool:
     return error.status in (404, 405)
 
 
-def failure(error: Exception) -> Failure:
+def failure(error: Exception) -> WaitFailure:
     match error:
         case ConnectionFailed():
-            return Failure(lambda: ConnectionFailed(error.url, error.reason, error.job_id))
+            return WaitFailure(lambda: ConnectionFailed(error.url, error.reason, error.job_id))
         case ProblemError():
             problem = Problem(error.title, error.detail, error.type, error.request_id, error.errors)
-            return Failure(lambda: type(error)(error.status, problem, error.retry_after))
-    return Failure(lambda: error)
+            return WaitFailure(lambda: type(error)(error.status, problem, error.retry_after))
+    return WaitFailure(lambda: error)
 
 
-def _missing(job_id: str) -> Failure:
+def _missing(job_id: str) -> WaitFailure:
     problem = Problem("There is no such thing", f"there is no job {job_id}", "urn:stoker:problem:not-found")
-    return Failure(lambda: NotFound(404, problem))
+    return WaitFailure(lambda: NotFound(404, problem))
 
 
 def _outcomes(answer: WaitAnswer) -> dict[str, Outcome]:
@@ -223,7 +223,7 @@ class StreamReceiver:
 class LoopReceiver:
     """All the waits of one event loop for one job each."""
 
-    def __init__(self, waits: Waits, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, waits: ClientWaits, loop: asyncio.AbstractEventLoop) -> None:
         self._waits = waits
         self._loop = weakref.ref(loop)
         self._futures: dict[str, list[asyncio.Future[Outcome]]] = {}
@@ -279,7 +279,7 @@ class LoopReceiver:
 # --- the registry ----------------------------------------------------------------------------------------
 
 
-class Waits:
+class ClientWaits:
     """Who waits for which jobs of one server."""
 
     def __init__(self, transport: Transport) -> None:
@@ -386,7 +386,7 @@ class Waits:
         if courier is not None:
             courier.stop()
         url = self._transport.url
-        closed = Failure(lambda: ConnectionFailed(url, "this client was closed meanwhile"))
+        closed = WaitFailure(lambda: ConnectionFailed(url, "this client was closed meanwhile"))
         for job_id, waiting in receivers.items():
             for receiver in waiting:
                 receiver.take({job_id: closed})
@@ -440,7 +440,7 @@ class Waits:
             return True
 
 
-_all: weakref.WeakSet[Waits] = weakref.WeakSet()
+_all: weakref.WeakSet[ClientWaits] = weakref.WeakSet()
 
 
 def _forget_all() -> None:
@@ -468,7 +468,7 @@ class _Asked(msgspec.Struct, frozen=True):
 class Courier:
     """Asks the server for all jobs that receivers wait for."""
 
-    def __init__(self, waits: Waits, transport: Transport) -> None:
+    def __init__(self, waits: ClientWaits, transport: Transport) -> None:
         self._waits = waits
         self._transport = transport
         self._thread = threading.Thread(target=self._main, name="stoker-waits", daemon=True)

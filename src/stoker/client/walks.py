@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import msgspec
 
 from stoker.client.errors import ArgumentError
-from stoker.client.requests import JobInfo, Request, get
+from stoker.client.requests import ApiRequest, JobInfo, get
 
 if TYPE_CHECKING:
     from stoker.client.job import JobHandle
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 PAGE_JOBS = 500
 
-Steps = Generator[Request | list[T], Any, None]
+Steps = Generator[ApiRequest | list[T], Any, None]
 Moment = datetime | timedelta | str
 StatusFilter = Literal["blocked", "scheduled", "queued", "running", "completed", "failed", "cancelled"]
 
@@ -43,7 +43,7 @@ class Walk(Generic[T]):
             except StopIteration:
                 return
             answer = None
-            if isinstance(step, Request):
+            if isinstance(step, ApiRequest):
                 answer = self._transport().send(step)
             else:
                 yield from step
@@ -56,7 +56,7 @@ class Walk(Generic[T]):
             except StopIteration:
                 return
             answer = None
-            if isinstance(step, Request):
+            if isinstance(step, ApiRequest):
                 answer = await self._transport().send_async(step)
             else:
                 for found in step:
@@ -116,7 +116,7 @@ class Jobs(Walk["JobHandle[Any]"]):
         page: JobsPage = await self._transport().send_async(self._page(1, None))
         return page.total
 
-    def _page(self, limit: int, cursor: str | None) -> Request:
+    def _page(self, limit: int, cursor: str | None) -> ApiRequest:
         return get(self._path, JobsPage, **self._filters, limit=limit, cursor=cursor)
 
 

@@ -2,8 +2,8 @@
 
 The store keeps announcements with the other notes on types, so they outlive the worker, the coordinator and a restart. Each
 coordinator has those of all types in memory: a submission costs one look into a dictionary. They are read at the start, and
-again when another coordinator may have stored some: it tells (`bus.base.TypesNoted`), and because news can be lost, a new
-session is also a reason to look. What its worker announces was stored before it.
+again when another coordinator may have stored some: it tells (`bus.base.TypesNoted`), and because notifications can be
+lost, a new session is also a reason to look. What its worker announces was stored before it.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Announced:
             self._by_type = stored | self._heard_while_reading
 
     async def read_if_told(self) -> None:
-        """Read again because of news, which promise nothing: the next look will do it too."""
+        """Read again because of notifications, which promise nothing: the next look will do it too."""
         try:
             await self.read()
         except StoreUnavailable as error:

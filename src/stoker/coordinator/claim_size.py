@@ -6,10 +6,10 @@ thousands takes more than `LONG_US`, several smaller ones let it through sooner.
 
 from typing import Final
 
-from stoker.domain.placement import WINDOW_US, WorkerView
+from stoker.domain.placement import PREFETCH_US, WorkerView
 
-LONG_US: Final = 4 * WINDOW_US
-SHORT_US: Final = 2 * WINDOW_US
+LONG_US: Final = 4 * PREFETCH_US
+SHORT_US: Final = 2 * PREFETCH_US
 LEAST: Final = 512
 MOST: Final = 65_536
 

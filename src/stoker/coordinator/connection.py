@@ -7,11 +7,11 @@ from typing import Any, Final, Protocol
 import structlog
 
 from stoker.coordinator.announced import Announced
-from stoker.coordinator.output import OutputDesk
+from stoker.coordinator.output import JobOutput
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.schedules import Schedules
 from stoker.coordinator.sessions import (
-    Holding,
+    HeldClaims,
     Sessions,
     Unsent,
     WorkerSession,
@@ -63,7 +63,7 @@ class Connection:
         store: Store,
         sessions: Sessions,
         sink: ReportSink,
-        output: OutputDesk,
+        output: JobOutput,
         announced: Announced,
         schedules: Schedules,
         heartbeat_timeout_sec: float,
@@ -141,7 +141,7 @@ class Connection:
             self._sessions.note_named(await self._store.sessions(), self._store.now_us())
         session = WorkerSession(hello, self._outbox.put_nowait)
         session.unsent = self._unsent
-        session.lots = hello.lots and not self._text
+        session.batches = hello.batches and not self._text
         session.heard_at = self._store.now_us()
         held = await self._store.held(session.id)
         for claim in held:
@@ -156,7 +156,7 @@ class Connection:
                 self._timeout_sec / LEASE_INTERVALS,
                 self._timeout_sec,
                 self._max_result_bytes,
-                session.lots,
+                session.batches,
             )
         )
         if status == "draining" and not hello.draining:
@@ -266,7 +266,7 @@ class Connection:
         frame: frames.Reports,
         done: frames.Done,
         claims: list[Claim | None],
-        held: list[Holding | None],
+        held: list[HeldClaims | None],
         size: int = 0,
     ) -> None:
         ids = [*done.ids, *(report.id for report in frame.reports)]
@@ -295,7 +295,7 @@ class Connection:
         session.send(frames.Renewed(frame.number))
         if (
             status == "draining" and not session.draining
-        ):  # told to another coordinator, and the news was lost
+        ):  # told to another coordinator, and the notifications was lost
             session.draining = True
             session.send(frames.Drain())
         if foreign:

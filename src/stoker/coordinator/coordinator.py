@@ -29,12 +29,12 @@ from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.durations import durations_of
 from stoker.coordinator.events import LATEST_BULKS, Events, Message, success_rate, sum_by_status
 from stoker.coordinator.http_workers import HttpWorkers
-from stoker.coordinator.job_lines import JobLines
+from stoker.coordinator.job_event_log import JobEventLog
 from stoker.coordinator.job_types import TypeState, type_states
 from stoker.coordinator.known_types import KnownTypes
 from stoker.coordinator.metrics import Metrics, text_in_turns
-from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
-from stoker.coordinator.output import LogKeeper, OutputDesk, Progress
+from stoker.coordinator.output import JobOutput, JobProgress, LogRetention
+from stoker.coordinator.peers import LOOK_SECONDS, Peers
 from stoker.coordinator.queues import QueueState, queue_states
 from stoker.coordinator.readiness import PATIENCE_SECONDS, Readiness
 from stoker.coordinator.reports import ReportSink, each
@@ -47,7 +47,7 @@ from stoker.coordinator.text_search import with_text
 from stoker.coordinator.upkeep import Upkeep
 from stoker.coordinator.waits import Waited, Waits
 from stoker.domain.edit import Changes
-from stoker.domain.errors import Conflict, NotFound, Stopping, StoreUnavailable, UniqueConflict
+from stoker.domain.errors import MissingError, StateConflict, Stopping, StoreUnavailable, UniqueConflict
 from stoker.domain.explain import Explanation, Facts, Hand, explain
 from stoker.domain.job import Job, JobDefaults
 from stoker.domain.lifecycle import FINAL, Status
@@ -143,7 +143,7 @@ class Coordinator:
         self.settings = settings
         self.clock = StoreClock(store, clock)
         self._store = store
-        self._lines = JobLines(
+        self._event_log = JobEventLog(
             job_log, self.clock.now_us, self._worker_name, lambda type: type in self._sessions.types
         )
         self._bus = bus or NoBus()
@@ -163,7 +163,7 @@ class Coordinator:
             monotonic=clock.monotonic,
             publish=self._bus.publish if store.shared else None,
         )
-        self._output = OutputDesk(
+        self._output = JobOutput(
             store,
             logs,
             self._sessions,
@@ -223,7 +223,9 @@ class Coordinator:
         )
         self._dead_groups = DeadGroups(store, clock.monotonic)
         self._bulks = Bulks(store, before=self._before_bulk, done=self._on_bulk_stepped)
-        self._keeper = LogKeeper(store, logs, spared_us=min(retention.completed_us, retention.failed_us))
+        self._log_retention = LogRetention(
+            store, logs, spared_us=min(retention.completed_us, retention.failed_us)
+        )
         self._upkeep = Upkeep(
             store,
             clock,
@@ -247,7 +249,7 @@ class Coordinator:
             wake=self._dispatch.wake,
             told=self._on_schedules,
         )
-        self._neighbours = Neighbours(
+        self._peers = Peers(
             self._bus,
             store,
             self._sessions,
@@ -266,12 +268,12 @@ class Coordinator:
             policy,
             new_id=new_id,
             expired=self._on_expired,
-            take_over=self._neighbours.take_over,
+            take_over=self._peers.take_over,
         )
         self._webhooks = self._deliverer(new_id) if settings.webhook_hosts else None
-        self._known_types = KnownTypes(store, self._sessions, self._neighbours)
-        self._waits = Waits(store, self._waiters, self._neighbours, lambda: self._closing)
-        logs.on_written(self._neighbours.tell_changed)
+        self._known_types = KnownTypes(store, self._sessions, self._peers)
+        self._waits = Waits(store, self._waiters, self._peers, lambda: self._closing)
+        logs.on_written(self._peers.tell_changed)
         self._tasks: list[asyncio.Task[None]] = []
 
     def _deliverer(self, new_id: NewId) -> "Webhooks":
@@ -299,7 +301,7 @@ class Coordinator:
         self._tasks = [
             asyncio.create_task(self._dispatch.run(), name="stoker-dispatch"),
             asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
-            asyncio.create_task(self._keeper.run(), name="stoker-log-keeper"),
+            asyncio.create_task(self._log_retention.run(), name="stoker-log-keeper"),
             asyncio.create_task(self._series.run(), name="stoker-series"),
             asyncio.create_task(self._bulks.run(), name="stoker-bulks"),
             asyncio.create_task(self._dead_groups.run(), name="stoker-dead-groups"),
@@ -308,8 +310,8 @@ class Coordinator:
         if self._webhooks is not None:
             self._tasks.append(asyncio.create_task(self._webhooks.run(), name="stoker-webhooks"))
         if self._store.shared:
-            self._neighbours.start()
-            self._tasks.append(asyncio.create_task(self._neighbours.run(), name="stoker-neighbours"))
+            self._peers.start()
+            self._tasks.append(asyncio.create_task(self._peers.run(), name="stoker-neighbours"))
         for task in self._tasks:
             task.add_done_callback(_complain)
 
@@ -343,16 +345,16 @@ class Coordinator:
         accepted = await self._store.insert(jobs)
         self._account(accepted)
         if self._tracer is not None:
-            new = [job for item in accepted if not item.repeated for job in item.lot]
+            new = [job for item in accepted if not item.repeated for job in item.batch]
             self._tracer.submitted(new, self._store.now_us())
         missing = False
         for item in accepted:
-            if item.lot.like.status == "scheduled":
+            if item.batch.template.status == "scheduled":
                 self._upkeep.nudge()
             if item.unique == "replaced":
-                self._events.changed(item.lot.ids)
-                self._neighbours.tell_changed(item.lot.ids)
-            missing = missing or not self._sessions.serves(item.lot.like.type)
+                self._events.changed(item.batch.ids)
+                self._peers.tell_changed(item.batch.ids)
+            missing = missing or not self._sessions.serves(item.batch.template.type)
         return Submitted(accepted, await self._warnings(accepted) if missing else [])
 
     def _account(self, accepted: list[Accepted]) -> None:
@@ -370,14 +372,14 @@ class Coordinator:
         self._metrics.on_submitted(accepted)
         if self._events.heeded:
             self._events.submitted(accepted)
-        self._lines.submitted(accepted, requests)
+        self._event_log.submitted(accepted, requests)
 
     async def _warnings(self, accepted: Sequence[Accepted]) -> list[str]:
         """Return warnings for the submitter about types that no worker seems to serve."""
-        types = {item.lot.like.type for item in accepted}
+        types = {item.batch.template.type for item in accepted}
         missing = sorted(type for type in types if not self._sessions.serves(type))
         if missing and self._store.shared:
-            served = await self._neighbours.serves(missing)
+            served = await self._peers.serves(missing)
             missing = [type for type in missing if type not in served]
         return [self._warning(type) for type in missing[:WARNED_TYPES]]
 
@@ -410,7 +412,7 @@ class Coordinator:
         asked_at = time.monotonic()
         (job,) = await self._store.get([id])
         if job is None:
-            raise NotFound(f"there is no job {id}")
+            raise MissingError(f"there is no job {id}")
         self._cache.put(job, asked_at)
         return job
 
@@ -436,7 +438,7 @@ class Coordinator:
         while (left := deadline - loop.time()) > 0:
             if self._store.shared:
                 if loop.time() >= watched_until:
-                    self._neighbours.watch(id)
+                    self._peers.watch(id)
                     watched_until = loop.time() + WATCH_SECONDS / 2
                 left = min(left, LOOK_SECONDS)
             yield left
@@ -460,7 +462,7 @@ class Coordinator:
         )
         return job, explain(job, facts)
 
-    def progress(self, job: Job | JobSummary) -> Progress | None:
+    def progress(self, job: Job | JobSummary) -> JobProgress | None:
         return self._output.progress(job)
 
     def follow(self, position: str | None) -> AsyncGenerator[Message, None]:
@@ -500,9 +502,9 @@ class Coordinator:
         asked_at = self._store.now_us()
         (job,) = await self._store.cancel([id])
         if job is None:
-            raise NotFound(f"there is no job {id}")
+            raise MissingError(f"there is no job {id}")
         if job.status in ("completed", "failed"):
-            raise Conflict(f"job {id} is {job.status} already and cannot be cancelled")
+            raise StateConflict(f"job {id} is {job.status} already and cannot be cancelled")
         self._on_cancelled([job], asked_at)
         return job
 
@@ -512,7 +514,7 @@ class Coordinator:
         self._deliver_soon()
         for job in jobs:
             if job.status == "running":
-                self._neighbours.cancel(job)
+                self._peers.cancel(job)
                 self._events.changed([job.id])
                 log.info("job_cancel_requested", job_id=job.id)
             elif job.completed_at is not None and job.completed_at >= asked_at:  # not cancelled before
@@ -524,7 +526,7 @@ class Coordinator:
         over = [job.id for job in jobs if job.status != "running"]
         self._waiters.finished(over)
         self._output.ended(over)
-        self._neighbours.tell_changed(over)
+        self._peers.tell_changed(over)
 
     def _on_overdue(self, jobs: Sequence[Job]) -> None:
         """Tell everybody concerned of jobs that ended while they waited, because their expiry or deadline passed."""
@@ -540,32 +542,32 @@ class Coordinator:
         over = [job.id for job in jobs]
         self._waiters.finished(over)
         self._output.ended(over)
-        self._neighbours.tell_changed(over)
+        self._peers.tell_changed(over)
         self._dead_groups.changed()
 
     async def edit(self, id: str, changes: Changes) -> Job:
         job = await self._store.edit(id, changes)
         if job is None:
-            raise NotFound(f"there is no job {id}")
+            raise MissingError(f"there is no job {id}")
         self._dispatch.wake()
         if job.status == "scheduled":
             self._upkeep.nudge()
         self._events.changed([id])
-        self._neighbours.tell_changed([id])
+        self._peers.tell_changed([id])
         log.info("job_edited", job_id=id)
         return job
 
     async def retry(self, id: str) -> Job:
         job = await self._stored(id)
         if job.status not in ("failed", "cancelled", "scheduled"):
-            raise Conflict(
+            raise StateConflict(
                 f"job {id} is {job.status}; only failed, cancelled and scheduled jobs can be retried"
             )
         await self._cache.forget([id])
         self._dispatch.wake()
         (after,) = await self._store.replay([id])
         if after is None:
-            raise NotFound(f"there is no job {id}")
+            raise MissingError(f"there is no job {id}")
         await self._check_key(after)
         self._on_replayed([after])
         return after
@@ -596,7 +598,7 @@ class Coordinator:
         self._dispatch.wake()
         ids = [job.id for job in jobs]
         self._events.changed(ids)
-        self._neighbours.tell_changed(ids)
+        self._peers.tell_changed(ids)
         for id in ids:
             log.info("job_replayed", job_id=id)
 
@@ -724,8 +726,8 @@ class Coordinator:
     async def drain(self, worker_id: str) -> Session:
         row = self._named(worker_id, await self._store.sessions())
         if row is None or not await self._store.set_session_status(row.id, "draining"):
-            raise NotFound(f"there is no live worker {worker_id}; GET /workers lists them")
-        self._neighbours.drain(row.id)
+            raise MissingError(f"there is no live worker {worker_id}; GET /workers lists them")
+        self._peers.drain(row.id)
         log.info("worker_draining", worker_id=row.id, worker=row.name)
         return msgspec.structs.replace(row, status="draining")
 
@@ -791,7 +793,7 @@ class Coordinator:
         self._events.look_soon()
         log.info("queue_paused" if paused else "queue_resumed", queue=queue)
         if not paused:
-            self._neighbours.resumed()
+            self._peers.resumed()
         nothing = QueueState(queue, {}, None, None)
         return next((state for state in await self.queues() if state.name == queue), nothing)
 
@@ -911,7 +913,7 @@ class Coordinator:
 
     def _on_began(self, ids: Sequence[str]) -> None:
         self._events.changed(ids)
-        self._neighbours.tell_changed(ids)
+        self._peers.tell_changed(ids)
 
     def _worker_name(self, session_id: str) -> str:
         session = self._sessions.get(session_id)
@@ -927,8 +929,8 @@ class Coordinator:
         if self._events.heeded:
             self._events.dispatched(grants)
         for grant in grants:
-            self._neighbours.tell_changed(grant.lot.ids)
-        self._lines.dispatched(grants)
+            self._peers.tell_changed(grant.batch.ids)
+        self._event_log.dispatched(grants)
 
     def _on_completed(self, completed: Sequence[Completions]) -> None:
         self._deliver_soon()
@@ -940,11 +942,11 @@ class Coordinator:
                 self._tracer.ended(claim, outcome, "completed")
         if self._events.heeded:
             self._events.completed(completed, durations)
-        for lot in completed:
-            self._waiters.finished(lot.ids)
-            self._output.ended(lot.ids)
-            self._neighbours.tell_changed(lot.ids)
-        self._lines.completed(completed)
+        for batch in completed:
+            self._waiters.finished(batch.ids)
+            self._output.ended(batch.ids)
+            self._peers.tell_changed(batch.ids)
+        self._event_log.completed(completed)
 
     def _on_finished(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         """Attempts that did not complete their jobs, and those that came too late."""
@@ -958,10 +960,10 @@ class Coordinator:
             self._events.ended(ended)
         self._waiters.finished(finish.claim.id for finish, status in ended if status in FINAL)
         self._output.ended(finish.claim.id for finish, status in ended if status is not None)
-        self._neighbours.tell_changed(finish.claim.id for finish, status in ended if status is not None)
+        self._peers.tell_changed(finish.claim.id for finish, status in ended if status is not None)
         if any(status == "scheduled" for _, status in ended):
             self._upkeep.nudge()
-        self._lines.ended(ended)
+        self._event_log.ended(ended)
 
     def _on_schedules(self, changed: Sequence[ScheduleChanged]) -> None:
         """Jobs that schedules made, cancelled or released."""
@@ -969,9 +971,9 @@ class Coordinator:
         if accepted:
             self._account(accepted)
             if self._tracer is not None:
-                new = [item.lot.like for item in accepted if not item.repeated]
+                new = [item.batch.template for item in accepted if not item.repeated]
                 self._tracer.submitted(new, self._store.now_us())
-            if any(item.lot.like.status == "scheduled" for item in accepted):
+            if any(item.batch.template.status == "scheduled" for item in accepted):
                 self._upkeep.nudge()
         cancelled = [job for one in changed for job in one.cancelled]
         if cancelled:
@@ -980,7 +982,7 @@ class Coordinator:
         if released:
             self._dispatch.wake()
             self._events.changed(released)
-            self._neighbours.tell_changed(released)
+            self._peers.tell_changed(released)
         self._metrics.on_schedules(changed)
         for one in changed:
             for tick in one.ticks:
@@ -1024,7 +1026,7 @@ class Coordinator:
         self._events.expired(expired)
         self._waiters.finished(lost.claim.id for lost in expired.losses if lost.status in FINAL)
         self._output.ended(lost.claim.id for lost in expired.losses)
-        self._neighbours.tell_changed(lost.claim.id for lost in expired.losses)
+        self._peers.tell_changed(lost.claim.id for lost in expired.losses)
 
     def _on_changed_elsewhere(self, ids: Sequence[str]) -> None:
         self._events.heard_changed(ids)
@@ -1073,7 +1075,7 @@ def _shard(id: str) -> int:
 
 def _found(bulk: Bulk | None, id: str) -> Bulk:
     if bulk is None:
-        raise NotFound(f"there is no bulk operation {id}; GET /bulk lists the latest")
+        raise MissingError(f"there is no bulk operation {id}; GET /bulk lists the latest")
     return bulk
 
 

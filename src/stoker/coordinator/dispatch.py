@@ -18,12 +18,12 @@ from stoker.domain import extras
 from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job, decode_map
-from stoker.domain.lot import Lot
-from stoker.domain.placement import Policy, window_cost
+from stoker.domain.job_batch import JobBatch
+from stoker.domain.placement import Policy, prefetch_cost
 from stoker.domain.retry import claim_of
 from stoker.domain.time_limits import attempt_seconds
 from stoker.store.base import ClaimRequest, Grant, Store
-from stoker.wire.frames import Assign, Assignment, AssignmentLot
+from stoker.wire.frames import Assign, Assignment, AssignmentBatch
 
 POLL_SECONDS: Final = 1.0
 FRAME_BYTES: Final = 1024 * 1024
@@ -53,7 +53,7 @@ class Dispatch:
         self._overdue = overdue
         self.bounds = ByteBounds()
         self._size = ClaimSize()
-        self._unsent: dict[str, list[Lot]] = {}
+        self._unsent: dict[str, list[JobBatch]] = {}
         """Jobs that were claimed and could not be sent, by session."""
         self._cursor = 0
         self._wake = asyncio.Event()
@@ -86,14 +86,14 @@ class Dispatch:
         if self._unsent:
             self._send([])
         views = self._sessions.views(self._store.now_us())
-        if not any(view.free or view.window_us for view in views):
+        if not any(view.free or view.prefetch_us for view in views):
             return 0
         self._size.limit(views)
         request = ClaimRequest(views, self._policy, self._cursor, self._run_times.view(), self.bounds)
         began = self._store.now_us()
         granted = await self._store.claim(request)
         self._cursor = granted.cursor
-        count = sum(len(grant.lot) for grant in granted.grants)
+        count = sum(len(grant.batch) for grant in granted.grants)
         if self._size.note(count, self._store.now_us() - began) or granted.more:
             self.wake()
         if granted.ended:
@@ -108,107 +108,114 @@ class Dispatch:
         so nothing else would bring it to its worker."""
         waiting, self._unsent = self._unsent, {}
         for grant in grants:
-            waiting.setdefault(grant.session_id, []).append(grant.lot)
+            waiting.setdefault(grant.session_id, []).append(grant.batch)
         failed: Exception | None = None
-        for id, lots in waiting.items():
+        for id, batches in waiting.items():
             session = self._sessions.get(id)
             if session is None:  # it left while we claimed: its lease, or its reconnect, brings these back
                 continue
             try:
-                assign(session, lots, self._run_times, self._store.now_us())
+                assign(session, batches, self._run_times, self._store.now_us())
             except Exception as error:  # noqa: BLE001 - the other sessions get theirs first
                 failed = error
-                self._unsent[id] = _not_held(session, lots)
+                self._unsent[id] = _not_held(session, batches)
         if failed is not None:
             raise failed
 
 
-def _not_held(session: WorkerSession, lots: Iterable[Lot]) -> list[Lot]:
-    """Of these lots, what was not sent: frames go out in order, so it is the end of them."""
-    rest: list[Lot] = []
-    for lot in lots:
-        first = next((place for place, id in enumerate(lot.ids) if id not in session.held), len(lot))
-        if first < len(lot):
-            rest.append(lot.part(slice(first, len(lot), 1)))
+def _not_held(session: WorkerSession, batches: Iterable[JobBatch]) -> list[JobBatch]:
+    """Of these batches, what was not sent: frames go out in order, so it is the end of them."""
+    rest: list[JobBatch] = []
+    for batch in batches:
+        first = next((place for place, id in enumerate(batch.ids) if id not in session.held), len(batch))
+        if first < len(batch):
+            rest.append(batch.part(slice(first, len(batch), 1)))
     return rest
 
 
-def assign(session: WorkerSession, lots: Iterable[Lot], run_times: RunTimes, now: int) -> None:
+def assign(session: WorkerSession, batches: Iterable[JobBatch], run_times: RunTimes, now: int) -> None:
     """Give jobs that were claimed for this session to its worker, in frames that are not too large."""
     session.last_assigned = now
     frame = _Frame(session)
-    for whole in lots:
-        for lot, size in pieces(whole):
+    for whole in batches:
+        for batch, size in pieces(whole):
             if frame.size and frame.size + size > FRAME_BYTES:
                 frame.send(run_times)
                 frame = _Frame(session)
-            frame.add(lot, size)
+            frame.add(batch, size)
     frame.send(run_times)
 
 
 class _Frame:
-    """Builds one Assign frame; merges neighbouring lots that share a template if the worker supports it."""
+    """Builds one Assign frame; merges neighbouring batches that share a template if the worker supports it."""
 
     def __init__(self, session: WorkerSession) -> None:
         self._session = session
-        self._parts: list[tuple[Lot, int]] = []
+        self._parts: list[tuple[JobBatch, int]] = []
         self._singles: list[Assignment] = []
-        self._lots: list[AssignmentLot] = []
+        self._batches: list[AssignmentBatch] = []
         self.number = session.frames_sent + 1
         self.size = 0
 
-    def add(self, lot: Lot, size: int) -> None:
+    def add(self, batch: JobBatch, size: int) -> None:
         self.size += size
-        self._parts.append((lot, size))
-        like = assignment(lot.like, self._session.last_assigned)
-        if not self._session.lots:
+        self._parts.append((batch, size))
+        template = assignment(batch.template, self._session.last_assigned)
+        if not self._session.batches:
             self._singles += [
-                replace(like, id=id, payload=payload)
-                for id, payload in zip(lot.ids, lot.payloads, strict=True)
+                replace(template, id=id, payload=payload)
+                for id, payload in zip(batch.ids, batch.payloads, strict=True)
             ]
-        elif self._lots and self._lots[-1].like == like:
-            self._lots[-1].ids.extend(lot.ids)
-            self._lots[-1].payloads.extend(lot.payloads)
+        elif self._batches and self._batches[-1].template == template:
+            self._batches[-1].ids.extend(batch.ids)
+            self._batches[-1].payloads.extend(batch.payloads)
         else:
-            self._lots.append(AssignmentLot(like, lot.ids[:], lot.payloads[:]))
+            self._batches.append(AssignmentBatch(template, batch.ids[:], batch.payloads[:]))
 
     def send(self, run_times: RunTimes) -> None:
         """Send the frame, and hold what it carries: both, or neither."""
         session = self._session
         try:
-            for lot, size in self._parts:
-                like = claim_of(lot.like)
-                cost = window_cost(run_times.us.get(like.type))
-                session.hold_lot(
-                    like, lot.ids, lot.seqs, lot.created, cost, self.number, session.last_assigned, size
+            for batch, size in self._parts:
+                template = claim_of(batch.template)
+                cost = prefetch_cost(run_times.us.get(template.type))
+                session.hold_batch(
+                    template,
+                    batch.ids,
+                    batch.seqs,
+                    batch.created,
+                    cost,
+                    self.number,
+                    session.last_assigned,
+                    size,
                 )
-            session.send_assign(Assign(self._singles, self.number, self._lots), self.size)
+            session.send_assign(Assign(self._singles, self.number, self._batches), self.size)
         except BaseException:
-            for lot, _ in self._parts:
-                for id in lot.ids:
+            for batch, _ in self._parts:
+                for id in batch.ids:
                     session.release(id)
             raise
         session.frames_sent = self.number
 
 
-def lot_bytes(lot: Lot) -> int:
-    """What a lot takes in a frame, about."""
-    return sum(map(len, lot.payloads)) + JOB_BYTES * len(lot.ids)
+def batch_bytes(batch: JobBatch) -> int:
+    """What a batch takes in a frame, about."""
+    return sum(map(len, batch.payloads)) + JOB_BYTES * len(batch.ids)
 
 
-def pieces(lot: Lot) -> Iterator[tuple[Lot, int]]:
-    """The lot, or parts of it that fit into a frame, each with its size; a payload that is larger goes alone."""
-    whole = lot_bytes(lot)
+def pieces(batch: JobBatch) -> Iterator[tuple[JobBatch, int]]:
+    """The batch, or parts of it that fit into a frame, each with its size; a payload that is larger goes alone."""
+    whole = batch_bytes(batch)
     if whole <= FRAME_BYTES:
-        yield lot, whole
+        yield batch, whole
         return
     first = size = 0
-    for place, payload in enumerate(lot.payloads):
+    for place, payload in enumerate(batch.payloads):
         if place > first and size + len(payload) + JOB_BYTES > FRAME_BYTES:
-            yield lot.part(slice(first, place)), size
+            yield batch.part(slice(first, place)), size
             first, size = place, 0
         size += len(payload) + JOB_BYTES
-    yield lot.part(slice(first, len(lot))), size
+    yield batch.part(slice(first, len(batch))), size
 
 
 def assignment(job: Job, now: int) -> Assignment:

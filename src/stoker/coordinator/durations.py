@@ -23,17 +23,17 @@ class Durations(msgspec.Struct, frozen=True):
 def durations_of(completed: Iterable[Completions]) -> Mapping[Key, Durations]:
     """Column by column, without a loop over the jobs: this runs for every one of them."""
     found: dict[Key, Durations] = {}
-    for lot in completed:
-        claim = lot.claim
-        key = (claim.queue, claim.type, lot.started is not None)
+    for batch in completed:
+        claim = batch.claim
+        key = (claim.queue, claim.type, batch.started is not None)
         known = found.get(key)
         if known is None:
             known = found[key] = Durations([], [], [])
-        started = lot.started or lot.finished
-        due = lot.created if claim.run_at == claim.created_at else repeat(claim.run_at)
+        started = batch.started or batch.finished
+        due = batch.created if claim.run_at == claim.created_at else repeat(claim.run_at)
         known.waits.extend(map(sub, started, due))
-        known.runs.extend(map(sub, lot.finished, started))
-        known.totals.extend(map(sub, lot.finished, lot.created))
+        known.runs.extend(map(sub, batch.finished, started))
+        known.totals.extend(map(sub, batch.finished, batch.created))
     for known in found.values():
         for column in (known.waits, known.runs, known.totals):
             if min(column) < 0:

@@ -12,8 +12,8 @@ all watchers have left, the ring is kept for a while, for those that come back; 
 numbers, because from then on things happen that are not in it.
 
 Other coordinators publish what happens to them only on request: a coordinator that has watchers says so every few seconds
-(`Listen`), and hears of windows (`Happened`) that are closed there as they are here. News may be lost; the gauges of an
-update are always read from the store, and at least every `QUIET_SECONDS` there is one.
+(`Listen`), and hears of windows (`Happened`) that are closed there as they are here. Notifications may be lost; the
+gauges of an update are always read from the store, and at least every `QUIET_SECONDS` there is one.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from typing import Final, Literal
 import msgspec
 import structlog
 
-from stoker.bus.base import HAPPENED_IDS, LISTEN_SECONDS, Happened, Listen, News
+from stoker.bus.base import HAPPENED_IDS, LISTEN_SECONDS, Happened, Listen, Notification
 from stoker.bus.local import JobWaiters
 from stoker.coordinator.durations import Durations, Key
 from stoker.coordinator.latencies import Buckets, LastMinute, in_buckets, percentile
-from stoker.coordinator.output import Progress
+from stoker.coordinator.output import JobProgress
 from stoker.coordinator.queues import QueueState, queue_states
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.lifecycle import FINAL, STATUSES, Status
@@ -68,7 +68,7 @@ log = structlog.get_logger()
 # ── what happened ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Window:
+class EventBuffer:
     """What happened since the window was opened: bounded, whatever happens."""
 
     def __init__(self) -> None:
@@ -100,18 +100,18 @@ class Window:
         self.waits.update(waits)
         self.runs.update(runs)
 
-    def take_in(self, other: "Window") -> None:
+    def take_in(self, other: "EventBuffer") -> None:
         self.add(other.ids, other.more, other.tally, other.waits, other.runs)
 
     def submitted(self, accepted: Sequence[Accepted]) -> None:
-        new = [id for item in accepted if not item.repeated for id in item.lot.ids]
+        new = [id for item in accepted if not item.repeated for id in item.batch.ids]
         self.tally["submitted"] += len(new)
         self.changed(new)
 
     def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
-        for lot in completed:
-            self.changed(lot.ids)
-            self.tally["completed"] += len(lot.ids)
+        for batch in completed:
+            self.changed(batch.ids)
+            self.tally["completed"] += len(batch.ids)
         for of in durations.values():
             self.waits.update(in_buckets(of.waits))
             self.runs.update(in_buckets(of.runs))
@@ -146,9 +146,9 @@ def word_for(status: Status, kind: Kind) -> str:
     return "handed_back" if kind == "handed_back" else "retried"
 
 
-def happened(window: Window) -> Happened:
-    """Return a window as news for other coordinators. A message of the bus is short, so ids beyond `HAPPENED_IDS` are sent
-    only as a count."""
+def happened(window: EventBuffer) -> Happened:
+    """Return a window as notifications for other coordinators. A message of the bus is short, so ids beyond
+    `HAPPENED_IDS` are sent only as a count."""
     ids = list(window.ids)
     return Happened(
         ids[:HAPPENED_IDS],
@@ -181,7 +181,7 @@ class Look(msgspec.Struct, frozen=True):
     scaling: ScalingState | None
 
 
-class Gauges(msgspec.Struct, frozen=True):
+class LiveGauges(msgspec.Struct, frozen=True):
     """The numbers that people look at first. Percentiles are of the last minute."""
 
     by_status: Mapping[Status, int]
@@ -204,8 +204,8 @@ class Update(msgspec.Struct, frozen=True):
     at: int
     period_sec: float
     tally: Mapping[str, int]
-    gauges: Gauges
-    jobs: Sequence[tuple[JobSummary, Progress | None]]
+    gauges: LiveGauges
+    jobs: Sequence[tuple[JobSummary, JobProgress | None]]
     more: int
     workers: Sequence[Session] | None
     queues: Sequence[QueueState] | None
@@ -224,7 +224,7 @@ class Numbered:
         self.rendered: bytes | None = None
 
 
-class Hello(msgspec.Struct, frozen=True):
+class StreamHello(msgspec.Struct, frozen=True):
     epoch: str
     seq: int
 
@@ -237,7 +237,7 @@ class Reset(msgspec.Struct, frozen=True):
     reason: str
 
 
-Message = Hello | Reset | Numbered | Literal["keep-alive"]
+Message = StreamHello | Reset | Numbered | Literal["keep-alive"]
 
 
 class Ring:
@@ -298,9 +298,9 @@ class Composer:
 
     def compose(
         self,
-        window: Window,
+        window: EventBuffer,
         look: Look,
-        jobs: Sequence[tuple[JobSummary, Progress | None]],
+        jobs: Sequence[tuple[JobSummary, JobProgress | None]],
         *,
         at: int,
         now: float,
@@ -332,11 +332,11 @@ class Composer:
             None if same_bulks else slow.bulks,
         )
 
-    def _gauges(self, look: Look, now: float) -> Gauges:
+    def _gauges(self, look: Look, now: float) -> LiveGauges:
         by_status = sum_by_status(look.counts)
         live = [row for row in look.workers if row.status in ("live", "draining")]
         waits, runs = self._waits.buckets(now), self._runs.buckets(now)
-        return Gauges(
+        return LiveGauges(
             by_status,
             len(live),
             sum(row.threads for row in live),
@@ -389,11 +389,11 @@ class Events:
         new_epoch: Callable[[], str],
         workers: Callable[[], Awaitable[list[Session]]],
         scaling: Callable[[], ScalingState | None],
-        progress: Callable[[JobSummary], Progress | None],
+        progress: Callable[[JobSummary], JobProgress | None],
         monotonic: Callable[[], float],
-        publish: Callable[[News], None] | None = None,
+        publish: Callable[[Notification], None] | None = None,
     ) -> None:
-        """`publish` carries news to other coordinators, where there can be any."""
+        """`publish` carries notifications to other coordinators, where there can be any."""
         self._store = store
         self._read_workers = workers
         self._scaling = scaling
@@ -402,8 +402,8 @@ class Events:
         self._publish = publish
         self._ring = Ring(new_epoch)
         self._composer = Composer()
-        self._own = Window()
-        self._heard = Window()
+        self._own = EventBuffer()
+        self._heard = EventBuffer()
         self._watchers: dict[asyncio.Event, None] = {}
         self._of_job = JobWaiters()
         self._linger_until = 0.0
@@ -430,11 +430,11 @@ class Events:
             self._own.submitted(accepted)
 
     def dispatched(self, grants: Sequence[Grant]) -> None:
-        self.changed([id for grant in grants for id in grant.lot.ids])
+        self.changed([id for grant in grants for id in grant.batch.ids])
 
     def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
-        for lot in completed:
-            self._of_job.finished(lot.ids)
+        for batch in completed:
+            self._of_job.finished(batch.ids)
         if self.wanted:
             self._own.completed(completed, durations)
 
@@ -484,7 +484,7 @@ class Events:
         """Everything from a position on (`EPOCH:SEQ`; None for now), for as long as it is listened to."""
         with self._listening() as news:
             seq, why = self._ring.find(position)
-            yield Hello(self._ring.epoch, seq)
+            yield StreamHello(self._ring.epoch, seq)
             if why is not None:
                 yield Reset(self._ring.epoch, seq, why)
             while not self._closing:
@@ -513,7 +513,7 @@ class Events:
 
     @contextlib.contextmanager
     def watch_job(self, id: str) -> Iterator[asyncio.Event]:
-        """`with events.watch_job(id) as news:` is set when something happened to the job."""
+        """`with events.watch_job(id) as notifications:` is set when something happened to the job."""
         self.heeded = True
         try:
             with self._of_job.watch(id) as news:
@@ -558,7 +558,7 @@ class Events:
             self._slow = self._asked_at = None
             self._live = False
         if now >= self._interest_until:
-            self._own, self._heard = Window(), Window()
+            self._own, self._heard = EventBuffer(), EventBuffer()
             self.wanted = False
             self._heed()
 
@@ -568,10 +568,10 @@ class Events:
     async def close_window(self) -> None:
         """Publish what happened since the last window, to other coordinators that asked for it and to the watchers here."""
         now = self._monotonic()
-        own, self._own = self._own, Window()
+        own, self._own = self._own, EventBuffer()
         if self._publish is not None and own and now < self._interest_until:
             self._publish(happened(own))
-        window, self._heard = self._heard, Window()
+        window, self._heard = self._heard, EventBuffer()
         if self._is_watched(now):
             self._ask_others(now)
             window.take_in(own)
@@ -585,7 +585,7 @@ class Events:
         self._asked_at = now
         self._publish(Listen())
 
-    async def _tell(self, window: Window, now: float) -> None:
+    async def _tell(self, window: EventBuffer, now: float) -> None:
         try:
             look = await self._look(now)
             found = await self._store.summaries(list(window.ids)) if window.ids else []

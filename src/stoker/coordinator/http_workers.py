@@ -17,7 +17,7 @@ from stoker.coordinator.connection import LEASE_INTERVALS
 from stoker.coordinator.job_types import notes_to_store
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession, compare
-from stoker.domain.errors import Conflict, EndpointNotListed, NotFound, StoreUnavailable, WrongSecret
+from stoker.domain.errors import EndpointNotListed, MissingError, StateConflict, StoreUnavailable, WrongSecret
 from stoker.domain.retry import Claim, Kind, problem
 from stoker.domain.retry_rules import ErrorNote, bounded_names
 from stoker.domain.session_secret import may_go_on, secret_hash
@@ -37,7 +37,7 @@ from stoker.wire.http import (
 )
 
 if TYPE_CHECKING:
-    from stoker.coordinator.push_workers import Line, PushWorkers
+    from stoker.coordinator.push_workers import EndpointLine, PushWorkers
 
 _LONGEST_RUN_SEC: Final = 1e9
 _NEVER_ARRIVED: Final = "the assignment never reached its worker"
@@ -160,7 +160,7 @@ class HttpWorkers:
     async def admit(self, worker_id: str, secret: str | None) -> None:
         """Let a request through that says it is of this worker, or raise: a session belongs to the process that began it."""
         if worker_id not in self._mail and self._sessions.get(worker_id) is not None:
-            raise Conflict(
+            raise StateConflict(
                 f"worker {worker_id} is connected by a WebSocket and cannot be spoken for over HTTP"
             )
         if worker_id not in self._secrets:
@@ -174,7 +174,7 @@ class HttpWorkers:
     async def lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
         session, mail = await self._session(worker_id)
         if self.line(worker_id) is not None:
-            raise Conflict(
+            raise StateConflict(
                 f"worker {worker_id} has an endpoint: its jobs are sent there and cannot be leased"
             )
         await self._renew(session)
@@ -284,11 +284,11 @@ class HttpWorkers:
             raise EndpointNotListed(endpoint)
         return str(found)
 
-    def line(self, worker_id: str) -> "Line | None":
+    def line(self, worker_id: str) -> "EndpointLine | None":
         """The way to a worker that is dialled from here."""
         return None if self._push is None else self._push.line(worker_id)
 
-    def run_lines(self) -> "list[Line]":
+    def run_lines(self) -> "list[EndpointLine]":
         """The ways to workers of the `/run` shapes."""
         if self._push is None:
             return []
@@ -309,7 +309,7 @@ class HttpWorkers:
             return await self._caught_up(*connected)
         rows = [row for row in await self._store.sessions() if row.id == worker_id]
         if not rows or rows[0].status not in ("live", "draining"):
-            raise NotFound(f"there is no live worker {worker_id}; register again with POST /workers")
+            raise MissingError(f"there is no live worker {worker_id}; register again with POST /workers")
         return await self._resume(rows[0])
 
     async def _resume(self, row: Session) -> tuple[WorkerSession, Mailbox]:
@@ -384,7 +384,7 @@ class HttpWorkers:
         if status is None:
             self._sessions.remove(session, self._store.now_us())
             self.forget(session.id)
-            raise NotFound(
+            raise MissingError(
                 f"worker {session.id} was silent for too long and was given up; register again with POST /workers"
             )
         return status

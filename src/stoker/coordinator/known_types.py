@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from stoker.coordinator.neighbours import Neighbours
+from stoker.coordinator.peers import Peers
 from stoker.coordinator.sessions import Sessions
 from stoker.store.base import Store
 
@@ -14,10 +14,10 @@ class KnownTypes:
     """Types are never forgotten, so only a name that is not known yet is looked up, and not more often than once a second.
     What a worker announces here is known at once."""
 
-    def __init__(self, store: Store, sessions: Sessions, neighbours: Neighbours) -> None:
+    def __init__(self, store: Store, sessions: Sessions, peers: Peers) -> None:
         self._store = store
         self._sessions = sessions
-        self._neighbours = neighbours
+        self._peers = peers
         self._noted: frozenset[str] = frozenset()
         self._look_after = 0.0
 
@@ -26,7 +26,7 @@ class KnownTypes:
             return True
         if self._sessions.serves(type):
             return True
-        if self._store.shared and await self._neighbours.serves([type]):
+        if self._store.shared and await self._peers.serves([type]):
             return True
         now = asyncio.get_running_loop().time()
         if now >= self._look_after:

@@ -101,7 +101,7 @@ class Metrics:
     def on_submitted(self, accepted: Sequence[Accepted]) -> None:
         for item in accepted:
             if not item.repeated:
-                self.submitted[item.lot.like.queue, item.lot.like.type] += len(item.lot.ids)
+                self.submitted[item.batch.template.queue, item.batch.template.type] += len(item.batch.ids)
         if len(self.submitted) > MAX_SERIES:
             _fold(self.submitted)
 

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from stoker.bus.base import ProgressOf
-from stoker.bus.local import JobWaiters, Watch
+from stoker.bus.local import JobWaiters, JobWatch
 from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
@@ -38,7 +38,7 @@ KEEP_EVERY_SECONDS: Final = 30.0
 log = structlog.get_logger()
 
 
-class Progress(msgspec.Struct, frozen=True):
+class JobProgress(msgspec.Struct, frozen=True):
     """How far a running job says it is. `percent` is null while the total is unknown."""
 
     done: float
@@ -47,7 +47,7 @@ class Progress(msgspec.Struct, frozen=True):
     percent: float | None
 
 
-class OutputDesk:
+class JobOutput:
     """Takes what workers say about the jobs they run, and answers those who want to know."""
 
     def __init__(
@@ -65,8 +65,8 @@ class OutputDesk:
         self._sessions = sessions
         self._publish = publish
         self._progressed = progressed
-        self._progress: dict[str, tuple[int, Progress]] = {}
-        self._elsewhere: OrderedDict[str, tuple[int, Progress]] = OrderedDict()
+        self._progress: dict[str, tuple[int, JobProgress]] = {}
+        self._elsewhere: OrderedDict[str, tuple[int, JobProgress]] = OrderedDict()
         self._followers = JobWaiters()
 
     # ── from workers ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -103,7 +103,7 @@ class OutputDesk:
 
     def note_elsewhere(self, news: ProgressOf) -> None:
         """Progress of a job that runs at another coordinator's worker; only the latest of so many are kept."""
-        progress = Progress(news.done, news.total, news.message, news.percent)
+        progress = JobProgress(news.done, news.total, news.message, news.percent)
         self._elsewhere[news.id] = (news.claim_id, progress)
         self._elsewhere.move_to_end(news.id)
         if len(self._elsewhere) > ELSEWHERE_MAX:
@@ -134,7 +134,7 @@ class OutputDesk:
 
     # ── for those who look ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def progress(self, job: Job | JobSummary) -> Progress | None:
+    def progress(self, job: Job | JobSummary) -> JobProgress | None:
         """The latest word of the attempt that runs now."""
         if job.status != "running":
             return None
@@ -144,7 +144,7 @@ class OutputDesk:
                 return progress
         return None
 
-    def watch(self, id: str) -> Watch:
+    def watch(self, id: str) -> JobWatch:
         """`with desk.watch(id) as news:` is set when there may be something new to read, or an end."""
         return self._followers.watch(id)
 
@@ -163,14 +163,14 @@ def is_over(job: Job, which: Selection) -> bool:
     return which.attempt is not None and job.attempt > which.attempt
 
 
-def _progress(note: ProgressNote) -> Progress:
+def _progress(note: ProgressNote) -> JobProgress:
     total = note.total if note.total is not None and math.isfinite(note.total) and note.total > 0 else None
     percent = None if total is None else round(100 * min(1.0, max(0.0, note.done / total)), 2)
     message = None if note.message is None else note.message[:MAX_MESSAGE_CHARS]
-    return Progress(note.done, total, message, percent)
+    return JobProgress(note.done, total, message, percent)
 
 
-class LogKeeper:
+class LogRetention:
     """Deletes output whose job is gone. It walks by key, a batch at a time, and begins again at the end."""
 
     def __init__(self, store: Store, logs: Logs, *, spared_us: int) -> None:

@@ -1,6 +1,6 @@
-"""How much of its window a worker is really given: as much as starts in time, by what was observed.
+"""How much of its prefetch a worker is really given: as much as starts in time, by what was observed.
 
-A window is measured in run times (`WINDOW_US` of them per thread). Where a machine is busy with other things, or where
+A prefetch is measured in run times (`WINDOW_US` of them per thread). Where a machine is busy with other things, or where
 handing over a short job costs more than running it, jobs that were sent ahead of time wait for longer than that, and so
 does an urgent one that needs a thread. So the time between sending and starting is watched. When it exceeds `SLOW_US`
 the share shrinks; below `QUICK_US` it grows back. What the connection itself takes, the quickest start that was seen on
@@ -9,15 +9,15 @@ it, does not count: holding less would help no job there.
 
 from typing import Final
 
-from stoker.domain.placement import WINDOW_US
+from stoker.domain.placement import PREFETCH_US
 
-QUICK_US: Final = WINDOW_US
-SLOW_US: Final = 2 * WINDOW_US
+QUICK_US: Final = PREFETCH_US
+SLOW_US: Final = 2 * PREFETCH_US
 LEAST_SHARE: Final = 1 / 16
 LEAST_STEP: Final = 1 / 2
 """One late start may be an accident (a checkpoint, a neighbour): it takes no more than half."""
 _ABSURD_US: Final = 60_000_000
-"""A clock was set, or a machine slept: that says nothing about the window."""
+"""A clock was set, or a machine slept: that says nothing about the prefetch."""
 
 
 class Pace:

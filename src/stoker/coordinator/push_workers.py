@@ -76,14 +76,14 @@ Work = Callable[[], Awaitable[Report | None]]
 # ── what an answer means (pure) ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class Answer(msgspec.Struct, frozen=True):
+class EndpointAnswer(msgspec.Struct, frozen=True):
     """What the endpoint said. `body` is None when it was longer than is read."""
 
     status: int
     body: bytes | None
 
 
-def read_answer(ref: ClaimRef, answer: Answer) -> Report | None:
+def read_answer(ref: ClaimRef, answer: EndpointAnswer) -> Report | None:
     """How the attempt ended, by this answer; None when the worker will report later."""
     status, body = answer.status, answer.body
     if status == LATER:
@@ -101,7 +101,7 @@ def read_answer(ref: ClaimRef, answer: Answer) -> Report | None:
     return _understood(ref, answer, said)
 
 
-def _understood(ref: ClaimRef, answer: Answer, said: HttpAnswer) -> Report:
+def _understood(ref: ClaimRef, answer: EndpointAnswer, said: HttpAnswer) -> Report:
     result = said.result
     if said.error is not None:
         if isinstance(result, msgspec.Raw) and bytes(result) != NULL:
@@ -113,7 +113,7 @@ def _understood(ref: ClaimRef, answer: Answer, said: HttpAnswer) -> Report:
     return _bad(ref, answer, 'expected 200 with {"result": …}, an {"error": {"type", "message"}}, or 202')
 
 
-def _bad(ref: ClaimRef, answer: Answer, why: str) -> Report:
+def _bad(ref: ClaimRef, answer: EndpointAnswer, why: str) -> Report:
     excerpt = (answer.body or b"")[: 4 * EXCERPT_CHARS].decode("utf-8", "replace")[:EXCERPT_CHARS]
     return failure(ref, "bad_answer", f"the endpoint answered {answer.status}, unusably: {why}", body=excerpt)
 
@@ -129,7 +129,7 @@ def failure(ref: ClaimRef, type: str, message: str, kind: Kind = "error", **more
     return Report(ref.id, ref.claim_id, kind, error=problem(type, message, **more))
 
 
-def read_run_answer(ref: ClaimRef, answer: Answer) -> Report | None:
+def read_run_answer(ref: ClaimRef, answer: EndpointAnswer) -> Report | None:
     """The same for a worker of the `/run` shapes: whatever it says with a 2xx, it reports later."""
     if 200 <= answer.status < 300:
         return None
@@ -151,7 +151,7 @@ class Shape(NamedTuple):
 
     path: str
     body: Callable[[Assignment], object]
-    read: Callable[[ClaimRef, Answer], Report | None]
+    read: Callable[[ClaimRef, EndpointAnswer], Report | None]
     hears: bool
     """Its heartbeats bring it orders: to cancel, to drop."""
 
@@ -180,7 +180,7 @@ class Broken(Exception):
         self.type = type
 
 
-class Dialer:
+class EndpointClient:
     """One HTTP client for all endpoints."""
 
     def __init__(self, max_answer_bytes: int) -> None:
@@ -199,13 +199,13 @@ class Dialer:
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "stoker"},
         )
 
-    async def post(self, endpoint: str, job: Assignment, shape: Shape = OWN) -> Answer:
+    async def post(self, endpoint: str, job: Assignment, shape: Shape = OWN) -> EndpointAnswer:
         """Send a job and read the answer. Raises `Unreachable` or `Broken`."""
         headers = {"Content-Type": "application/json", "Idempotency-Key": f"{job.id}:{job.claim_id}"}
         body = msgspec.json.encode(shape.body(job))
         try:
             async with self._client.stream("POST", endpoint, content=body, headers=headers) as response:
-                return Answer(response.status_code, await self._read(response))
+                return EndpointAnswer(response.status_code, await self._read(response))
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise Unreachable(str(error) or type(error).__name__) from error
         except httpx.RemoteProtocolError as error:
@@ -257,7 +257,7 @@ FLYING_BYTES: Final = 24 * 1024 * 1024
 
 
 class PushSession(WorkerSession):
-    """A session without a window: each job is a request of its own, and needs its threads at once."""
+    """A session without a prefetch: each job is a request of its own, and needs its threads at once."""
 
     def __init__(self, hello: frames.Hello, send: Send) -> None:
         super().__init__(hello, send)
@@ -268,7 +268,7 @@ class PushSession(WorkerSession):
 
     def view(self) -> WorkerView:
         view = super().view()
-        view.window_us = 0
+        view.prefetch_us = 0
         # A payload stays in memory here until its request is answered.
         view.unsent_bytes = max(0, view.held_bytes - FLYING_BYTES)
         if self.resting:
@@ -278,7 +278,7 @@ class PushSession(WorkerSession):
         return view
 
 
-class Line:
+class EndpointLine:
     """The way to one worker: takes the frames that dispatch sends to its session, and keeps the flights."""
 
     def __init__(
@@ -286,7 +286,7 @@ class Line:
         hello: frames.Hello,
         endpoint: str,
         mail: Mailbox,
-        dialer: Dialer,
+        dialer: EndpointClient,
         sink: ReportSink,
         shape: Shape = OWN,
     ) -> None:
@@ -502,17 +502,19 @@ class PushWorkers:
 
     def __init__(self, sink: ReportSink, *, max_result_bytes: int) -> None:
         self._sink = sink
-        self._dialer = Dialer(max_result_bytes + ANSWER_MARGIN_BYTES)
-        self._lines: dict[str, Line] = {}
+        self._dialer = EndpointClient(max_result_bytes + ANSWER_MARGIN_BYTES)
+        self._lines: dict[str, EndpointLine] = {}
 
     def connect(self, hello: frames.Hello, endpoint: str, mail: Mailbox, shape: Shape = OWN) -> PushSession:
-        line = self._lines[hello.session] = Line(hello, endpoint, mail, self._dialer, self._sink, shape)
+        line = self._lines[hello.session] = EndpointLine(
+            hello, endpoint, mail, self._dialer, self._sink, shape
+        )
         return line.session
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[EndpointLine]:
         return list(self._lines.values())
 
-    def line(self, session_id: str) -> Line | None:
+    def line(self, session_id: str) -> EndpointLine | None:
         return self._lines.get(session_id)
 
     def forget(self, session_id: str) -> None:

@@ -13,12 +13,12 @@ from typing import Final
 from msgspec.structs import astuple, replace
 
 from stoker.coordinator.run_times import RunTimes
-from stoker.coordinator.sessions import Holding, WorkerSession
+from stoker.coordinator.sessions import HeldClaims, WorkerSession
 from stoker.domain.fingerprint import error_type
 from stoker.domain.job import NULL
+from stoker.domain.job_batch import claim_in_batch
 from stoker.domain.json_text import are_plain, fault, is_json
 from stoker.domain.lifecycle import Status
-from stoker.domain.lot import claim_like
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, kind_of, problem
 from stoker.domain.retry_rules import MAX_SNOOZES, NO_NOTE
 from stoker.store.base import Completions, Finish, Start, Store
@@ -64,11 +64,11 @@ class ReportSink:
         held = [session.release(report.id, report.claim_id) for report in reports]
         self.wake()
         return [
-            None if holding is None else holding.claim(report.id)
-            for holding, report in zip(held, reports, strict=True)
+            None if held_claims is None else held_claims.claim(report.id)
+            for held_claims, report in zip(held, reports, strict=True)
         ]
 
-    def release_done(self, session: WorkerSession, done: Done) -> list[Holding | None]:
+    def release_done(self, session: WorkerSession, done: Done) -> list[HeldClaims | None]:
         """The same for attempts that completed."""
         held = session.release_many(done.ids, done.claim_ids)
         self.wake()
@@ -103,24 +103,24 @@ class ReportSink:
         return stale
 
     async def take_done(
-        self, session: WorkerSession, done: Done, released: Sequence[Holding | None]
+        self, session: WorkerSession, done: Done, released: Sequence[HeldClaims | None]
     ) -> list[ClaimRef]:
-        """The same for attempts that completed: they are stored by the lot. Those that need a closer look are taken as if
+        """The same for attempts that completed: they are stored by the batch. Those that need a closer look are taken as if
         each had been reported by itself."""
         received_at = self._store.now_us()
         completed: list[Completions] = []
         others: list[Report] = []
         claims: list[Claim | None] = []
         first = 0
-        for holding, run in groupby(released):
+        for held_claims, run in groupby(released):
             part = slice(first, first := first + len(list(run)))
             columns = Done(*[column[part] for column in astuple(done)])
-            lot = None if holding is None else self._completions(holding, columns, received_at)
-            if lot is not None:
-                completed.append(lot)
+            batch = None if held_claims is None else self._completions(held_claims, columns, received_at)
+            if batch is not None:
+                completed.append(batch)
                 continue
             others += _one_by_one(columns)
-            claims += [None if holding is None else holding.claim(id) for id in columns.ids]
+            claims += [None if held_claims is None else held_claims.claim(id) for id in columns.ids]
         if released and released[-1] is not None:
             session.note_start(released[-1], received_at - done.started_us[-1])
         stale = await self.complete(completed) if completed else []
@@ -128,7 +128,7 @@ class ReportSink:
             stale += await self.take(session, others, claims)
         return stale
 
-    def _completions(self, holding: Holding, done: Done, received_at: int) -> Completions | None:
+    def _completions(self, held_claims: HeldClaims, done: Done, received_at: int) -> Completions | None:
         """What is stored for attempts that were held together; None when anything about them is unusual. Column by column,
         without a loop over the jobs: this runs for every one of them."""
         results = done.results
@@ -137,16 +137,18 @@ class ReportSink:
         started = [received_at - us for us in done.started_us]
         finished = [received_at - us for us in done.finished_us]
         in_order = all(map(le, started, finished))
-        if not (in_order and min(started) >= holding.like.claimed_at and max(finished) <= received_at):
+        if not (
+            in_order and min(started) >= held_claims.template.claimed_at and max(finished) <= received_at
+        ):
             return None
         if not _are_figures(done.cpu_us) or not _are_figures(done.peak_memory_kb):
             return None
-        places = [holding.places[id] for id in done.ids]
+        places = [held_claims.places[id] for id in done.ids]
         return Completions(
-            holding.like,
+            held_claims.template,
             done.ids,
-            [holding.seqs[place] for place in places],
-            [holding.created[place] for place in places],
+            [held_claims.seqs[place] for place in places],
+            [held_claims.created[place] for place in places],
             started,
             finished,
             done.cpu_us,
@@ -157,13 +159,15 @@ class ReportSink:
     async def complete(self, completed: list[Completions]) -> list[ClaimRef]:
         """Write attempts that completed; those whose claim was not current any more."""
         self._run_times.observe(
-            (lot.claim.type, list(map(sub, lot.finished, lot.started))) for lot in completed if lot.started
+            (batch.claim.type, list(map(sub, batch.finished, batch.started)))
+            for batch in completed
+            if batch.started
         )
         stale = await self._store.complete(completed)
         if stale:
             late = [Finish(*end) for end in each(completed) if (end[0].id, end[0].claim_id) in stale]
             self._finished([(finish, None) for finish in late])
-            completed = [left for lot in completed if len(left := _without(lot, stale))]
+            completed = [left for batch in completed if len(left := _without(batch, stale))]
         self._completed(completed)
         return [ClaimRef(*key) for key in stale]
 
@@ -286,15 +290,15 @@ def _one_by_one(done: Done) -> Iterator[Report]:
 
 def each(completed: Iterable[Completions]) -> Iterator[tuple[Claim, Outcome]]:
     """The completions one by one."""
-    for lot in completed:
-        for id, created_at, row in zip(lot.ids, lot.created, lot.rows(), strict=True):
+    for batch in completed:
+        for id, created_at, row in zip(batch.ids, batch.created, batch.rows(), strict=True):
             seq, _, *times, result = row
-            claim = claim_like(lot.claim, id, seq, created_at)
+            claim = claim_in_batch(batch.claim, id, seq, created_at)
             yield claim, Outcome("completed", "completed", result, None, 0, *times)
 
 
-def _without(lot: Completions, stale: set[tuple[str, int]]) -> Completions:
-    return lot.without({id for id, claim_id in stale if claim_id == lot.claim.claim_id})
+def _without(batch: Completions, stale: set[tuple[str, int]]) -> Completions:
+    return batch.without({id for id, claim_id in stale if claim_id == batch.claim.claim_id})
 
 
 def _are_figures(values: Sequence[int | None]) -> bool:

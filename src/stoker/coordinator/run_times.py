@@ -1,10 +1,10 @@
-"""How long jobs of a type take, as observed: what the window is measured with."""
+"""How long jobs of a type take, as observed: what the prefetch is measured with."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from stoker.domain.placement import WINDOW_US
+from stoker.domain.placement import PREFETCH_US
 
 _WEIGHT: Final = 0.2
 _MAX_TYPES: Final = 10_000
@@ -21,7 +21,7 @@ class RunTimes:
 
     def observe(self, runs: Iterable[tuple[str, Sequence[int]]]) -> None:
         """Take in the runs of one frame: (type, microseconds of each). One that was too
-        slow for a window counts whole, so that its type loses the window at once and regains it gradually."""
+        slow for a prefetch counts whole, so that its type loses the prefetch at once and regains it gradually."""
         by_type: dict[str, list[int]] = {}
         for type, us in runs:
             by_type.setdefault(type, []).extend(us)
@@ -32,7 +32,7 @@ class RunTimes:
             known = self._average.get(type)
             average = seen if known is None else known + _WEIGHT * (seen - known)
             slowest = max(times)
-            if slowest >= WINDOW_US:
+            if slowest >= PREFETCH_US:
                 average = max(average, slowest)
             if len(self._average) < _MAX_TYPES or known is not None:
                 self._average[type] = average

@@ -5,8 +5,8 @@ whose jobs are lost to it as if it had fallen silent. Everything else is done by
 list of endpoints, lease, flights and fence.
 
 Where several coordinators share a store, each request may reach another one. The one that heard the last of them sends the
-jobs: it asks the store what the session holds, and tells the others to give it nothing more. News may be lost, so a look
-every second finds out what was reported, or registered anew, elsewhere.
+jobs: it asks the store what the session holds, and tells the others to give it nothing more. Notifications may be
+lost, so a look every second finds out what was reported, or registered anew, elsewhere.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from stoker.coordinator.http_workers import HttpWorkers, hello_of
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession
-from stoker.domain.errors import Conflict, NotFound, StaleClaim
+from stoker.domain.errors import MissingError, StaleClaim, StateConflict
 from stoker.domain.retry import Claim, RetryPolicy
 from stoker.ids import NewId
 from stoker.store.base import Expired, Session, Store
@@ -25,7 +25,7 @@ from stoker.wire.http import HttpWelcome
 from stoker.wire.run import RunHello, RunOutcome
 
 if TYPE_CHECKING:
-    from stoker.coordinator.push_workers import Line
+    from stoker.coordinator.push_workers import EndpointLine
 
 THREADS: Final = 1
 _LIVE: Final = ("live", "draining")
@@ -96,13 +96,13 @@ class RunWorkers:
         if known is not None:
             try:
                 await self._renew(known)
-            except NotFound:
+            except MissingError:
                 del self._ids[worker_id]
             else:
                 return
         rows = _named(await self._store.sessions(), worker_id)
         if not rows:
-            raise NotFound(f"there is no live worker {worker_id}; register again with POST /workers")
+            raise MissingError(f"there is no live worker {worker_id}; register again with POST /workers")
         await self._renew(rows[-1].id)
         self._ids[worker_id] = rows[-1].id
 
@@ -121,7 +121,7 @@ class RunWorkers:
         self._take_over(session_id)
         self._sink.wake()
 
-    async def _catch_up(self, line: "Line") -> None:
+    async def _catch_up(self, line: "EndpointLine") -> None:
         """Hold what the store says that this session holds: others sent it jobs, and heard how they ended."""
         await self._let_go(line)
         new = [
@@ -140,7 +140,7 @@ class RunWorkers:
         if claim is None or not await self._take(claim, report):
             await self._refuse_unless_repeated(ref, report)
         if claim is not None and not self._sends_to(claim.session_id):
-            with contextlib.suppress(NotFound):
+            with contextlib.suppress(MissingError):
                 await self._renew(claim.session_id)
 
     def _sends_to(self, session_id: str) -> bool:
@@ -153,14 +153,14 @@ class RunWorkers:
             return await line.take(report)
         rows = [row for row in await self._store.sessions() if row.id == claim.session_id]
         if not rows or not rows[0].speaks_run:
-            raise Conflict(f"job {claim.id} runs on a worker that reports in another way")
+            raise StateConflict(f"job {claim.id} runs on a worker that reports in another way")
         elsewhere = WorkerSession(hello_of(rows[0]), lambda frame: None)
         return not await self._sink.take(elsewhere, [report], [claim])
 
     async def _refuse_unless_repeated(self, ref: ClaimRef, report: Report) -> None:
         (job,) = await self._store.get([ref.id])
         if job is None:
-            raise NotFound(f"there is no job {ref.id}")
+            raise MissingError(f"there is no job {ref.id}")
         if not await self._sink.stored_before(report):
             now = f"is now claim {job.claim_id}" if job.claim_id != ref.claim_id else f"is {job.status}"
             raise StaleClaim(f"job {ref.id} {now}; discard this result")
@@ -178,7 +178,7 @@ class RunWorkers:
             elif session.held:
                 await self._let_go(line)
 
-    async def _let_go(self, line: "Line") -> None:
+    async def _let_go(self, line: "EndpointLine") -> None:
         """Hold no more what was reported to another coordinator. What is held here was stored before it was held."""
         held = line.session.claims
         kept = {(claim.id, claim.claim_id) for claim in await self._store.held(line.session.id)}
@@ -194,7 +194,7 @@ class RunWorkers:
             self._sessions.remove(session, self._store.now_us())
         self._http.forget(session_id)
 
-    def _run_line(self, session_id: str) -> "Line | None":
+    def _run_line(self, session_id: str) -> "EndpointLine | None":
         line = self._http.line(session_id)
         return None if line is None or line.shape.hears else line
 

@@ -16,11 +16,20 @@ import structlog
 from stoker.clock import SECOND
 from stoker.coordinator.schedule_fields import definition_of, job_of_tick, spec_of
 from stoker.domain import schedule as rules
-from stoker.domain.errors import Conflict, NotFound, StoreUnavailable
+from stoker.domain.errors import MissingError, StateConflict, StoreUnavailable
 from stoker.domain.extras import InvalidOption
 from stoker.domain.job import DEFAULT_TYPE, Job, JobDefaults, JobSpec, PriorityOrder
 from stoker.domain.recurrence import BadSchedule
-from stoker.domain.schedule import Decision, Declaration, Definition, Firing, Schedule, Step, Tick, TickKind
+from stoker.domain.schedule import (
+    Declaration,
+    Definition,
+    Firing,
+    Schedule,
+    ScheduleDecision,
+    Step,
+    Tick,
+    TickKind,
+)
 from stoker.ids import NewId
 from stoker.store.base import Accepted, Store
 from stoker.store.schedules import (
@@ -140,14 +149,14 @@ class Schedules:
 
     # ── deciding ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _decide_due(self, seen: Seen) -> Decision | None:
+    def _decide_due(self, seen: Seen) -> ScheduleDecision | None:
         return (
             None
             if seen.schedule is None
             else self._decided(rules.step(seen.schedule, seen.now, seen.statuses), seen.now)
         )
 
-    def _decided(self, step: Step, now: int) -> Decision:
+    def _decided(self, step: Step, now: int) -> ScheduleDecision:
         """Make the jobs of a step. A tick whose job cannot be made is recorded as skipped."""
         firings: list[Firing] = []
         ticks = list(step.ticks)
@@ -159,7 +168,7 @@ class Schedules:
                     Tick(step.schedule.name, "tick", tick, tick, "skipped", str(error)[:500], None, now)
                 )
         release = () if step.release is None else (step.release,)
-        return Decision(step.schedule, ticks, firings, step.cancel, release)
+        return ScheduleDecision(step.schedule, ticks, firings, step.cancel, release)
 
     def _firing(
         self, kind: TickKind, schedule: Schedule, tick: int, now: int, *, blocked: bool = False
@@ -180,14 +189,14 @@ class Schedules:
         wanted = defaults.on_conflict if spec.on_conflict is msgspec.UNSET else spec.on_conflict
         return Firing(kind, tick, job, wanted or "return")
 
-    def _after_due(self, seen: Seen, then: Callable[[Schedule], Step]) -> Decision | None:
+    def _after_due(self, seen: Seen, then: Callable[[Schedule], Step]) -> ScheduleDecision | None:
         """First what is due by the schedule as it is, then the change."""
         if seen.schedule is None:
             return None
         first = self._decided(rules.step(seen.schedule, seen.now, seen.statuses), seen.now)
         second = then(first.schedule or seen.schedule)
         release = () if second.release is None else (second.release,)
-        return Decision(
+        return ScheduleDecision(
             second.schedule,
             [*first.ticks, *second.ticks],
             first.firings,
@@ -218,9 +227,9 @@ class Schedules:
     async def put(self, name: str, definition: Definition) -> tuple[Schedule, bool]:
         """Make or change a schedule; also whether it is new."""
 
-        def decide(seen: Seen) -> Decision | None:
+        def decide(seen: Seen) -> ScheduleDecision | None:
             if seen.schedule is None:
-                return Decision(rules.created(name, definition, seen.now, seen.last_tick))
+                return ScheduleDecision(rules.created(name, definition, seen.now, seen.last_tick))
             return self._after_due(seen, lambda schedule: rules.changed(schedule, definition, seen.now))
 
         changed = await self._change(name, decide)
@@ -254,23 +263,23 @@ class Schedules:
     async def delete(self, name: str, *, orphaned: bool = False) -> Schedule:
         """Delete a schedule; with `orphaned`, only one that its app no longer declares. Its jobs stay."""
 
-        def decide(seen: Seen) -> Decision | None:
+        def decide(seen: Seen) -> ScheduleDecision | None:
             if seen.schedule is None or (orphaned and seen.schedule.orphaned_at is None):
                 return None
             held = seen.schedule.held_job
-            return Decision(None, release=() if held is None else (held,))
+            return ScheduleDecision(None, release=() if held is None else (held,))
 
         changed = await self._change(name, decide)
         if changed is None or changed.before is None:
             await self.get(name)
-            raise Conflict(
+            raise StateConflict(
                 f"schedule {name} is declared by its app; take it out of the code, or leave orphaned=true out"
             )
         log.info("schedule_deleted", schedule=name)
         return changed.before
 
     async def pause(self, name: str) -> Schedule:
-        def decide(seen: Seen) -> Decision | None:
+        def decide(seen: Seen) -> ScheduleDecision | None:
             return self._after_due(seen, lambda schedule: Step(rules.paused(schedule, seen.now)))
 
         after = await self._changed(name, decide)
@@ -278,7 +287,7 @@ class Schedules:
         return after
 
     async def resume(self, name: str) -> Schedule:
-        def decide(seen: Seen) -> Decision | None:
+        def decide(seen: Seen) -> ScheduleDecision | None:
             return (
                 None
                 if seen.schedule is None
@@ -296,15 +305,15 @@ class Schedules:
         # Made once: a commit in doubt is tried again, and finds this id.
         firing = self._firing("trigger", schedule, tick, tick)
 
-        def decide(seen: Seen) -> Decision | None:
-            return None if seen.schedule is None else Decision(seen.schedule, firings=[firing])
+        def decide(seen: Seen) -> ScheduleDecision | None:
+            return None if seen.schedule is None else ScheduleDecision(seen.schedule, firings=[firing])
 
         changed = await self._change(name, decide)
         if changed is None:
             raise _missing(name)
         if not changed.accepted:
-            raise Conflict(changed.ticks[-1].reason or "the job was refused")
-        log.info("schedule_triggered", schedule=name, job_id=changed.accepted[0].lot.like.id)
+            raise StateConflict(changed.ticks[-1].reason or "the job was refused")
+        log.info("schedule_triggered", schedule=name, job_id=changed.accepted[0].batch.template.id)
         return changed.accepted[0]
 
     async def backfill(self, name: str, first: int, last: int) -> Backfilled:
@@ -324,18 +333,18 @@ class Schedules:
         now = self._store.now_us()
         firings = {tick: self._firing("backfill", schedule, tick, now) for tick in ticks}
 
-        def decide(seen: Seen) -> Decision | None:
+        def decide(seen: Seen) -> ScheduleDecision | None:
             if seen.schedule is None:
                 return None
             # What is not recorded yet may still fire by itself.
             until = seen.schedule.next_at
             wanted = [tick for tick in ticks if tick not in seen.fired and (until is None or tick < until)]
-            return Decision(seen.schedule, firings=[firings[tick] for tick in wanted])
+            return ScheduleDecision(seen.schedule, firings=[firings[tick] for tick in wanted])
 
         changed = await self._change(name, decide, ticks)
         if changed is None:
             raise _missing(name)
-        made = [item.lot.like for item in changed.accepted if not item.repeated and item.unique is None]
+        made = [item.batch.template for item in changed.accepted if not item.repeated and item.unique is None]
         log.info("schedule_backfilled", schedule=name, jobs=len(made))
         return Backfilled(made, len(ticks) - len(made))
 
@@ -370,12 +379,14 @@ class Schedules:
             self._log_declared(app, version, changed)
         self._apps[app] = (digest, version)
 
-    def _declared(self, app: str, wanted: dict[str, Definition], seen: Seen) -> Decision | None:
+    def _declared(self, app: str, wanted: dict[str, Definition], seen: Seen) -> ScheduleDecision | None:
         definition = wanted.get(seen.name)
         if definition is None:
-            return None if seen.schedule is None else Decision(rules.orphaned(seen.schedule, seen.now))
+            return (
+                None if seen.schedule is None else ScheduleDecision(rules.orphaned(seen.schedule, seen.now))
+            )
         if seen.schedule is None:
-            return Decision(
+            return ScheduleDecision(
                 rules.declared(None, seen.name, definition, app, seen.now, seen.last_tick).schedule
             )
         return self._after_due(
@@ -409,5 +420,5 @@ def _readable(
     return found
 
 
-def _missing(name: str) -> NotFound:
-    return NotFound(f"there is no schedule {name}; GET /schedules lists them")
+def _missing(name: str) -> MissingError:
+    return MissingError(f"there is no schedule {name}; GET /schedules lists them")

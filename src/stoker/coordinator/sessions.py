@@ -1,7 +1,7 @@
 """The workers that are connected to this coordinator, and what each of them holds.
 
 The store knows every session of every coordinator; this is the part that is connected here, with its free threads and
-its window. It is a cache of the truth: after a restart or a reconnect it is loaded from the store again, and each
+its prefetch. It is a cache of the truth: after a restart or a reconnect it is loaded from the store again, and each
 heartbeat is compared with it.
 
 Two things can be lost on the way. A claim that was committed but never reached its worker (the coordinator or the
@@ -28,8 +28,8 @@ import msgspec
 
 from stoker.coordinator.pace import Pace
 from stoker.domain.builtin_types import BUILTIN_TYPES
-from stoker.domain.lot import claim_like
-from stoker.domain.placement import WINDOW_MAX_JOBS, WINDOW_US, WorkerView
+from stoker.domain.job_batch import claim_in_batch
+from stoker.domain.placement import PREFETCH_MAX_JOBS, PREFETCH_US, WorkerView
 from stoker.domain.retry import Claim
 from stoker.store.base import Session
 from stoker.wire import frames
@@ -46,17 +46,17 @@ Send = Callable[[Frame], None]
 """Hands a frame to the worker's connection without waiting; a connection that cannot keep up is closed by its owner."""
 
 
-class Holding(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Claims of one lot that a session holds here."""
+class HeldClaims(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Claims of one batch that a session holds here."""
 
-    like: Claim
+    template: Claim
     """The first of them."""
     places: dict[str, int]
     """The place of each job in the columns, by its id."""
     seqs: Sequence[int]
     created: Sequence[int]
     cost: int
-    """What each takes of the session's window."""
+    """What each takes of the session's prefetch."""
     frame: int
     """The frame in which they were sent; 0 for what was not sent on this connection."""
     sent_at: int = 0
@@ -66,10 +66,10 @@ class Holding(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     def claim(self, id: str) -> Claim:
         """The claim of one of these jobs."""
-        if self.like.id == id:
-            return self.like
+        if self.template.id == id:
+            return self.template
         place = self.places[id]
-        return claim_like(self.like, id, self.seqs[place], self.created[place])
+        return claim_in_batch(self.template, id, self.seqs[place], self.created[place])
 
 
 class Unsent:
@@ -107,11 +107,11 @@ class WorkerSession:
         self.async_concurrency = hello.async_concurrency
         self.draining = hello.draining
         self.pull = pull
-        self.lots = False
-        """Whether assignments travel in lots on this connection."""
+        self.batches = False
+        """Whether assignments travel in batches on this connection."""
         self.wanted = 0
         """For a worker that asks over HTTP: how many jobs it asked for and has not got yet."""
-        self.held: dict[str, Holding] = {}
+        self.held: dict[str, HeldClaims] = {}
         self.ending: dict[int, Sequence[tuple[str, int]]] = {}
         """Claims (job id, claim id) whose reports are being stored at this moment, by the number of their frame."""
         self.suspects: dict[tuple[str, int], float] = {}
@@ -148,16 +148,16 @@ class WorkerSession:
     def view(self) -> WorkerView:
         """This worker for the planner."""
         free = 0 if self.draining else max(0, self.threads - self._used - (self._async_used > 0))
-        whole = int(self.threads * WINDOW_US * self.pace.share)
-        window = 0 if self.draining else max(0, whole - self._backlog_us)
-        room = max(0, WINDOW_MAX_JOBS - len(self.held))
+        whole = int(self.threads * PREFETCH_US * self.pace.share)
+        prefetch_us = 0 if self.draining else max(0, whole - self._backlog_us)
+        room = max(0, PREFETCH_MAX_JOBS - len(self.held))
         if self.pull:
-            free, window, room = (free if self.wanted else 0), 0, self.wanted
+            free, prefetch_us, room = (free if self.wanted else 0), 0, self.wanted
         return WorkerView(
             self.id,
             self.threads,
             free,
-            window,
+            prefetch_us,
             self.types,
             self.queues,
             self.labels,
@@ -172,13 +172,13 @@ class WorkerSession:
             self._held_bytes,
         )
 
-    def hold(self, claim: Claim, cost_us: int = WINDOW_US, frame: int = 0) -> None:
-        """Hold one claim, which takes `cost_us` of the window per thread."""
-        self.hold_lot(claim, [claim.id], [claim.seq], [claim.created_at], cost_us, frame)
+    def hold(self, claim: Claim, cost_us: int = PREFETCH_US, frame: int = 0) -> None:
+        """Hold one claim, which takes `cost_us` of the prefetch per thread."""
+        self.hold_batch(claim, [claim.id], [claim.seq], [claim.created_at], cost_us, frame)
 
-    def hold_lot(
+    def hold_batch(
         self,
-        like: Claim,
+        template: Claim,
         ids: Sequence[str],
         seqs: Sequence[int],
         created: Sequence[int],
@@ -187,72 +187,76 @@ class WorkerSession:
         sent_at: int = 0,
         size: int = 0,
     ) -> None:
-        """Hold the claims of a lot, `size` bytes in all; `like` is the first of them."""
+        """Hold the claims of a batch, `size` bytes in all; `template` is the first of them."""
         held = self.held
         if not held.keys().isdisjoint(ids):
             for id in ids:
                 self.release(id)
         count = len(ids)
         self.wanted = max(0, self.wanted - count)
-        side_by_side = like.type in self.async_types
-        cost = 0 if side_by_side else cost_us * like.threads
+        side_by_side = template.type in self.async_types
+        cost = 0 if side_by_side else cost_us * template.threads
         places = dict(zip(ids, range(count), strict=True))
         each_bytes = size // count
-        holding = Holding(like, places, seqs, created, cost, frame, sent_at, each_bytes)
-        held.update(dict.fromkeys(ids, holding))
+        held_claims = HeldClaims(template, places, seqs, created, cost, frame, sent_at, each_bytes)
+        held.update(dict.fromkeys(ids, held_claims))
         self._held_bytes += each_bytes * count
         if side_by_side:
             self._async_used += count
         else:
-            self._used += like.threads * count
-            self._slow += like.threads * count if cost_us >= WINDOW_US else 0
+            self._used += template.threads * count
+            self._slow += template.threads * count if cost_us >= PREFETCH_US else 0
             self._backlog_us += cost * count
 
-    def note_start(self, holding: Holding, started_at: int) -> None:
+    def note_start(self, held_claims: HeldClaims, started_at: int) -> None:
         """A job started: was it in time, if it had been sent ahead of it?"""
-        if holding.sent_at and 0 < holding.cost < WINDOW_US:
-            self.pace.note(holding.sent_at, started_at)
+        if held_claims.sent_at and 0 < held_claims.cost < PREFETCH_US:
+            self.pace.note(held_claims.sent_at, started_at)
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
         """A claim that this session holds here."""
-        holding = self.held.get(id)
-        return None if holding is None or holding.like.claim_id != claim_id else holding.claim(id)
+        held_claims = self.held.get(id)
+        return (
+            None
+            if held_claims is None or held_claims.template.claim_id != claim_id
+            else held_claims.claim(id)
+        )
 
-    def release(self, id: str, claim_id: int | None = None) -> Holding | None:
+    def release(self, id: str, claim_id: int | None = None) -> HeldClaims | None:
         """Stop holding a claim, whichever it is or this one; what it was held with, None when it is not held here."""
-        holding = self.held.get(id)
-        if holding is None or claim_id not in (None, holding.like.claim_id):
+        held_claims = self.held.get(id)
+        if held_claims is None or claim_id not in (None, held_claims.template.claim_id):
             return None
         del self.held[id]
-        self._count_released(holding, 1)
-        return holding
+        self._count_released(held_claims, 1)
+        return held_claims
 
-    def release_many(self, ids: Sequence[str], claim_ids: Sequence[int]) -> list[Holding | None]:
+    def release_many(self, ids: Sequence[str], claim_ids: Sequence[int]) -> list[HeldClaims | None]:
         """The same for many claims, each by its number."""
         held = self.held
         found = list(map(held.pop, ids, repeat(None)))
-        for place, (holding, claim_id) in enumerate(zip(found, claim_ids, strict=True)):
-            if holding is not None and holding.like.claim_id != claim_id:
-                held[ids[place]], found[place] = holding, None
-        for holding, count in Counter(found).items():
-            if holding is not None:
-                self._count_released(holding, count)
+        for place, (held_claims, claim_id) in enumerate(zip(found, claim_ids, strict=True)):
+            if held_claims is not None and held_claims.template.claim_id != claim_id:
+                held[ids[place]], found[place] = held_claims, None
+        for held_claims, count in Counter(found).items():
+            if held_claims is not None:
+                self._count_released(held_claims, count)
         return found
 
-    def _count_released(self, holding: Holding, count: int) -> None:
-        self._held_bytes -= holding.each_bytes * count
-        if holding.like.type in self.async_types:
+    def _count_released(self, held_claims: HeldClaims, count: int) -> None:
+        self._held_bytes -= held_claims.each_bytes * count
+        if held_claims.template.type in self.async_types:
             self._async_used -= count
         else:
-            threads = holding.like.threads
+            threads = held_claims.template.threads
             self._used -= threads * count
-            self._slow -= threads * count if holding.cost >= WINDOW_US * threads else 0
-            self._backlog_us -= holding.cost * count
+            self._slow -= threads * count if held_claims.cost >= PREFETCH_US * threads else 0
+            self._backlog_us -= held_claims.cost * count
 
     @property
     def claims(self) -> list[Claim]:
         """Everything that this session holds here."""
-        return [holding.claim(id) for id, holding in self.held.items()]
+        return [held_claims.claim(id) for id, held_claims in self.held.items()]
 
     def release_all(self) -> None:
         self.held.clear()
@@ -266,11 +270,11 @@ def compare(
     `received` is the last frame of assignments that the worker has seen, if it says so."""
     reported = {(ref.id, ref.claim_id) for ref in held}
     missing = [
-        holding.claim(id)
-        for id, holding in session.held.items()
-        if _is_old(holding.like, now)
-        and (received is None or holding.frame <= received)
-        and (id, holding.like.claim_id) not in reported
+        held_claims.claim(id)
+        for id, held_claims in session.held.items()
+        if _is_old(held_claims.template, now)
+        and (received is None or held_claims.frame <= received)
+        and (id, held_claims.template.claim_id) not in reported
     ]
     foreign = [ref for ref in held if not _holds(session, ref)]
     return missing, foreign
@@ -283,8 +287,8 @@ def _is_old(claim: Claim, now: int) -> bool:
 
 
 def _holds(session: WorkerSession, ref: ClaimRef) -> bool:
-    holding = session.held.get(ref.id)
-    return holding is not None and holding.like.claim_id == ref.claim_id
+    held_claims = session.held.get(ref.id)
+    return held_claims is not None and held_claims.template.claim_id == ref.claim_id
 
 
 def forgotten(
@@ -442,6 +446,6 @@ class Sessions:
 def _ghost(session: WorkerSession) -> WorkerView:
     """A worker that takes nothing, but whose size is known."""
     ghost = session.view()
-    ghost.free = ghost.soon = ghost.window_us = ghost.room = 0
+    ghost.free = ghost.soon = ghost.prefetch_us = ghost.room = 0
     ghost.present = False
     return ghost

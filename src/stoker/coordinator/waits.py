@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from stoker.bus.local import JobWaiters
-from stoker.coordinator.neighbours import LOOK_SECONDS, Neighbours
+from stoker.coordinator.peers import LOOK_SECONDS, Peers
 from stoker.domain.errors import Overloaded
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
@@ -41,7 +41,7 @@ ENOUGH: Final = ANSWER_BYTES // (JOB_BYTES + ATTEMPT_BYTES)
 MAX_LOOK_SECONDS: Final = 10.0
 
 
-class Ended(msgspec.Struct, frozen=True):
+class EndedJob(msgspec.Struct, frozen=True):
     """A job that has ended, with all its attempts."""
 
     job: Job
@@ -51,7 +51,7 @@ class Ended(msgspec.Struct, frozen=True):
 class Waited(msgspec.Struct, frozen=True):
     """What became of the jobs that were waited for: those that have ended, as many as fit one answer."""
 
-    ended: Sequence[Ended]
+    ended: Sequence[EndedJob]
     missing: Sequence[str]
     """Ids of no job."""
     pending: int
@@ -60,12 +60,10 @@ class Waited(msgspec.Struct, frozen=True):
 
 
 class Waits:
-    def __init__(
-        self, store: Store, waiters: JobWaiters, neighbours: Neighbours, closing: Callable[[], bool]
-    ) -> None:
+    def __init__(self, store: Store, waiters: JobWaiters, peers: Peers, closing: Callable[[], bool]) -> None:
         self._store = store
         self._waiters = waiters
-        self._neighbours = neighbours
+        self._peers = peers
         self._closing = closing
 
     async def wait(self, ids: Collection[str], seconds: float, limit: int) -> Waited:
@@ -83,9 +81,9 @@ class Waits:
             for left in self._looks(found, seconds):
                 if found.any_over or self._closing():
                     break
-                if await waiter.news(left):
+                if await waiter.changed(left):
                     pending = found.pending
-                    await waiter.news(min(gather_seconds(pending), left), min(pending, ENOUGH))
+                    await waiter.changed(min(gather_seconds(pending), left), min(pending, ENOUGH))
                     await self._look(found, waiter.take())
                 elif self._store.shared:
                     await self._look(found, found.waiting())
@@ -97,8 +95,8 @@ class Waits:
         deadline = loop.time() + seconds
         while (left := deadline - loop.time()) > 0:
             if self._store.shared:
-                self._neighbours.watch_many(found.waiting())
-                left = min(left, look_seconds(found.pending, told=self._neighbours.connected))
+                self._peers.watch_many(found.waiting())
+                left = min(left, look_seconds(found.pending, told=self._peers.connected))
             yield left
 
     async def _look(self, found: "Found", ids: Collection[str]) -> None:
@@ -108,7 +106,7 @@ class Waits:
             found.note(part, await self._store.states(part))
 
     async def _answer(self, found: "Found", limit: int) -> Waited:
-        ended: list[Ended] = []
+        ended: list[EndedJob] = []
         room = ANSWER_BYTES
         over = found.over(limit)
         for first in range(0, len(over), JOBS_A_TURN):
@@ -117,7 +115,7 @@ class Waits:
             ids = [state.id for state in over[first : first + JOBS_A_TURN]]
             jobs = [job for job in await self._store.get(ids) if job is not None and job.status in FINAL]
             for job, attempts in zip(jobs, await self._store.attempts_of(jobs), strict=True):
-                ended.append(Ended(job, attempts))
+                ended.append(EndedJob(job, attempts))
                 room -= size_of(job, attempts)
             await asyncio.sleep(0)
         missing = found.missing

@@ -34,7 +34,7 @@ from stoker.domain.retry_rules import ErrorNote
 from stoker.domain.webhooks import TIMEOUT_SEC, WEBHOOK_QUEUE, WEBHOOK_TYPE, Delivery
 from stoker.ids import NewId
 from stoker.store.base import Renewal, Session, Store
-from stoker.webhook_hosts import NotListed, Target, check_url, may_dial
+from stoker.webhook_hosts import NotListed, WebhookTarget, check_url, may_dial
 from stoker.wire import frames
 from stoker.wire.frames import PROTOCOL, Assignment, ClaimRef, Frame, Report
 
@@ -49,10 +49,10 @@ _PAUSE_SECONDS: Final = 1.0
 log = structlog.get_logger()
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-Post = Callable[[Target, str, bytes, dict[str, str]], Awaitable["Answer"]]
+Post = Callable[[WebhookTarget, str, bytes, dict[str, str]], Awaitable["ReceiverAnswer"]]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ReceiverAnswer(msgspec.Struct, frozen=True):
     """What the receiver said: the status, the beginning of the body, and how long it asks to wait."""
 
     status: int
@@ -72,7 +72,9 @@ class HttpPost:
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
 
-    async def __call__(self, target: Target, address: str, body: bytes, headers: dict[str, str]) -> Answer:
+    async def __call__(
+        self, target: WebhookTarget, address: str, body: bytes, headers: dict[str, str]
+    ) -> ReceiverAnswer:
         if self._client is None:
             self._client = httpx.AsyncClient(
                 verify=ssl.create_default_context(),
@@ -98,7 +100,7 @@ class HttpPost:
                 read += chunk
                 if len(read) >= MAX_ANSWER_BYTES:
                     break
-            return Answer(
+            return ReceiverAnswer(
                 response.status_code, bytes(read[:MAX_ANSWER_BYTES]), response.headers.get("retry-after")
             )
         finally:
@@ -110,11 +112,11 @@ class HttpPost:
 
 
 class _Session(WorkerSession):
-    """A session without a window: each delivery needs its place at once."""
+    """A session without a prefetch: each delivery needs its place at once."""
 
     def view(self) -> WorkerView:
         view = super().view()
-        view.window_us = 0
+        view.prefetch_us = 0
         return view
 
 
@@ -272,7 +274,7 @@ class Webhooks:
             return _failed(job, "webhook_unreachable", str(error) or type(error).__name__)
         return report_of(job, answer)
 
-    async def _checked_address(self, target: Target) -> str:
+    async def _checked_address(self, target: WebhookTarget) -> str:
         """The address to dial. Raises `NotListed` where the name leads to none that may be dialled."""
         found = await self._resolve(target.host, target.port)
         allowed = [address for address in found if may_dial(address, self._hosts)]
@@ -295,7 +297,7 @@ class Webhooks:
         }
 
 
-def report_of(job: Assignment, answer: Answer) -> Report:
+def report_of(job: Assignment, answer: ReceiverAnswer) -> Report:
     """What an answer means: any 2xx is a success, 410 says never again, everything else is tried again."""
     if 200 <= answer.status < 300:
         result = msgspec.json.encode({"status": answer.status})

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from stoker.domain.lot import Lot
+from stoker.domain.job_batch import JobBatch
 from stoker.domain.placement import Placed, Plan, WorkerView
 
 INLINE_BYTES: Final = 4096
@@ -58,8 +58,8 @@ def unread(plan: Plan) -> list[int]:
     return [
         seq
         for placed in plan.placed
-        if UNREAD in placed.lot.payloads
-        for seq, payload in zip(placed.lot.seqs, placed.lot.payloads, strict=True)
+        if UNREAD in placed.batch.payloads
+        for seq, payload in zip(placed.batch.seqs, placed.batch.payloads, strict=True)
         if payload == UNREAD
     ]
 
@@ -77,17 +77,17 @@ def within(
     for placed in plan.placed:
         room = rooms.get(placed.session_id)
         if room is None or cut:
-            rest.append(placed.lot)
+            rest.append(placed.batch)
             continue
         count, size, cut = _fitting(placed, room, sizes, bounds, left, first=not kept)
         left -= size
-        if count == len(placed.lot):
+        if count == len(placed.batch):
             kept.append(placed)
             continue
         if count:
-            part = placed.lot.part(slice(0, count, 1))
+            part = placed.batch.part(slice(0, count, 1))
             kept.append(Placed(part, placed.session_id, placed.threads))
-        rest.append(placed.lot.part(slice(count, len(placed.lot), 1)))
+        rest.append(placed.batch.part(slice(count, len(placed.batch), 1)))
         del rooms[placed.session_id]
     return Plan(kept, plan.cursor, rest), cut
 
@@ -96,33 +96,40 @@ def _fitting(
     placed: Placed, room: _Room, sizes: Mapping[int, int], bounds: ByteBounds, left: int, *, first: bool
 ) -> tuple[int, int, bool]:
     """How many jobs of a placement fit, their bytes, and whether it was the claim that had no room for more."""
-    lot = placed.lot
-    total = sum(map(len, lot.payloads))
-    if sizes and UNREAD in lot.payloads:
-        total += sum([sizes.get(seq, 0) for seq in lot.seqs])
+    batch = placed.batch
+    total = sum(map(len, batch.payloads))
+    if sizes and UNREAD in batch.payloads:
+        total += sum([sizes.get(seq, 0) for seq in batch.seqs])
     if total <= left and room.unsent + total <= bounds.line and room.held + total <= bounds.held:
-        room.spend(total, placed.threads * len(lot))
-        return len(lot), total, False
+        room.spend(total, placed.threads * len(batch))
+        return len(batch), total, False
     spent = 0
-    for place, payload in enumerate(lot.payloads):
-        size = len(payload) or sizes.get(lot.seqs[place], 0)
+    for place, payload in enumerate(batch.payloads):
+        size = len(payload) or sizes.get(batch.seqs[place], 0)
         if spent + size > left and not (first and place == 0):
             return place, spent, True
         if not room.takes(size, bounds):
             return place, spent, False
         room.spend(size, placed.threads)
         spent += size
-    return len(lot), spent, False
+    return len(batch), spent, False
 
 
 def filled(plan: Plan, payloads: Mapping[int, bytes]) -> Plan:
     """The plan with the payloads that were read after it was made, by the numbers of their jobs."""
-    placed = [Placed(_filled(item.lot, payloads), item.session_id, item.threads) for item in plan.placed]
+    placed = [Placed(_filled(item.batch, payloads), item.session_id, item.threads) for item in plan.placed]
     return Plan(placed, plan.cursor, plan.rest)
 
 
-def _filled(lot: Lot, found: Mapping[int, bytes]) -> Lot:
-    if UNREAD not in lot.payloads:
-        return lot
-    payloads = [payload or found[seq] for seq, payload in zip(lot.seqs, lot.payloads, strict=True)]
-    return Lot(replace(lot.like, payload=payloads[0]), lot.seqs, lot.ids, payloads, lot.created, lot.digests)
+def _filled(batch: JobBatch, found: Mapping[int, bytes]) -> JobBatch:
+    if UNREAD not in batch.payloads:
+        return batch
+    payloads = [payload or found[seq] for seq, payload in zip(batch.seqs, batch.payloads, strict=True)]
+    return JobBatch(
+        replace(batch.template, payload=payloads[0]),
+        batch.seqs,
+        batch.ids,
+        payloads,
+        batch.created,
+        batch.digests,
+    )

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from stoker.domain.errors import Conflict
+from stoker.domain.errors import StateConflict
 from stoker.domain.extras import InvalidOption
 from stoker.domain.job import Attempts, Ident, Job, Priority, StringMap, TimeoutOrZero
 from stoker.domain.lifecycle import WAITING, waiting
@@ -46,7 +46,7 @@ def edited(job: Job, changes: Changes, now: int) -> Job:
     """Return the job with these changes. Raises `Conflict` for a job that does not wait, `InvalidOption` for a change that
     does not fit the job."""
     if job.status not in WAITING:
-        raise Conflict(f"job {job.id} is {job.status}; only a job that waits can be changed")
+        raise StateConflict(f"job {job.id} is {job.status}; only a job that waits can be changed")
     given = {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not UNSET}
     after: Job = replace(job, **given)
     if after.max_attempts <= after.attempt:

@@ -22,19 +22,19 @@ class StokerDomainError(Exception):
     """The root of everything that this package raises on purpose inside a coordinator."""
 
 
-class NotFound(StokerDomainError):
+class MissingError(StokerDomainError):
     pass
 
 
-class Conflict(StokerDomainError):
+class StateConflict(StokerDomainError):
     pass
 
 
-class StaleClaim(Conflict):
+class StaleClaim(StateConflict):
     pass
 
 
-class UniqueConflict(Conflict):
+class UniqueConflict(StateConflict):
     """`job_id` is the job that holds the key."""
 
     def __init__(self, key: str, job_id: str, status: str, *, replacing: bool = False) -> None:

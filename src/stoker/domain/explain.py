@@ -68,7 +68,7 @@ class Hand(msgspec.Struct, frozen=True):
     any_type: bool = False
 
 
-class Line(msgspec.Struct, frozen=True):
+class JobsAhead(msgspec.Struct, frozen=True):
     """Who stands before the job in its lane: how many, up to a cap, and the first of them."""
 
     ahead: int
@@ -86,7 +86,7 @@ class Facts(msgspec.Struct, frozen=True):
     now: int
     workers: Sequence[Hand] = ()
     paused_at: int | None = None
-    line: Line = Line(0)
+    line: JobsAhead = JobsAhead(0)
     run_us: int | None = None
     kept_until: int = 0
 

@@ -1,7 +1,7 @@
 """The optional features of a job: what a job uses beyond the plain columns, kept as one small JSON text.
 
 Most jobs use none of these and have nothing in that column (`None`), so that they cost nothing. `Extras` is encoded with its
-fields in order and without defaults: equal extras give equal texts, and a text is what a row, a claim and a lot carry.
+fields in order and without defaults: equal extras give equal texts, and a text is what a row, a claim and a batch carry.
 Statements that look for one of these by an index use a table beside `jobs`, which only such jobs write.
 """
 

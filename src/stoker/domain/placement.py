@@ -1,16 +1,16 @@
 """Which job goes to which worker: a pure function from a snapshot to a plan.
 
 Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand and what becomes of it
-when it is too large, group, concurrency key). Candidates come in lots, in order of (rank, seq): the heads of the lanes
+when it is too large, group, concurrency key). Candidates come in batches, in order of (rank, seq): the heads of the lanes
 that a worker serves. For each job the planner looks for a worker with enough free threads, by the policy in force;
-failing that, for room in a worker's window, where jobs that are alike are dealt out in turns. A lane whose head found no
+failing that, for room in a worker's prefetch, where jobs that are alike are dealt out in turns. A lane whose head found no
 place is closed for the rest of the plan, because those behind it need the same.
 
-The window: beyond its free threads a worker may hold jobs that, by the run times observed for their type, will start
+The prefetch: beyond its free threads a worker may hold jobs that, by the run times observed for their type, will start
 within `WINDOW_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt, or
 an expiry or a deadline.
 
-Precedence: a job that finds no place keeps later ones out of the window of every worker that could run it, so that what
+Precedence: a job that finds no place keeps later ones out of the prefetch of every worker that could run it, so that what
 these workers hold ahead of time runs dry, a thread becomes free and the job is next. This is strict against lower
 ranks. Against its own rank it holds until that worker was given a job on a free thread in the same plan: short jobs and
 those that need a free thread then take turns, about every `WINDOW_US`, and neither kind starves the other.
@@ -26,13 +26,13 @@ from typing import Final, Literal
 import msgspec
 
 from stoker.domain.job import Job, Oversize, decode_map
-from stoker.domain.lot import Lot
+from stoker.domain.job_batch import JobBatch
 from stoker.domain.time_limits import is_timed
 
 Policy = Literal["round_robin", "least_loaded", "least_recently_used"]
 
-WINDOW_US: Final = 20_000
-WINDOW_MAX_JOBS: Final = 2_000
+PREFETCH_US: Final = 20_000
+PREFETCH_MAX_JOBS: Final = 2_000
 SHORTEST_US: Final = 20
 """No job is cheaper than what it costs to hand it over."""
 FEW: Final = 64
@@ -76,12 +76,12 @@ class WorkerView(msgspec.Struct):
     session_id: str
     threads: int
     free: int
-    window_us: int
+    prefetch_us: int
     types: frozenset[str]
     queues: frozenset[str] | None
     labels: Mapping[str, str]
     last_assigned: int = 0
-    room: int = WINDOW_MAX_JOBS
+    room: int = PREFETCH_MAX_JOBS
     async_types: frozenset[str] = frozenset()
     async_room: int = 0
     async_used: int = 0
@@ -94,17 +94,17 @@ class WorkerView(msgspec.Struct):
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    lot: Lot
+    batch: JobBatch
     session_id: str
     threads: int
-    """What each job of the lot gets."""
+    """What each job of the batch gets."""
 
 
 class Plan(msgspec.Struct, frozen=True):
     placed: list[Placed]
     cursor: int
     """Where the next round-robin choice begins."""
-    rest: list[Lot]
+    rest: list[JobBatch]
     """Candidates that found no place, or were left for the next plan."""
     cut: bool = False
     """Whether some were left: they may find a place at once."""
@@ -122,22 +122,22 @@ def serves(worker: WorkerView, lane: Lane) -> bool:
     return all(worker.labels.get(key) == value for key, value in wanted.items())
 
 
-def window_cost(run_us: int | None) -> int:
-    """What a job takes of a window: its observed run time. An unknown or slow one fills a thread's share, so that a
+def prefetch_cost(run_us: int | None) -> int:
+    """What a job takes of a prefetch: its observed run time. An unknown or slow one fills a thread's share, so that a
     worker can still be fed short jobs beside a long one."""
-    return WINDOW_US if run_us is None else min(max(run_us, SHORTEST_US), WINDOW_US)
+    return PREFETCH_US if run_us is None else min(max(run_us, SHORTEST_US), PREFETCH_US)
 
 
 def capacity(workers: Iterable[WorkerView], type: str, run_us: int | None) -> int:
     """An upper bound of the jobs of a type that these workers can take now, given the run time observed for it."""
-    cost = window_cost(run_us)
+    cost = prefetch_cost(run_us)
     total = 0
     for worker in workers:
         total += worker.free
         if type in worker.async_types:
             total += worker.async_room
-        elif cost < WINDOW_US:
-            total += max(0, min(worker.window_us // cost, worker.room))
+        elif cost < PREFETCH_US:
+            total += max(0, min(worker.prefetch_us // cost, worker.room))
     return total
 
 
@@ -154,7 +154,7 @@ class _LaneState:
 
 
 def plan(
-    candidates: Iterable[Lot],
+    candidates: Iterable[JobBatch],
     lanes: Mapping[int, list[WorkerView]],
     *,
     now: int,
@@ -165,33 +165,35 @@ def plan(
     """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is
     given."""
     placed: list[Placed] = []
-    rest: list[Lot] = []
+    rest: list[JobBatch] = []
     open_lanes: dict[int, _LaneState] = {}
     closed: set[int] = set()
     precedence = _Precedence(now)
     followers = _Followers()
     coming = iter(candidates)
-    for lot in coming:
-        lane_id = lot.like.lane_id
-        if lot.like.rank != precedence.rank:
-            precedence.enter(lot.like.rank)
+    for batch in coming:
+        lane_id = batch.template.lane_id
+        if batch.template.rank != precedence.rank:
+            precedence.enter(batch.template.rank)
             followers.enter()
         lane = open_lanes.get(lane_id)
         if lane is None:
             if lane_id in closed:
-                rest.append(lot)
+                rest.append(batch)
                 continue
-            lane = open_lanes[lane_id] = _LaneState(lanes[lane_id], window_cost(run_us.get(lot.like.type)))
-        deal = _Deal(followers.within(lot, rest), cursor)
-        _place(deal, lane, now, policy)
-        followers.note(deal.count)
-        placed += deal.placed()
-        cursor += deal.count
-        if deal.on_free_threads:
-            precedence.note(deal.on_free_threads)
-        if deal.left:
-            rest.append(deal.rest())
-            precedence.keep_out(lot.like, lane)
+            lane = open_lanes[lane_id] = _LaneState(
+                lanes[lane_id], prefetch_cost(run_us.get(batch.template.type))
+            )
+        allocation = _Allocation(followers.within(batch, rest), cursor)
+        _place(allocation, lane, now, policy)
+        followers.note(allocation.count)
+        placed += allocation.placed()
+        cursor += allocation.count
+        if allocation.on_free_threads:
+            precedence.note(allocation.on_free_threads)
+        if allocation.left:
+            rest.append(allocation.rest())
+            precedence.keep_out(batch.template, lane)
             del open_lanes[lane_id]
             closed.add(lane_id)
             if len(closed) == len(lanes):
@@ -219,13 +221,13 @@ class _Followers:
         if 0 < self._placed <= FEW:
             self.left = FOLLOWERS
 
-    def within(self, lot: Lot, rest: list[Lot]) -> Lot:
-        """What may be placed of the lot; the other part goes to the rest."""
-        if self.left is None or len(lot) <= self.left:
-            return lot
+    def within(self, batch: JobBatch, rest: list[JobBatch]) -> JobBatch:
+        """What may be placed of the batch; the other part goes to the rest."""
+        if self.left is None or len(batch) <= self.left:
+            return batch
         self.cut = True
-        rest.append(lot.part(slice(self.left, len(lot))))
-        return lot.part(slice(0, self.left))
+        rest.append(batch.part(slice(self.left, len(batch))))
+        return batch.part(slice(0, self.left))
 
     def note(self, count: int) -> None:
         self._placed += count
@@ -256,7 +258,7 @@ class _Precedence:
         """The next candidate has this rank; those before it had a better one."""
         self.rank = rank
         for worker in self._below:
-            worker.window_us = 0
+            worker.prefetch_us = 0
         for worker in self._reserved:
             _close(worker)
         self._fed, self._below, self._reserved = set(), [], []
@@ -274,7 +276,7 @@ class _Precedence:
                 if _waits_for_a_thread(worker, job):
                     self._below.append(worker)
                     if worker.session_id not in self._fed:
-                        worker.window_us = 0
+                        worker.prefetch_us = 0
 
     def _reserve(self, job: Job, lane: "_LaneState") -> None:
         """Keep the worker that will have enough threads the soonest from all later jobs, or from those of lower ranks."""
@@ -296,7 +298,7 @@ class _Precedence:
 
 def _close(worker: WorkerView) -> None:
     """Nothing more is placed here in this plan."""
-    worker.free = worker.soon = worker.window_us = 0
+    worker.free = worker.soon = worker.prefetch_us = 0
 
 
 def _waits_for_a_thread(worker: WorkerView, job: Job) -> bool:
@@ -311,23 +313,23 @@ def _may_degrade(job: Job, now: int) -> bool:
     return job.on_oversize == "degrade" and now - job.run_at >= DEGRADE_AFTER_US
 
 
-class _Deal:
-    """A lot while it is dealt out: which places of it go to whom."""
+class _Allocation:
+    """A batch while it is dealt out: which places of it go to whom."""
 
-    __slots__ = ("_cursor", "_hands", "_lot", "count", "left", "on_free_threads")
+    __slots__ = ("_batch", "_cursor", "_hands", "count", "left", "on_free_threads")
 
-    def __init__(self, lot: Lot, cursor: int) -> None:
-        self._lot = lot
+    def __init__(self, batch: JobBatch, cursor: int) -> None:
+        self._batch = batch
         self._cursor = cursor
         self._hands: list[tuple[WorkerView, int, range]] = []
         self.count = 0
-        self.left = len(lot)
+        self.left = len(batch)
         self.on_free_threads: list[WorkerView] = []
         """Workers that were given jobs of it on a free thread."""
 
     @property
-    def like(self) -> Job:
-        return self._lot.like
+    def template(self) -> Job:
+        return self._batch.template
 
     @property
     def cursor(self) -> int:
@@ -360,54 +362,58 @@ class _Deal:
             Placed(self._part(places), worker.session_id, threads) for worker, threads, places in self._hands
         ]
 
-    def rest(self) -> Lot:
-        return self._part(range(self.count, len(self._lot)))
+    def rest(self) -> JobBatch:
+        return self._part(range(self.count, len(self._batch)))
 
-    def _part(self, places: range) -> Lot:
-        if len(places) == len(self._lot):
-            return self._lot
-        return self._lot.part(slice(places.start, places.stop, places.step))
+    def _part(self, places: range) -> JobBatch:
+        if len(places) == len(self._batch):
+            return self._batch
+        return self._batch.part(slice(places.start, places.stop, places.step))
 
 
-def _place(deal: _Deal, lane: _LaneState, now: int, policy: Policy) -> None:
-    """Deal out a lot, until it is empty or no worker has room for more."""
-    while deal.left:
-        if deal.left > 1 and lane.free_spent and not lane.has_async:
-            _deal_windows(deal, lane, now)
+def _place(allocation: _Allocation, lane: _LaneState, now: int, policy: Policy) -> None:
+    """Deal out a batch, until it is empty or no worker has room for more."""
+    while allocation.left:
+        if allocation.left > 1 and lane.free_spent and not lane.has_async:
+            _allocate_prefetch(allocation, lane, now)
             return
-        worker, threads = _find(deal, lane, now, policy)
+        worker, threads = _find(allocation, lane, now, policy)
         if worker is None:
             return
-        deal.give(worker, threads, now)
+        allocation.give(worker, threads, now)
 
 
-def _deal_windows(deal: _Deal, lane: _LaneState, now: int) -> None:
-    """Jobs into windows, in turns of one each, beginning where the cursor stands."""
+def _allocate_prefetch(allocation: _Allocation, lane: _LaneState, now: int) -> None:
+    """Jobs into prefetch, in turns of one each, beginning where the cursor stands."""
     cost = lane.cost
-    first = deal.cursor % len(lane.workers)
+    first = allocation.cursor % len(lane.workers)
     workers = [
-        worker for worker in lane.workers[first:] + lane.workers[:first] if _takes(worker, deal.like, lane)
+        worker
+        for worker in lane.workers[first:] + lane.workers[:first]
+        if _takes(worker, allocation.template, lane)
     ]
-    while deal.left and workers:
-        able = workers[: deal.left]
-        room = min(min(worker.window_us // cost, worker.room) for worker in able)
-        turns = min(room, deal.left // len(able))
-        deal.give_turns(able, 1, turns, now)
+    while allocation.left and workers:
+        able = workers[: allocation.left]
+        room = min(min(worker.prefetch_us // cost, worker.room) for worker in able)
+        turns = min(room, allocation.left // len(able))
+        allocation.give_turns(able, 1, turns, now)
         for worker in able:
-            worker.window_us -= cost * turns
+            worker.prefetch_us -= cost * turns
             worker.room -= turns
-        workers = [worker for worker in workers if _takes(worker, deal.like, lane)]
+        workers = [worker for worker in workers if _takes(worker, allocation.template, lane)]
 
 
-def _find(deal: _Deal, lane: _LaneState, now: int, policy: Policy) -> tuple[WorkerView | None, int]:
+def _find(
+    allocation: _Allocation, lane: _LaneState, now: int, policy: Policy
+) -> tuple[WorkerView | None, int]:
     """A worker for the next job, its capacity already spent, and the threads that the job gets there."""
-    job, cursor = deal.like, deal.cursor
+    job, cursor = allocation.template, allocation.cursor
     if lane.has_async:
         worker = _side_by_side(job, lane.workers)
         if worker is not None:
             if worker.async_used == 0:
                 worker.free -= 1
-                deal.on_free_threads.append(worker)
+                allocation.on_free_threads.append(worker)
             worker.async_used += 1
             worker.async_room -= 1
             return worker, 1
@@ -416,13 +422,13 @@ def _find(deal: _Deal, lane: _LaneState, now: int, policy: Policy) -> tuple[Work
         worker, threads = _with_free_threads(job, lane.workers, now, policy, cursor)
         if worker is not None:
             worker.free -= threads
-            deal.on_free_threads.append(worker)
+            allocation.on_free_threads.append(worker)
         elif job.thread_demand == 1:
             lane.free_spent = True
     if worker is None:
-        worker, threads = _with_window(job, lane, cursor), 1
+        worker, threads = _with_prefetch(job, lane, cursor), 1
     if worker is not None:
-        worker.window_us -= lane.cost * threads
+        worker.prefetch_us -= lane.cost * threads
         worker.room -= 1
     return worker, threads
 
@@ -466,7 +472,7 @@ def _for_a_large_demand(
     return (_choose(single, policy, cursor), 1) if single else (None, 0)
 
 
-def _with_window(job: Job, lane: _LaneState, cursor: int) -> WorkerView | None:
+def _with_prefetch(job: Job, lane: _LaneState, cursor: int) -> WorkerView | None:
     workers = lane.workers
     count = len(workers)
     for step in range(count):
@@ -477,9 +483,9 @@ def _with_window(job: Job, lane: _LaneState, cursor: int) -> WorkerView | None:
 
 
 def _takes(worker: WorkerView, job: Job, lane: _LaneState) -> bool:
-    """Whether there is room for this job in the worker's window."""
+    """Whether there is room for this job in the worker's prefetch."""
     return (
-        worker.window_us >= lane.cost < WINDOW_US
+        worker.prefetch_us >= lane.cost < PREFETCH_US
         and worker.room > 0
         and worker.present
         and job.thread_demand == 1

@@ -1,6 +1,6 @@
 """What becomes of an attempt: a report and a claim in, an outcome out.
 
-Charging: a failure, a crash, a timeout and a lost lease cost an attempt; a hand-back (drain, window, lost assignment)
+Charging: a failure, a crash, a timeout and a lost lease cost an attempt; a hand-back (drain, prefetch, lost assignment)
 and a snooze do not. A job that keeps killing its process is counted apart (`crashes`) and
 ends after `CRASH_LIMIT` of them, whatever attempts it has left.
 """

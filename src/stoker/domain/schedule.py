@@ -175,7 +175,7 @@ class Firing(msgspec.Struct, frozen=True):
     on_conflict: OnConflict = "return"
 
 
-class Decision(msgspec.Struct, frozen=True):
+class ScheduleDecision(msgspec.Struct, frozen=True):
     """What a store does to one schedule in one transaction: insert jobs, cancel and release others, record ticks and
     write the row, or delete it where `schedule` is None."""
 
@@ -430,7 +430,9 @@ def _fired(schedule: Schedule, fire: list[int], ticks: list[Tick], now: int, rel
     return Step(_due(after, now), [*ticks, *skipped], chosen, hold, cancel, release)
 
 
-def settled(decision: Decision, inserted: Sequence[Inserted], now: int) -> tuple[Schedule | None, list[Tick]]:
+def settled(
+    decision: ScheduleDecision, inserted: Sequence[Inserted], now: int
+) -> tuple[Schedule | None, list[Tick]]:
     """Return the row and the records to write, once it is known what became of the firings."""
     schedule = decision.schedule
     ticks = list(decision.ticks)

@@ -101,7 +101,8 @@ def event_of(job: Job) -> dict[str, Any]:
 
 
 def _delivery_id(job: Job, now: int) -> str:
-    """A UUIDv7 of this moment that follows from the end that it tells of: a round that is run twice makes the same one."""
+    """A UUIDv7 of this moment that follows from the end that it tells of: a transaction that is run twice makes the
+    same one."""
     told = f"{job.id}:{job.claim_id}:{job.status}:{job.completed_at}".encode()
     bits = int.from_bytes(hashlib.blake2b(told, digest_size=10).digest())
     head = (now // 1_000) << 80 | 7 << 76 | (bits & 0xFFF) << 64

@@ -17,7 +17,7 @@ from stoker.domain.retry_rules import ErrorNote
 from stoker.executors.child import UnknownType, context_of, describe, failure, note_of
 from stoker.executors.leaving import Terminated, leave_copy
 from stoker.executors.life import ChildLife, PythonTask, RunAsync
-from stoker.executors.pipe import TO_CHILD, CancelJob, ChildJob, ChildLot, ChildResult, Unpacker
+from stoker.executors.pipe import TO_CHILD, CancelJob, ChildBatch, ChildJob, ChildResult, Unpacker
 from stoker.executors.results import check_size
 from stoker.executors.supervisor_line import SupervisorLine
 from stoker.system import SYSTEM
@@ -94,7 +94,7 @@ class AsyncChild:
         while chunk := await reader.read(1 << 18):
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
-                if isinstance(order, ChildLot):
+                if isinstance(order, ChildBatch):
                     for job in order.jobs():
                         self._start(job)
                 elif isinstance(order, CancelJob):

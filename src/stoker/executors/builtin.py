@@ -9,9 +9,9 @@ from typing import Final
 
 from stoker.domain.builtin_types import ALIASES
 from stoker.executors.builtins import basic, load, numbers, text
-from stoker.executors.builtins.payload import Refused
+from stoker.executors.builtins.payload import PayloadRefused
 
-__all__ = ["BUILTINS", "Refused"]
+__all__ = ["BUILTINS", "PayloadRefused"]
 
 
 def _resize_image(payload: bytes) -> bytes:

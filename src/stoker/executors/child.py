@@ -28,13 +28,13 @@ from stoker.context import JobContext, connect, enter_job
 from stoker.domain.retry import Kind
 from stoker.domain.retry_rules import ErrorNote, bounded_names, class_names
 from stoker.executors import capture
-from stoker.executors.board import Board
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.leaving import Terminated, exit_code, leave, leave_copy, terminate
 from stoker.executors.life import ChildLife, PythonTask
 from stoker.executors.memory_limit import MemoryLimit
-from stoker.executors.pipe import TO_CHILD, ChildJob, ChildLot, ChildResult, Ready, Step, Unpacker, pack
+from stoker.executors.pipe import TO_CHILD, ChildBatch, ChildJob, ChildResult, Ready, Step, Unpacker, pack
 from stoker.executors.results import check_size
+from stoker.executors.shared_state import SharedState
 from stoker.executors.soft_limit import soft_limit
 from stoker.executors.supervisor_line import SHORT_SECONDS, SupervisorLine
 from stoker.system import SYSTEM, Meter
@@ -98,10 +98,10 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, terminate)
     os.set_inheritable(options.fd, False)
-    os.set_inheritable(options.board, False)
-    board = Board(options.board)
-    board.seal()
-    line = SupervisorLine(options.fd, board)
+    os.set_inheritable(options.shared_state, False)
+    shared_state = SharedState(options.shared_state)
+    shared_state.seal()
+    line = SupervisorLine(options.fd, shared_state)
     connect(line)
     capture.install(line.printed)
     ended: BaseException | None = None
@@ -171,7 +171,7 @@ def _receive_access(line: SupervisorLine) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fd", type=int, required=True)
-    parser.add_argument("--board", type=int, required=True)
+    parser.add_argument("--shared-state", type=int, required=True)
     parser.add_argument("--parent", required=True)
     parser.add_argument("--max-result", type=int, required=True)
     parser.add_argument("--concurrency", type=int, default=0)
@@ -219,7 +219,7 @@ class SyncChild:
         while chunk := os.read(line.fd, 1 << 18):
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
-                if isinstance(order, ChildLot):
+                if isinstance(order, ChildBatch):
                     for job in order.jobs():
                         self._one(job)
             line.flush()
@@ -232,14 +232,14 @@ class SyncChild:
         started = time.monotonic()
         kind: Kind = "handed_back"
         result = error = cpu_us = peak = note = None
-        if line.board.start(job.index, started):
+        if line.shared_state.start(job.index, started):
             self._prepare(job)
             kind, result, error, note = self._run(job)
             cpu_us, peak = self._meter.stop(time.monotonic() - started)
         finished = time.monotonic()
         self._slow[job.type] = finished - started > SHORT_SECONDS
         line.result(ChildResult(job.index, kind, result, error, started, finished, cpu_us, peak, note))
-        line.board.stop()
+        line.shared_state.stop()
 
     def _prepare(self, job: ChildJob) -> None:
         """Let the job know what it was granted."""

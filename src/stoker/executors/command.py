@@ -16,7 +16,7 @@ import structlog
 
 from stoker.domain.json_text import is_json
 from stoker.domain.retry import Kind, problem
-from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Printed, Results
+from stoker.executors.pipe import ChildBatch, ChildJob, ChildResult, Printed, Results
 from stoker.executors.process import SCARCE, Callbacks, Child, advice
 from stoker.executors.runner_contract import RunnerContract, payload_argument
 from stoker.system import SYSTEM
@@ -61,7 +61,7 @@ class OneShot(Child):
         max_result_bytes: int,
     ) -> None:
         super().__init__(mark, callbacks)
-        os.close(self._board_fd)
+        os.close(self._shared_state_fd)
         self._argv = argv
         self._runner = runner
         self._max_result_bytes = max_result_bytes
@@ -72,8 +72,8 @@ class OneShot(Child):
         self._index = -1
         self.ready = True
 
-    def send(self, lots: list[ChildLot]) -> None:
-        (job,) = (job for lot in lots for job in lot.jobs())
+    def send(self, batches: list[ChildBatch]) -> None:
+        (job,) = (job for batch in batches for job in batch.jobs())
         self.jobs_taken = 1
         self._index = job.index
         words, given = self._argv(job)
@@ -83,7 +83,7 @@ class OneShot(Child):
         except OSError as error:
             self._fail_to_start(error)
             return
-        self.board.start(job.index, self._started)
+        self.shared_state.start(job.index, self._started)
         self._limit_memory(job.memory_mb)
         if self._stdin is not None:
             self._write(self._stdin, given)
@@ -109,7 +109,7 @@ class OneShot(Child):
             self.returncode = 127
             self._loop.call_soon(self._gone)
             return
-        self.board.start(self._index, self._started)
+        self.shared_state.start(self._index, self._started)
         message = problem("cannot_start", f"the command cannot be started: {error}")
         self._loop.call_soon(self._finish, "error", None, message)
         self.returncode = 127
@@ -185,7 +185,7 @@ class OneShot(Child):
         cpu_us = None if usage is None else usage.cpu_us
         peak = None if usage is None else usage.peak_kb
         finished = time.monotonic()
-        self.board.stop()
+        self.shared_state.stop()
         ended = ChildResult(self._index, kind, result, error, self._started, finished, cpu_us, peak)
         self._callbacks.results(self, Results.of(ended))
 

@@ -1,6 +1,6 @@
 """How a child process ends: the child itself, and a copy of it that a task made with `os.fork()`.
 
-A copy that comes back to our code has nothing to do here: the jobs, the pipe and the board belong to the process that
+A copy that comes back to our code has nothing to do here: the jobs, the pipe and the shared state belong to the process that
 was forked. It leaves at once, with the exit code that a plain Python program would have had.
 
 The child itself leaves by `os._exit` after its exit functions ran and its streams are flushed. The interpreter's own

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from stoker.domain.retry import Kind
 from stoker.executors.pipe import (
+    ChildBatch,
     ChildJob,
-    ChildLot,
     ChildResult,
-    Completed,
+    CompletedResults,
     Printed,
     Ready,
     Results,
@@ -37,7 +37,7 @@ class NativeChild(Child):
         self._max_result_bytes = max_result_bytes
         self._unpacker = Unpacker(mark=b"")
         self._stdin = -1
-        argv = [str(binary), "--serve", "--board", str(self._board_fd), "--parent", str(os.getpid())]
+        argv = [str(binary), "--serve", "--board", str(self._shared_state_fd), "--parent", str(os.getpid())]
         argv += ["--max-result", str(max_result_bytes)]
         with self._starting() as stack:
             stdin, self._stdin = os.pipe()
@@ -46,11 +46,15 @@ class NativeChild(Child):
             out = self._pipe_from_child(self._said, stack)
             err = self._pipe_from_child(self._logged, stack)
             self._out_fd = next(iter(self._readers))
-            self._spawn(argv, stdin=stdin, stdout=out, stderr=err, pass_fds=(self._board_fd,), environ={})
+            self._spawn(
+                argv, stdin=stdin, stdout=out, stderr=err, pass_fds=(self._shared_state_fd,), environ={}
+            )
 
-    def send(self, lots: list[ChildLot]) -> None:
-        self.jobs_taken += sum(len(lot.ids) for lot in lots)
-        data = b"".join([requests(lot.like, lot.first, lot.ids, lot.payloads) for lot in lots])
+    def send(self, batches: list[ChildBatch]) -> None:
+        self.jobs_taken += sum(len(batch.ids) for batch in batches)
+        data = b"".join(
+            [requests(batch.template, batch.first, batch.ids, batch.payloads) for batch in batches]
+        )
         self._write(self._stdin, data)
 
     def cancel(self, index: int) -> None:
@@ -76,7 +80,7 @@ class NativeChild(Child):
             self._callbacks.results(self, results)
 
     def _logged(self, data: bytes) -> None:
-        self._callbacks.printed(self, Printed(self.board.running()[0], "stderr", data))
+        self._callbacks.printed(self, Printed(self.shared_state.running()[0], "stderr", data))
 
 
 def answers(messages: Iterable[bytes]) -> Results:
@@ -94,9 +98,9 @@ def answers(messages: Iterable[bytes]) -> Results:
         else:
             others.append(_other(row, body))
     if not rows:
-        return Results(Completed(), others)
+        return Results(CompletedResults(), others)
     indexes, _, started, finished, cpu_us = map(list, zip(*rows, strict=True))
-    return Results(Completed(indexes, bodies, started, finished, cpu_us, [None] * len(rows)), others)
+    return Results(CompletedResults(indexes, bodies, started, finished, cpu_us, [None] * len(rows)), others)
 
 
 def _other(row: tuple[Any, ...], body: bytes) -> ChildResult:
@@ -110,18 +114,21 @@ def request(job: ChildJob) -> bytes:
     return requests(job, job.index, [job.id], [job.payload])
 
 
-def requests(like: Assignment | ChildJob, first: int, ids: Sequence[str], payloads: Sequence[bytes]) -> bytes:
+def requests(
+    template: Assignment | ChildJob, first: int, ids: Sequence[str], payloads: Sequence[bytes]
+) -> bytes:
     """Jobs of one kind, with indexes from `first` on."""
-    type_ = like.type.encode()
+    type_ = template.type.encode()
     found: list[bytes] = []
     shared, id_size, fixed = b"", -1, 0
     for index, id, payload in zip(range(first, first + len(ids)), ids, payloads, strict=True):
         id_ = id.encode()
         if len(id_) != id_size:
             id_size = len(id_)
-            threads = min(like.threads, 0xFFFF)
+            threads = min(template.threads, 0xFFFF)
             shared = (
-                _SHARED.pack(like.claim_id & 0xFFFFFFFF, like.attempt, threads, len(type_), id_size) + type_
+                _SHARED.pack(template.claim_id & 0xFFFFFFFF, template.attempt, threads, len(type_), id_size)
+                + type_
             )
             fixed = _INDEX_BYTES + len(shared) + id_size
         found += (_OWN.pack(fixed + len(payload), index), shared, id_, payload)

@@ -49,17 +49,18 @@ class ChildJob(msgspec.Struct, frozen=True, gc=False):
     scheduled_for: int | None = None
 
 
-class ChildLot(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"):
-    """Jobs that differ in id and payload alone, with indexes that follow each other. `like` has neither id nor payload."""
+class ChildBatch(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"):
+    """Jobs that differ in id and payload alone, with indexes that follow each other. `template` has neither id nor
+    payload."""
 
     first: int
-    like: Assignment
+    template: Assignment
     ids: list[str]
     payloads: list[bytes]
     cpus: list[int] | None = None
 
     def jobs(self) -> Iterator[ChildJob]:
-        a = self.like
+        a = self.template
         for index, id, payload in zip(count(self.first), self.ids, self.payloads, strict=False):
             yield ChildJob(
                 index,
@@ -82,12 +83,12 @@ class ChildLot(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"):
 
 
 class CancelJob(msgspec.Struct, array_like=True, frozen=True, tag="c"):
-    """Only for children that run many jobs at once; the others see the board."""
+    """Only for children that run many jobs at once; the others see the shared state."""
 
     index: int
 
 
-ToChild = Access | ChildLot | CancelJob
+ToChild = Access | ChildBatch | CancelJob
 """`Access` is the first message, before the user's app is imported."""
 
 # ── child → supervisor ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -126,7 +127,7 @@ class ChildResult(msgspec.Struct, array_like=True, frozen=True, gc=False):
     note: ErrorNote | None = None
 
 
-class Completed(msgspec.Struct, array_like=True, frozen=True):
+class CompletedResults(msgspec.Struct, array_like=True, frozen=True):
     """Jobs that completed, one column for each field of a `ChildResult`."""
 
     indexes: list[int] = []
@@ -158,7 +159,7 @@ class Completed(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Results(msgspec.Struct, array_like=True, frozen=True, tag="r"):
-    completed: Completed
+    completed: CompletedResults
     others: list[ChildResult] = []
 
     def add(self, ended: ChildResult) -> None:
@@ -171,7 +172,7 @@ class Results(msgspec.Struct, array_like=True, frozen=True, tag="r"):
 
     @classmethod
     def of(cls, *ended: ChildResult) -> "Results":
-        results = cls(Completed())
+        results = cls(CompletedResults())
         for one in ended:
             results.add(one)
         return results

@@ -22,11 +22,10 @@ from typing import Final
 import structlog
 
 from stoker.access import Access
-from stoker.executors.board import Board
 from stoker.executors.pipe import (
     FROM_CHILD,
     CancelJob,
-    ChildLot,
+    ChildBatch,
     FromChild,
     Printed,
     Progressed,
@@ -35,6 +34,7 @@ from stoker.executors.pipe import (
     Unpacker,
     pack,
 )
+from stoker.executors.shared_state import SharedState
 from stoker.log_stream import put
 from stoker.settings import without_secrets
 from stoker.system import SYSTEM, Usage
@@ -144,7 +144,7 @@ class Child(ABC):
         self._outgoing = bytearray()
         self._writing_fd: int | None = None
         self._waits_to_write = False
-        self.board, self._board_fd = Board.create()
+        self.shared_state, self._shared_state_fd = SharedState.create()
         self.ready = False
         self.ended = False
         self.jobs_taken = 0
@@ -156,11 +156,11 @@ class Child(ABC):
         return 0 if self._process is None else self._process.pid
 
     @abstractmethod
-    def send(self, lots: list[ChildLot]) -> None: ...
+    def send(self, batches: list[ChildBatch]) -> None: ...
 
     def cancel(self, index: int) -> None:
         """Ask the job to end by itself."""
-        self.board.cancel(index)
+        self.shared_state.cancel(index)
 
     def terminate(self) -> None:
         """Ask politely: SIGTERM to the whole group."""
@@ -219,14 +219,14 @@ class Child(ABC):
         """Around the start: the stack closes the child's ends of all pipes afterwards, and nothing stays open when the
         start fails."""
         with contextlib.ExitStack() as stack:
-            stack.callback(os.close, self._board_fd)
+            stack.callback(os.close, self._shared_state_fd)
             try:
                 yield stack
             except BaseException:
                 for fd in list(self._readers):
                     self._unwatch(fd)
                 self._close()
-                self.board.close()
+                self.shared_state.close()
                 raise
 
     def _pipe_from_child(self, take: Callable[[bytes], None], stack: contextlib.ExitStack) -> int:
@@ -349,7 +349,7 @@ class Child(ABC):
             self._unwatch(fd)
         self._callbacks.exited(self)
         self._close()
-        self.board.close()
+        self.shared_state.close()
 
     def _close(self) -> None:  # noqa: B027 - most children opened nothing else
         """Let go of what else was opened."""
@@ -397,11 +397,11 @@ class PythonChild(Child):
         self._stray_fds = tuple(self._readers)
         argv = [sys.executable, "-m", "stoker.executors.child", "--fd", str(theirs.fileno())]
         self._spawn(
-            [*argv, "--board", str(self._board_fd), *options],
+            [*argv, "--shared-state", str(self._shared_state_fd), *options],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            pass_fds=(theirs.fileno(), self._board_fd, *self._lifeline),
+            pass_fds=(theirs.fileno(), self._shared_state_fd, *self._lifeline),
             environ={"PYTHONUNBUFFERED": "1"},
         )
 
@@ -409,11 +409,11 @@ class PythonChild(Child):
         if self._socket is not None:
             self._socket.close()
 
-    def send(self, lots: list[ChildLot]) -> None:
-        for lot in lots:
-            self.jobs_taken += len(lot.ids)
-            self._unreported.update(range(lot.first, lot.first + len(lot.ids)))
-        self._write(self._fd, b"".join(map(pack, lots)))
+    def send(self, batches: list[ChildBatch]) -> None:
+        for batch in batches:
+            self.jobs_taken += len(batch.ids)
+            self._unreported.update(range(batch.first, batch.first + len(batch.ids)))
+        self._write(self._fd, b"".join(map(pack, batches)))
 
     def cancel(self, index: int) -> None:
         if self._concurrent:
@@ -458,7 +458,7 @@ class PythonChild(Child):
         to the worker's own log."""
 
         def take(data: bytes) -> None:
-            index, _, _ = self.board.running()
+            index, _, _ = self.shared_state.running()
             if index in self._unreported:
                 self._callbacks.printed(self, Printed(index, stream, data))
             else:

@@ -1,6 +1,6 @@
 """A Python child's line to its supervisor: results, output and progress, gathered and sent together.
 
-The line belongs to one process. A task may call `os.fork()`, and the copy inherits the pipe and the board; `at_fork`
+The line belongs to one process. A task may call `os.fork()`, and the copy inherits the pipe and the shared state; `at_fork`
 takes both away from it before any other code runs there. What a copy prints goes to the process's plain stdout and
 stderr, which the supervisor reads as output of the job that runs; its results go nowhere.
 """
@@ -14,9 +14,9 @@ import time
 from typing import Final
 
 from stoker.executors import capture
-from stoker.executors.board import Board
 from stoker.executors.leaving import leave_copy, terminate
 from stoker.executors.pipe import ChildResult, Printed, Progressed, Results, pack
+from stoker.executors.shared_state import SharedState
 from stoker.system import SYSTEM
 from stoker.wire.frames import Stream
 
@@ -30,9 +30,9 @@ STDERR: Final = 2
 class SupervisorLine:
     """Everything that this process says to its supervisor, from whichever thread, in order."""
 
-    def __init__(self, fd: int, board: Board) -> None:
+    def __init__(self, fd: int, shared_state: SharedState) -> None:
         self.fd = fd
-        self.board = board
+        self.shared_state = shared_state
         self.saw_cancel = False
         self._lock = threading.RLock()
         self._dirty = threading.Event()
@@ -68,7 +68,7 @@ class SupervisorLine:
         self._results, self.has_results = Results.of(), False
         self._output, self._output_bytes = [], 0
         self._progress = {}
-        self.board = self.board.for_a_copy()
+        self.shared_state = self.shared_state.for_a_copy()
         with contextlib.suppress(OSError):
             os.close(self.fd)
         self.fd = -1
@@ -138,7 +138,7 @@ class SupervisorLine:
         self._dirty.set()
 
     def cancelled(self, index: int) -> bool:
-        if self.board.cancelled(index):
+        if self.shared_state.cancelled(index):
             self.saw_cancel = True
             return True
         return False

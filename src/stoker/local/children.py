@@ -22,13 +22,13 @@ from msgspec.structs import replace
 from stoker import context
 from stoker.context import running_job
 from stoker.executors.async_child import AsyncChild
-from stoker.executors.board import Board
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.child import Run, SyncChild
 from stoker.executors.leaving import Terminated
 from stoker.executors.life import ChildLife, PythonTask
-from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Progressed, Ready, Results
+from stoker.executors.pipe import ChildBatch, ChildJob, ChildResult, Progressed, Ready, Results
 from stoker.executors.process import Callbacks
+from stoker.executors.shared_state import SharedState
 from stoker.executors.supervisor_line import SupervisorLine
 from stoker.system import ThreadMeter
 from stoker.system.interrupt import raise_in_thread
@@ -39,21 +39,21 @@ KILLED: Final = -9
 _numbers = itertools.count(1)
 
 
-class Router:
+class LocalRouter:
     """Leads what a job says (`progress`, `cancelled`) to the child that runs it, for many jobs in one process. What belongs
     to no job here goes to the line that was there before."""
 
-    def __init__(self, outer: context.Line | None) -> None:
+    def __init__(self, outer: context.TaskLine | None) -> None:
         self.outer = outer
-        self._lines: dict[tuple[str, int], context.Line] = {}
+        self._lines: dict[tuple[str, int], context.TaskLine] = {}
 
-    def add(self, job: ChildJob, line: context.Line) -> None:
+    def add(self, job: ChildJob, line: context.TaskLine) -> None:
         self._lines[job.id, job.claim_id] = line
 
     def remove(self, job: ChildJob) -> None:
         self._lines.pop((job.id, job.claim_id), None)
 
-    def _line(self) -> context.Line | None:
+    def _line(self) -> context.TaskLine | None:
         job = running_job()
         return self.outer if job is None else self._lines.get((job.id, job.claim_id), self.outer)
 
@@ -71,11 +71,11 @@ class LocalLine:
 
     has_results = False
 
-    def __init__(self, child: "LocalChild", board: Board) -> None:
+    def __init__(self, child: "LocalChild", shared_state: SharedState) -> None:
         self._child = child
         self._pid = os.getpid()
         self._progress: dict[int, Progressed] = {}
-        self.board = board
+        self.shared_state = shared_state
         self.saw_cancel = False
 
     @property
@@ -99,7 +99,7 @@ class LocalLine:
                 self._child.on_progress(self._progress.popitem()[1])
 
     def cancelled(self, index: int) -> bool:
-        if self.board.cancelled(index):
+        if self.shared_state.cancelled(index):
             self.saw_cancel = True
             return True
         return False
@@ -115,15 +115,15 @@ class LocalChild:
     has_lifespan = False
     knows_types = True
 
-    def __init__(self, callbacks: Callbacks, router: Router, ready: Callable[[], Ready]) -> None:
+    def __init__(self, callbacks: Callbacks, router: LocalRouter, ready: Callable[[], Ready]) -> None:
         self._loop = asyncio.get_running_loop()
         self._callbacks = callbacks
         self._router = router
         self._says = ready
         self.number = next(_numbers)
         self.pid = self.number
-        self.board = Board.private()
-        self.line = LocalLine(self, self.board)
+        self.shared_state = SharedState.private()
+        self.line = LocalLine(self, self.shared_state)
         self._jobs: dict[int, ChildJob] = {}
         self.ready = False
         self.ended = False
@@ -140,7 +140,7 @@ class LocalChild:
         """Run nothing more."""
         raise NotImplementedError
 
-    def of_job(self) -> context.Line:
+    def of_job(self) -> context.TaskLine:
         """Return what answers a running job."""
         return self.line
 
@@ -179,16 +179,16 @@ class LocalChild:
 
     # ── what the supervisor does to it ─────────────────────────────────────────────────────────────────────────────
 
-    def send(self, lots: list[ChildLot]) -> None:
-        for lot in lots:
-            for job in lot.jobs():
+    def send(self, batches: list[ChildBatch]) -> None:
+        for batch in batches:
+            for job in batch.jobs():
                 self.jobs_taken += 1
                 self._jobs[job.index] = job
                 self._router.add(job, self.of_job())
                 self.take(job)
 
     def cancel(self, index: int) -> None:
-        self.board.cancel(index)
+        self.shared_state.cancel(index)
 
     def terminate(self) -> None:
         """Ask politely; a loop has been asked by `cancel`."""
@@ -243,7 +243,7 @@ class ThreadChild(LocalChild):
     """A thread that runs sync tasks, one after the other."""
 
     def __init__(
-        self, callbacks: Callbacks, router: Router, ready: Callable[[], Ready], app: Any, max_result: int
+        self, callbacks: Callbacks, router: LocalRouter, ready: Callable[[], Ready], app: Any, max_result: int
     ) -> None:
         super().__init__(callbacks, router, ready)
         self._app = app
@@ -345,7 +345,7 @@ class LoopChild(LocalChild):
     def __init__(
         self,
         callbacks: Callbacks,
-        router: Router,
+        router: LocalRouter,
         ready: Callable[[], Ready],
         app: Any,
         max_result: int,
@@ -356,7 +356,7 @@ class LoopChild(LocalChild):
         self._real = _AsyncJobs(cast(SupervisorLine, self.line), app.tasks, max_result, thread.life)
         thread.call(self.tell, self.on_ready)
 
-    def of_job(self) -> context.Line:
+    def of_job(self) -> context.TaskLine:
         return self._real
 
     def take(self, job: ChildJob) -> None:

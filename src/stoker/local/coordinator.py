@@ -27,7 +27,7 @@ class Order(msgspec.Struct, frozen=True):
     settings: dict[str, Any]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class StartAnswer(msgspec.Struct, frozen=True):
     """The one line that the child writes: where it is, or why it cannot start."""
 
     url: str | None = None
@@ -64,7 +64,7 @@ class LocalCoordinator:
             process.stdin.write(msgspec.json.encode(order))
         with process.stdout:
             said = process.stdout.readline()
-        answer = msgspec.json.decode(said, type=Answer) if said else Answer()
+        answer = msgspec.json.decode(said, type=StartAnswer) if said else StartAnswer()
         if answer.url is None:
             why = answer.error or f"its process ended with code {process.wait()}; its output says more"
             raise StokerError(f"the coordinator of Stoker.local() cannot start: {why}")

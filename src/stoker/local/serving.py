@@ -16,7 +16,7 @@ import msgspec
 
 from stoker import log as logs
 from stoker.cli.serve import CannotStart, running
-from stoker.local.coordinator import Answer, Order
+from stoker.local.coordinator import Order, StartAnswer
 from stoker.settings import Settings, SettingsError, load
 from stoker.system import SYSTEM
 
@@ -33,7 +33,7 @@ def main() -> int:
         SYSTEM.end_with_parent(order.lifeline, signal.SIGTERM)
         SYSTEM.run(_serve(_settings(order), answers))
     except (CannotStart, SettingsError, OSError) as error:
-        _answer(answers, Answer(error=str(error)))
+        _answer(answers, StartAnswer(error=str(error)))
         return 1
     finally:
         if order.temporary:
@@ -59,11 +59,11 @@ async def _serve(settings: Settings, answers: int) -> None:
         # Linux sends the signal of a parent's death once for each of its threads that was the parent in turn, so a second
         # one is not a person who lost patience.
         SYSTEM.on_signals((signal.SIGTERM,), server.stop)
-        _answer(answers, Answer(url=server.url))
+        _answer(answers, StartAnswer(url=server.url))
         await server.stopped.wait()
 
 
-def _answer(fd: int, answer: Answer) -> None:
+def _answer(fd: int, answer: StartAnswer) -> None:
     with os.fdopen(fd, "wb") as line:
         line.write(msgspec.json.encode(answer) + b"\n")
 

@@ -21,7 +21,7 @@ from stoker.executors.child import Tasks
 from stoker.executors.pipe import Ready
 from stoker.executors.process import Callbacks, Child
 from stoker.ids import new_id
-from stoker.local.children import LoopChild, LoopThread, Router, ThreadChild
+from stoker.local.children import LocalRouter, LoopChild, LoopThread, ThreadChild
 from stoker.local.coordinator import LocalCoordinator
 from stoker.settings import Settings, load
 from stoker.worker.connection import Dialer
@@ -40,7 +40,7 @@ class ThreadMachine:
 
     cpus: list[int] = []  # noqa: RUF012 - a job cannot have a CPU of its own here
 
-    def __init__(self, app: Any, settings: Settings, router: Router, loop_thread: LoopThread) -> None:
+    def __init__(self, app: Any, settings: Settings, router: LocalRouter, loop_thread: LoopThread) -> None:
         self._app = app
         self._max_result = settings.max_result_bytes
         self._router = router
@@ -88,7 +88,7 @@ class LocalWorker:
         self._settings = load({}, {**given, "worker_name": NAME, "worker_threads": threads})
         self._coordinator = LocalCoordinator(path, {**settings, "token": token})
         self._token = token
-        self._router = Router(context.connected())
+        self._router = LocalRouter(context.connected())
         self._loop_thread = LoopThread(app, self._settings.max_result_bytes)
         self._thread = threading.Thread(target=self._run, name="stoker-local", daemon=True)
         self._listens = threading.Event()

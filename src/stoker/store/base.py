@@ -14,10 +14,10 @@ from msgspec.structs import astuple, replace
 
 from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.edit import Changes
-from stoker.domain.explain import Line
+from stoker.domain.explain import JobsAhead
 from stoker.domain.job import Job, OnConflict
+from stoker.domain.job_batch import JobBatch
 from stoker.domain.lifecycle import STATUSES, UNFINISHED, Status
-from stoker.domain.lot import Lot
 from stoker.domain.placement import Policy, WorkerView
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy
 from stoker.domain.series import GaugeRow, TallyRow
@@ -46,7 +46,7 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
 class Submission(msgspec.Struct, frozen=True, gc=False):
     """Jobs to store; only one that is alone can have a key."""
 
-    lot: Lot
+    batch: JobBatch
     key: IdempotencyKey | None = None
     on_conflict: OnConflict = "return"
     """What becomes of a job whose unique key is taken. A job with a unique key is alone."""
@@ -55,7 +55,7 @@ class Submission(msgspec.Struct, frozen=True, gc=False):
 class Accepted(msgspec.Struct, frozen=True, gc=False):
     """The jobs that stand in the store for a submission; `repeated` when an earlier one had made them."""
 
-    lot: Lot
+    batch: JobBatch
     repeated: bool
     unique: Mark | None = None
     """Set when the job that stands there is another one, which holds the unique key."""
@@ -63,7 +63,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     @property
     def job(self) -> Job:
         """The job, or the first of them."""
-        return self.lot.like
+        return self.batch.template
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
@@ -77,9 +77,9 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
-    """Jobs that are now running under `lot.like.claim_id` and belong to the session."""
+    """Jobs that are now running under `batch.template.claim_id` and belong to the session."""
 
-    lot: Lot
+    batch: JobBatch
     session_id: str
 
 
@@ -99,7 +99,7 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
 
 
 class Completions(msgspec.Struct, frozen=True, gc=False):
-    """Attempts that completed jobs of one lot, under the same claim number. `claim` is that of one of them, for what they
+    """Attempts that completed jobs of one batch, under the same claim number. `claim` is that of one of them, for what they
     share; each has a place in the columns."""
 
     claim: Claim
@@ -437,14 +437,14 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def insert(self, submissions: Sequence[Submission]) -> list[Accepted]:
-        """Store all of these jobs or none. They come back in the same order, if perhaps in smaller lots. A repeat of a live
-        idempotency key returns the job that it made; the same key with another digest raises `IdempotencyMismatch` and
-        stores nothing of this call, and touches no other call.
+        """Store all of these jobs or none. They come back in the same order, if perhaps in smaller batches. A repeat
+        of a live idempotency key returns the job that it made; the same key with another digest raises
+        `IdempotencyMismatch` and stores nothing of this call, and touches no other call.
 
-        The ids of lots with digests were made by clients. One that a job has already, finished or not, returns that job, and
-        with another digest raises `IdMismatch`. The id of a job that was pruned raises `JobPruned` while it is remembered
-        (`Retention`). A live key comes first: it returns its job, whatever the id. Calls that bring the same new id at once,
-        here or on several coordinators, store one job, and all of them return it.
+        The ids of batches with digests were made by clients. One that a job has already, finished or not, returns that
+        job, and with another digest raises `IdMismatch`. The id of a job that was pruned raises `JobPruned` while it
+        is remembered (`Retention`). A live key comes first: it returns its job, whatever the id. Calls that bring the
+        same new id at once, here or on several coordinators, store one job, and all of them return it.
 
         Of all jobs with one unique key at most one is unfinished, whichever coordinator stores them. `on_conflict` says what
         a submission gets whose key is taken: the job that holds it, `UniqueConflict` and nothing of the call stored, or that
@@ -627,7 +627,7 @@ class Store(ScheduleStore, Protocol):
         """Ids that begin with a part, by an index, or end with it among the newest `RECENT_JOBS`; the newest first."""
         ...
 
-    async def line(self, job: Job) -> Line:
+    async def line(self, job: Job) -> JobsAhead:
         """Who stands before this job in its lane, counted up to `POSITION_CAP`. Reads the index of what waits, and nothing
         else of the jobs ahead but the id of the first."""
         ...

@@ -1,8 +1,8 @@
 """The ids of one transaction that were made by clients: which of them name jobs that exist already.
 
-A store looks up the ids of all calls with one statement and asks `split` what of a lot is new. A lot whose ids are all new
-stays whole, which is the usual case and costs two set operations. Ids that a call of the same transaction brought before
-count as known too; `undo` forgets those of a call that is refused.
+A store looks up the ids of all calls with one statement and asks `split` what of a batch is new. A batch whose ids are
+all new stays whole, which is the usual case and costs two set operations. Ids that a call of the same transaction
+brought before count as known too; `undo` forgets those of a call that is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ import msgspec
 
 from stoker.domain.errors import IdMismatch, JobPruned
 from stoker.domain.job import Job
-from stoker.domain.lot import Lot
+from stoker.domain.job_batch import JobBatch
 from stoker.store.base import Submission
 
 
@@ -31,7 +31,7 @@ class Repeat(msgspec.Struct, frozen=True, gc=False):
     """When the submission that asks for it was received."""
 
 
-Part = Lot | Repeat
+Part = JobBatch | Repeat
 
 
 class ClientIds:
@@ -41,7 +41,7 @@ class ClientIds:
         self._stored: Final = stored or {}
         self._new: dict[str, bytes] = {}
         self._of_call: list[str] = []
-        self._placed: list[Lot] = []
+        self._placed: list[JobBatch] = []
 
     def begin(self) -> None:
         """Begin another call."""
@@ -53,38 +53,38 @@ class ClientIds:
             del self._new[id]
         self._of_call = []
 
-    def split(self, lot: Lot) -> Sequence[Part] | IdMismatch | JobPruned:
-        """Return the parts of a lot that are to be stored and, in place of the others, the jobs that they repeat, in order;
-        or why the call must be refused."""
-        digests = lot.digests
-        assert digests is not None  # noqa: S101 - only lots with client ids come here
-        if self._stored.keys().isdisjoint(lot.ids) and self._new.keys().isdisjoint(lot.ids):
-            brought = dict(zip(lot.ids, digests, strict=True))
-            if len(brought) == len(lot.ids):
+    def split(self, batch: JobBatch) -> Sequence[Part] | IdMismatch | JobPruned:
+        """Return the parts of a batch that are to be stored and, in place of the others, the jobs that they repeat, in
+        order; or why the call must be refused."""
+        digests = batch.digests
+        assert digests is not None  # noqa: S101 - only batches with client ids come here
+        if self._stored.keys().isdisjoint(batch.ids) and self._new.keys().isdisjoint(batch.ids):
+            brought = dict(zip(batch.ids, digests, strict=True))
+            if len(brought) == len(batch.ids):
                 self._new |= brought
-                self._of_call += lot.ids
-                return (lot,)
-        return self._split_one_by_one(lot, digests)
+                self._of_call += batch.ids
+                return (batch,)
+        return self._split_one_by_one(batch, digests)
 
     def _split_one_by_one(
-        self, lot: Lot, digests: Sequence[bytes]
+        self, batch: JobBatch, digests: Sequence[bytes]
     ) -> Sequence[Part] | IdMismatch | JobPruned:
         parts: list[Part] = []
         first = 0
-        for place, (id, digest) in enumerate(zip(lot.ids, digests, strict=True)):
+        for place, (id, digest) in enumerate(zip(batch.ids, digests, strict=True)):
             if id not in self._stored and id not in self._new:
                 self._new[id] = digest
                 self._of_call.append(id)
                 continue
             if place > first:
-                parts.append(lot.part(slice(first, place)))
+                parts.append(batch.part(slice(first, place)))
             first = place + 1
             refusal = self._refusal(id, digest)
             if refusal is not None:
                 return refusal
-            parts.append(Repeat(id, lot.created[place]))
-        if first < len(lot.ids):
-            parts.append(lot.part(slice(first, len(lot.ids))))
+            parts.append(Repeat(id, batch.created[place]))
+        if first < len(batch.ids):
+            parts.append(batch.part(slice(first, len(batch.ids))))
         return parts
 
     def _refusal(self, id: str, digest: bytes) -> IdMismatch | JobPruned | None:
@@ -100,18 +100,18 @@ class ClientIds:
             self._new.pop(id, None)
         self._of_call = [id for id in self._of_call if id not in ids]
 
-    def placed(self, lot: Lot) -> None:
-        """Remember a new lot as the store numbered it: the rest of the transaction may repeat its jobs."""
-        self._placed.append(lot)
+    def placed(self, batch: JobBatch) -> None:
+        """Remember a new batch as the store numbered it: the rest of the transaction may repeat its jobs."""
+        self._placed.append(batch)
 
     def job(self, id: str) -> Job:
         """Return the job that a `Repeat` names."""
         stored = self._stored.get(id)
         if stored is not None and stored.job is not None:
             return stored.job
-        lot = next(lot for lot in self._placed if id in lot.ids)
-        place = lot.ids.index(id)
-        return lot.part(slice(place, place + 1)).like
+        batch = next(batch for batch in self._placed if id in batch.ids)
+        place = batch.ids.index(id)
+        return batch.part(slice(place, place + 1)).template
 
     @property
     def new(self) -> list[str]:
@@ -125,4 +125,4 @@ NO_IDS: Final = ClientIds()
 
 def named_by_client(submissions: Sequence[Submission]) -> list[str]:
     """Return the ids that clients made, of those submissions that have such."""
-    return [id for item in submissions if item.lot.digests is not None for id in item.lot.ids]
+    return [id for item in submissions if item.batch.digests is not None for id in item.batch.ids]

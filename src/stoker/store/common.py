@@ -9,8 +9,8 @@ from msgspec.structs import astuple, replace
 
 from stoker.domain.extras import rested
 from stoker.domain.job import Job
+from stoker.domain.job_batch import JobBatch
 from stoker.domain.lifecycle import STATUSES, Status, waiting
-from stoker.domain.lot import Lot
 from stoker.domain.placement import Lane, Placed, Plan, WorkerView, capacity, plan, serves
 from stoker.domain.retry import UNCHARGED, Claim, Outcome, RetryPolicy, decide, problem
 from stoker.domain.series import GaugeRow, Gauges, Histogram, Tally, TallyRow
@@ -29,7 +29,7 @@ from stoker.store.base import (
     Session,
 )
 
-HEADS_MAX: Final = 2_000
+CANDIDATES_MAX: Final = 2_000
 ANY_TYPE: Final = "*"
 NO_PAYLOAD: Final = b"null"
 """Stands for the payload in a summary."""
@@ -55,15 +55,15 @@ def by_verb(calls: Sequence[tuple[str, Any]], order: Iterable[str]) -> list[tupl
     return [(verb, places[verb]) for verb in order if verb in places]
 
 
-def claimed(placed: Placed, now: int) -> Lot:
+def claimed(placed: Placed, now: int) -> JobBatch:
     """The jobs as they are once this placement is written."""
-    like = placed.lot.like
-    return placed.lot.changed(
+    template = placed.batch.template
+    return placed.batch.changed(
         replace(
-            like,
+            template,
             status="running",
-            claim_id=like.claim_id + 1,
-            attempt=like.attempt + 1,
+            claim_id=template.claim_id + 1,
+            attempt=template.attempt + 1,
             worker_id=placed.session_id,
             threads_granted=placed.threads,
             claimed_at=now,
@@ -72,8 +72,8 @@ def claimed(placed: Placed, now: int) -> Lot:
     )
 
 
-def running_order(lot: Lot) -> tuple[int, int]:
-    return lot.like.rank, lot.like.seq
+def running_order(batch: JobBatch) -> tuple[int, int]:
+    return batch.template.rank, batch.template.seq
 
 
 def serving(lanes: Iterable[tuple[int, Lane]], workers: Sequence[WorkerView]) -> dict[int, list[WorkerView]]:
@@ -91,13 +91,13 @@ def unpaused(lanes: Iterable[tuple[int, Lane]], paused: Mapping[str, int]) -> li
     return [(id, lane) for id, lane in lanes if lane.queue not in paused]
 
 
-def heads_wanted(lane: Lane, workers: Sequence[WorkerView], run_us: Mapping[str, int]) -> int:
+def candidates_wanted(lane: Lane, workers: Sequence[WorkerView], run_us: Mapping[str, int]) -> int:
     """How many jobs from the head of a lane a plan can place at most."""
-    return min(capacity(workers, lane.type, run_us.get(lane.type)), HEADS_MAX)
+    return min(capacity(workers, lane.type, run_us.get(lane.type)), CANDIDATES_MAX)
 
 
 def plan_for(
-    candidates: list[Lot], able: dict[int, list[WorkerView]], request: ClaimRequest, now: int
+    candidates: list[JobBatch], able: dict[int, list[WorkerView]], request: ClaimRequest, now: int
 ) -> Plan:
     """The plan for these candidates, in running order."""
     candidates.sort(key=running_order)
@@ -106,12 +106,12 @@ def plan_for(
     )
 
 
-def split_by_time(lots: Iterable[Lot], now: int) -> tuple[list[Lot], list[Lot]]:
-    """Return the lots that may start, and those whose time is up."""
-    able: list[Lot] = []
-    over: list[Lot] = []
-    for lot in lots:
-        (able if lot.like.extras is None or passed(lot.like, now) is None else over).append(lot)
+def split_by_time(batches: Iterable[JobBatch], now: int) -> tuple[list[JobBatch], list[JobBatch]]:
+    """Return the batches that may start, and those whose time is up."""
+    able: list[JobBatch] = []
+    over: list[JobBatch] = []
+    for batch in batches:
+        (able if batch.template.extras is None or passed(batch.template, now) is None else over).append(batch)
     return able, over
 
 

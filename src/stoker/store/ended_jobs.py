@@ -4,22 +4,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from stoker.domain.job import Job, decode_map
+from stoker.domain.job_batch import JobBatch, batch_of
 from stoker.domain.keeping import kept_until
 from stoker.domain.lifecycle import FINAL
-from stoker.domain.lot import Lot, lot_of
 
 
-def metadata_rows(lot: Lot) -> Iterator[tuple[str, str, int]]:
+def metadata_rows(batch: JobBatch) -> Iterator[tuple[str, str, int]]:
     """The entries (key, value, seq) of jobs that are alike."""
-    entries = decode_map(lot.like.metadata).items()
-    for seq in lot.seqs:
+    entries = decode_map(batch.template.metadata).items()
+    for seq in batch.seqs:
         for key, value in entries:
             yield key, value, seq
 
 
 def metadata_of(jobs: Iterable[Job]) -> list[tuple[str, str, int]]:
     """The entries of jobs that are imported."""
-    return [row for job in jobs if job.metadata is not None for row in metadata_rows(lot_of(job))]
+    return [row for job in jobs if job.metadata is not None for row in metadata_rows(batch_of(job))]
 
 
 def keeps_of(jobs: Iterable[Job]) -> list[tuple[int, int]]:

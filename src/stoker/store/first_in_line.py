@@ -11,7 +11,7 @@ thread is free, and no longer: a free thread makes room, and with room the lane 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from stoker.domain.lot import Lot
+from stoker.domain.job_batch import JobBatch
 
 KEEP_US: Final = 100_000
 
@@ -30,20 +30,20 @@ def one_more(rooms: Mapping[int, int]) -> int:
 
 class FirstInLine:
     def __init__(self) -> None:
-        self._known: dict[int, tuple[int, Lot | None]] = {}
+        self._known: dict[int, tuple[int, JobBatch | None]] = {}
 
-    def recall(self, lanes: Iterable[int], now: int) -> dict[int, Lot | None]:
+    def recall(self, lanes: Iterable[int], now: int) -> dict[int, JobBatch | None]:
         """Return what is known of these lanes and not too old; None stands for a lane that was empty."""
-        found: dict[int, Lot | None] = {}
+        found: dict[int, JobBatch | None] = {}
         for lane_id in lanes:
-            at, lot = self._known.get(lane_id, (now - KEEP_US, None))
+            at, batch = self._known.get(lane_id, (now - KEEP_US, None))
             if 0 <= now - at < KEEP_US:
-                found[lane_id] = lot
+                found[lane_id] = batch
         return found
 
-    def remember(self, read: Mapping[int, Lot | None], now: int) -> None:
-        for lane_id, lot in read.items():
-            self._known[lane_id] = (now, lot)
+    def remember(self, read: Mapping[int, JobBatch | None], now: int) -> None:
+        for lane_id, batch in read.items():
+            self._known[lane_id] = (now, batch)
 
     def forget(self, lanes: Iterable[int]) -> None:
         """Jobs came to these lanes, or went from them."""

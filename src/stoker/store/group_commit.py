@@ -1,9 +1,10 @@
 """Group commit: calls that wait at the same time share one transaction, and so one sync of the disk.
 
-A caller adds a command and waits. A single task takes all that are waiting, hands them to the store as one round and
-answers each caller when the round is durable, never before. While one round is being written the next one gathers, so
-the busier the store, the larger its rounds. If a round fails, its commands are tried again one by one: a command that
-cannot be stored fails only its own caller. A store that does not answer is not asked again for each of them.
+A caller adds a command and waits. A single task takes all that are waiting, hands them to the store as one transaction and
+answers each caller when the transaction is durable, never before. While one transaction is being written the next one
+gathers, so the busier the store, the larger its transactions. If a transaction fails, its commands are tried again one
+by one: a command that cannot be stored fails only its own caller. A store that does not answer is not asked again for
+each of them.
 
 Rounds are bounded by weight (jobs) and by bytes, and so is what may wait for one: beyond that callers are refused at once,
 and what was accepted is unharmed.
@@ -19,11 +20,12 @@ import msgspec
 
 from stoker.domain.errors import Overloaded, StoreUnavailable, StoreUnreachable
 
-ROUND_WEIGHT: Final = 4_000
-ROUND_BYTES: Final = 8 * 1024 * 1024
-"""A round that has so many bytes of payloads and results takes no more; one call may have more, for it is all or nothing."""
+TRANSACTION_WEIGHT: Final = 4_000
+TRANSACTION_BYTES: Final = 8 * 1024 * 1024
+"""A transaction that has so many bytes of payloads and results takes no more; one call may have more, for it is all or
+nothing."""
 PENDING_BYTES: Final = 128 * 1024 * 1024
-"""What may wait for a round."""
+"""What may wait for a transaction."""
 FEW: Final = 4
 
 
@@ -66,7 +68,7 @@ class GroupCommit:
     async def call(
         self, verb: str, argument: Any, *, weight: int = 1, bounded: bool = False, size: int = 0
     ) -> Any:
-        """Run a verb in the next round. `bounded` calls are refused when too much is waiting already."""
+        """Run a verb in the next transaction. `bounded` calls are refused when too much is waiting already."""
         if self._closing:
             raise StoreUnavailable(
                 "the store is closing; try again on another coordinator or after the restart"
@@ -91,7 +93,7 @@ class GroupCommit:
     async def _run(self) -> None:
         while not (self._closing and not self._waiting):
             await self._wake.wait()
-            # One turn of the loop lets everything that became ready together join this round, and lets dispatch,
+            # One turn of the loop lets everything that became ready together join this transaction, and lets dispatch,
             # woken by a submission, put its claim into the same transaction.
             await asyncio.sleep(0)
             commands = self._take()
@@ -99,8 +101,8 @@ class GroupCommit:
                 self._wake.clear()
             if commands:
                 try:
-                    await self._round(commands)
-                except Exception as error:  # noqa: BLE001 - no memory, say: whatever it was, the next round must come
+                    await self._transaction(commands)
+                except Exception as error:  # noqa: BLE001 - no memory, say: whatever it was, the next transaction must come
                     for command in commands:
                         _answer(command, error)
                 self._pending -= _weight(commands)
@@ -112,7 +114,10 @@ class GroupCommit:
         waiting = self._waiting
         while waiting and (
             not commands
-            or (weight + waiting[0].weight <= ROUND_WEIGHT and size + waiting[0].size <= ROUND_BYTES)
+            or (
+                weight + waiting[0].weight <= TRANSACTION_WEIGHT
+                and size + waiting[0].size <= TRANSACTION_BYTES
+            )
         ):
             command = waiting.popleft()
             weight += command.weight
@@ -120,7 +125,7 @@ class GroupCommit:
             commands.append(command)
         return commands
 
-    async def _round(self, commands: list[Command]) -> None:
+    async def _transaction(self, commands: list[Command]) -> None:
         weight = _weight(commands)
         started = time.monotonic()
         try:
@@ -133,7 +138,7 @@ class GroupCommit:
                     _answer(command, error)
                 return
             for command in commands:
-                await self._round([command])
+                await self._transaction([command])
             return
         self.observe(time.monotonic() - started, weight)
         for command, result in zip(commands, results, strict=True):

@@ -33,7 +33,7 @@ from stoker.store.move_format import (
     FORMAT,
     READABLE,
     BadFile,
-    End,
+    EndRecord,
     Header,
     JobLine,
     KeyLine,
@@ -161,7 +161,7 @@ async def export_to(
     queues: frozenset[str] | None = None,
     logs: bool = True,
     begin: Callable[[Header], Told],
-) -> End:
+) -> EndRecord:
     """Write the whole database, or some queues of it. `begin` is given the header and says whom to tell of the jobs."""
     header = await _header_of(source, version, queues)
     write(encode_line(header))
@@ -185,7 +185,7 @@ async def export_to(
                 write(encode_line(output))
                 outputs += 1
     schedules = await _export_schedules(source, write, queues)
-    end = End(jobs=jobs, attempts=attempts, keys=keys, outputs=outputs, schedules=schedules)
+    end = EndRecord(jobs=jobs, attempts=attempts, keys=keys, outputs=outputs, schedules=schedules)
     write(encode_line(end))
     return end
 
@@ -268,7 +268,7 @@ async def import_from(
                 number, f"the export ended on line {ended_at:,}, and here is more; import one file at a time"
             )
         line = decode_line(text, number)
-        if isinstance(line, End):
+        if isinstance(line, EndRecord):
             filling.check_end(line, number)
             ended_at = number
         else:
@@ -350,7 +350,7 @@ class _Filling:
                 await self.add_schedule(line, number)
             case Header():
                 raise BadFile(number, "a second header; import one file at a time")
-            case End():  # seen by the one who reads the file
+            case EndRecord():  # seen by the one who reads the file
                 pass
 
     async def add_job(self, line: JobLine, number: int, size: int) -> None:
@@ -401,8 +401,8 @@ class _Filling:
         if len(self._schedules) >= BATCH:
             await self.flush()
 
-    def check_end(self, end: End, number: int) -> None:
-        seen = End(**self._seen)
+    def check_end(self, end: EndRecord, number: int) -> None:
+        seen = EndRecord(**self._seen)
         if seen != end:
             raise BadFile(
                 number,
@@ -436,7 +436,7 @@ class _Filling:
         await asyncio.sleep(0)  # with a store that never waits, a request to stop would go unnoticed
 
 
-def _in_words(end: End) -> str:
+def _in_words(end: EndRecord) -> str:
     return (
         f"{end.jobs:,} jobs, {end.attempts:,} attempts, {end.keys:,} keys, {end.outputs:,} outputs and "
         f"{end.schedules:,} schedules"

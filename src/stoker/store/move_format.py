@@ -251,7 +251,7 @@ class OutputLine(
     chunks: tuple[Chunk, ...] = ()
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="end"):
+class EndRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="end"):
     """The last line, without which a file is not whole."""
 
     jobs: int = 0
@@ -261,7 +261,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="en
     schedules: int = 0
 
 
-Line = Header | JobLine | KeyLine | OutputLine | ScheduleLine | AppLine | End
+Line = Header | JobLine | KeyLine | OutputLine | ScheduleLine | AppLine | EndRecord
 
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Line).decode

@@ -1,4 +1,4 @@
-"""Reads `.sql` files of named queries: `-- name: claim_heads`, then comment lines that say why, then the statement."""
+"""Reads `.sql` files of named queries: `-- name: claim_candidates`, then comment lines that say why, then the statement."""
 
 import re
 from importlib.resources import files

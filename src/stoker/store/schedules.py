@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
-from stoker.domain.schedule import COLUMNS, Decision, Declaration, Inserted, Schedule, Tick
+from stoker.domain.schedule import COLUMNS, Declaration, Inserted, Schedule, ScheduleDecision, Tick
 
 if TYPE_CHECKING:
     from stoker.store.base import Accepted
@@ -39,7 +39,7 @@ class Seen(msgspec.Struct, frozen=True):
     """Of the ticks in `ScheduleChange.ticks`, those that have a job."""
 
 
-Decide = Callable[[Seen], Decision | None]
+Decide = Callable[[Seen], ScheduleDecision | None]
 """None changes nothing. It may be called again when a transaction is repeated."""
 
 
@@ -130,4 +130,4 @@ def inserted(answer: Sequence[Accepted] | Exception) -> Inserted:
     """What became of one job that was inserted by itself."""
     if isinstance(answer, Exception):
         return Inserted(None, refused=str(answer)[:500])
-    return Inserted(answer[0].lot.like.id, answer[0].repeated or answer[0].unique is not None)
+    return Inserted(answer[0].batch.template.id, answer[0].repeated or answer[0].unique is not None)

@@ -1,4 +1,4 @@
-"""The verbs that write, as every store has them: each is a call that joins the next round of a group commit."""
+"""The verbs that write, as every store has them: each is a call that joins the next transaction of a group commit."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -28,7 +28,7 @@ from stoker.store.schedules import AppChange, ScheduleChange, ScheduleChanged
 
 
 class WritingVerbs:
-    """`reports` takes what workers report, and may be a second line of rounds beside that of everything else."""
+    """`reports` takes what workers report, and may be a second write pipeline beside that of everything else."""
 
     def __init__(self, group: GroupCommit, reports: GroupCommit) -> None:
         self._group = group
@@ -57,7 +57,7 @@ class WritingVerbs:
     def _lines(self) -> Iterable[GroupCommit]:
         return dict.fromkeys((self._group, self._reports))
 
-    async def _finish_rounds(self) -> None:
+    async def _finish_transactions(self) -> None:
         """Store what is waiting, and take no more."""
         for line in self._lines:
             await line.close()
@@ -66,9 +66,9 @@ class WritingVerbs:
         result: list[Accepted] = await self._group.call(
             "insert",
             submissions,
-            weight=sum([len(item.lot.ids) for item in submissions]),
+            weight=sum([len(item.batch.ids) for item in submissions]),
             bounded=True,
-            size=sum([sum(map(len, item.lot.payloads)) for item in submissions]),
+            size=sum([sum(map(len, item.batch.payloads)) for item in submissions]),
         )
         if not all(item.repeated for item in result):
             self._tell(None)

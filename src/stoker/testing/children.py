@@ -29,7 +29,7 @@ from stoker.executors.pipe import ChildJob, ChildResult, Printed, Progressed, Re
 from stoker.executors.process import Callbacks
 from stoker.executors.supervisor_line import SupervisorLine
 from stoker.testing.loop import Process, SimLoop
-from stoker.testing.stand_in import MemoryBoard, StandInChild
+from stoker.testing.stand_in import MemorySharedState, StandInChild
 from stoker.wire.frames import Stream
 from stoker.worker.machine import NoKeeper
 from stoker.worker.routes import Executor
@@ -69,8 +69,8 @@ class KitLife(ChildLife):
                 signal.signal(signal.SIGTERM, before)
 
 
-class KitBoard(MemoryBoard):
-    """A board whose times are those of the virtual loop."""
+class KitSharedState(MemorySharedState):
+    """A shared state whose times are those of the virtual loop."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         super().__init__()
@@ -93,8 +93,8 @@ class KitLine:
         self._written: dict[int, int] = {}
 
     @property
-    def board(self) -> MemoryBoard:
-        return self._child.board
+    def shared_state(self) -> MemorySharedState:
+        return self._child.shared_state
 
     def result(self, result: ChildResult) -> None:
         self._written.pop(result.index, None)
@@ -111,7 +111,7 @@ class KitLine:
         self._child.send_up(self._child._callbacks.progressed, Progressed(index, done, total, message))
 
     def cancelled(self, index: int) -> bool:
-        if self.board.cancelled(index):
+        if self.shared_state.cancelled(index):
             self.saw_cancel = True
             return True
         return False
@@ -130,7 +130,7 @@ class TaskChild(StandInChild):
         self.machine = machine
         self.jobs: dict[int, ChildJob] = {}
         super().__init__(machine, callbacks, BOOT_SECONDS)
-        self.board = KitBoard(machine.loop.time)
+        self.shared_state = KitSharedState(machine.loop.time)
         self.line = KitLine(self)
 
     def says(self) -> Ready:
@@ -175,7 +175,7 @@ class SyncTaskChild(TaskChild):
 
     def pretend(self, job: ChildJob) -> None:
         """Begin a job whose worker will die before it ends."""
-        self.board.start(job.index, 0.0)
+        self.shared_state.start(job.index, 0.0)
 
 
 class AsyncTaskChild(TaskChild):
@@ -287,7 +287,7 @@ class KitMachine:
         return None
 
 
-class Router:
+class KitRouter:
     """Leads what a job says to the child that runs it: children share this process."""
 
     def __init__(self, machine: Callable[[], KitMachine | None]) -> None:
@@ -319,7 +319,7 @@ class TeeStream(capture.JobStream):
 
 
 @contextlib.contextmanager
-def as_in_a_child(router: Router) -> Iterator[None]:
+def as_in_a_child(router: KitRouter) -> Iterator[None]:
     """While this lasts, tasks find what they find in a worker: where output, progress and log records go."""
     line, only = context._line, context._only
     out, err, root = sys.stdout, sys.stderr, logging.getLogger()

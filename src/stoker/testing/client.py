@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from stoker.client.errors import StokerError
-from stoker.client.http1 import Answer, ExchangeError
-from stoker.client.requests import FINAL, JobInfo, Request, check_timeout
+from stoker.client.http1 import ExchangeError, RawAnswer
+from stoker.client.requests import FINAL, ApiRequest, JobInfo, check_timeout
 from stoker.client.transport import Transport
-from stoker.client.waits import Failure, Outcome, Receiver, Waits, failure, last_look
+from stoker.client.waits import ClientWaits, Outcome, Receiver, WaitFailure, failure, last_look
 from stoker.clock import SECOND
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ class KitHttp:
     def __init__(self, system: System) -> None:
         self._system = system
 
-    def exchange(self, request: Request, timeout: float) -> Answer:
+    def exchange(self, request: ApiRequest, timeout: float) -> RawAnswer:
         if self._system.closed:
             raise ExchangeError("the block of app.testing() has ended, and its jobs with it", sent=True)
         return self._system.call(self._ask(request))
 
-    async def exchange_async(self, request: Request, timeout: float) -> Answer:
+    async def exchange_async(self, request: ApiRequest, timeout: float) -> RawAnswer:
         return self.exchange(request, timeout)
 
-    async def _ask(self, request: Request) -> Answer:
+    async def _ask(self, request: ApiRequest) -> RawAnswer:
         headers = {"host": "127.0.0.1", "accept": "application/json", **request.headers}
         if request.body is not None:
             headers |= {"content-type": "application/json", "content-length": str(len(request.body))}
@@ -63,14 +63,14 @@ class KitHttp:
         status = int(sent[0]["status"])
         body = b"".join(message.get("body", b"") for message in sent[1:])
         reason = http.HTTPStatus(status).phrase.encode()
-        return Answer(status, reason, list(sent[0]["headers"]), body)
+        return RawAnswer(status, reason, list(sent[0]["headers"]), body)
 
     def close(self) -> None: ...
     async def aclose_loop(self) -> None: ...
     def forget(self) -> None: ...
 
 
-class KitWaits(Waits):
+class KitWaits(ClientWaits):
     """Waits in virtual time: whatever is due meanwhile runs, and the clock moves on as far as it takes."""
 
     def __init__(self, transport: KitTransport, system: System) -> None:
@@ -122,7 +122,7 @@ class KitWaits(Waits):
                 system.pass_time(until, ended, to_the_end=timeout is not None)
 
 
-def _own(error: StokerError) -> Failure:
+def _own(error: StokerError) -> WaitFailure:
     """An error that each who asks gets anew."""
     return failure(error)
 
@@ -133,4 +133,4 @@ class KitTransport(Transport):
     def __init__(self, system: System) -> None:
         super().__init__(URL, pauses=())
         self._made = KitHttp(system)
-        self.waits: Waits = KitWaits(self, system)
+        self.waits: ClientWaits = KitWaits(self, system)

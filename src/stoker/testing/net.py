@@ -119,7 +119,7 @@ def _size(item: Any) -> int:
     return 0 if item is FIN or item is RESET else len(item)
 
 
-class End:
+class ConnectionEnd:
     """One end of a connection, as the process that holds it sees it."""
 
     def __init__(self, process: Process, out: Pipe, into: Pipe, *, strict: bool) -> None:
@@ -182,7 +182,7 @@ class End:
     # What a worker asks of one (`websockets.asyncio.client.ClientConnection`).
 
     @property
-    def transport(self) -> "End":
+    def transport(self) -> "ConnectionEnd":
         return self
 
     def abort(self) -> None:
@@ -195,14 +195,14 @@ class End:
             raise ConnectionClosedError(None, None)
         return data
 
-    def __aiter__(self) -> "End":
+    def __aiter__(self) -> "ConnectionEnd":
         return self
 
     async def __anext__(self) -> bytes | str:
         return await self.recv()
 
 
-class Connection:
+class NetConnection:
     """Both ends and both pipes, for the one who breaks them."""
 
     def __init__(self, weather: Weather, random: Random, name: str, worker: Process, server: Process) -> None:
@@ -210,8 +210,8 @@ class Connection:
         self.name = name
         self.up = Pipe(weather, random, *hosts)
         self.down = Pipe(weather, random, hosts[1], hosts[0])
-        self.worker = End(worker, self.up, self.down, strict=True)
-        self.server = End(server, self.down, self.up, strict=False)
+        self.worker = ConnectionEnd(worker, self.up, self.down, strict=True)
+        self.server = ConnectionEnd(server, self.down, self.up, strict=False)
 
     @property
     def open(self) -> bool:
@@ -242,7 +242,7 @@ class Connection:
         pipe.send(FIN)
         end.break_now()
 
-    def _of(self, side: str) -> tuple[End, Pipe]:
+    def _of(self, side: str) -> tuple[ConnectionEnd, Pipe]:
         return (self.worker, self.up) if side == "worker" else (self.server, self.down)
 
     def worker_died(self) -> None:

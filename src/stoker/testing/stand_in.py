@@ -1,23 +1,23 @@
 """A child process that is none: it stands in for `stoker.executors.process.Child` under a real supervisor.
 
 The simulation runs pretended jobs in such children, the test kit runs the tasks of an app. What they share is here: a life
-in virtual time, a board in ordinary memory, and a pipe that takes a moment.
+in virtual time, a shared state in ordinary memory, and a pipe that takes a moment.
 """
 
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-from stoker.executors.board import _LAYOUT, NOTHING, SIZE, Board
-from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Ready, Results
+from stoker.executors.pipe import ChildBatch, ChildJob, ChildResult, Ready, Results
 from stoker.executors.process import Callbacks
+from stoker.executors.shared_state import _LAYOUT, NOTHING, SIZE, SharedState
 from stoker.testing.loop import Process, SimLoop
 
 PIPE_SECONDS: Final = 0.0001
 
 
-class MemoryBoard(Board):
-    """The real board, in ordinary memory."""
+class MemorySharedState(SharedState):
+    """The real shared state, in ordinary memory."""
 
     def __init__(self) -> None:
         self._memory = bytearray(SIZE)  # type: ignore[assignment]
@@ -47,7 +47,7 @@ class StandInChild:
         self._callbacks = callbacks
         self.pid = next(machine.pids)
         self.process = Process(machine.loop, f"{machine.supervisor.name}.{self.pid}")
-        self.board: MemoryBoard = MemoryBoard()
+        self.shared_state: MemorySharedState = MemorySharedState()
         self.ready = False
         self.ended = False
         self.jobs_taken = 0
@@ -84,13 +84,13 @@ class StandInChild:
 
     # ── what the supervisor does to it ─────────────────────────────────────────────────────────────────────────────
 
-    def send(self, lots: list[ChildLot]) -> None:
-        jobs = [job for lot in lots for job in lot.jobs()]
+    def send(self, batches: list[ChildBatch]) -> None:
+        jobs = [job for batch in batches for job in batch.jobs()]
         self.jobs_taken += len(jobs)
         self.process.call_later(PIPE_SECONDS, self.take, jobs)
 
     def cancel(self, index: int) -> None:
-        self.board.cancel(index)
+        self.shared_state.cancel(index)
 
     def terminate(self) -> None:
         self.process.call_later(PIPE_SECONDS, self.die, -15)

@@ -1,4 +1,4 @@
-"""The embedded store in memory: the same SQL and the same rounds, without a file.
+"""The embedded store in memory: the same SQL and the same transactions, without a file.
 
 The migrations run once in a process; each further store begins as a copy of the empty database that they left.
 """

@@ -31,13 +31,13 @@ from stoker.testing.children import (
     KitLife,
     KitLoop,
     KitMachine,
-    Router,
+    KitRouter,
     SyncTaskChild,
     as_in_a_child,
     run_apart,
 )
 from stoker.testing.loop import OWNER, Process, SimLoop
-from stoker.testing.net import Connection, Weather
+from stoker.testing.net import NetConnection, Weather
 from stoker.testing.store import memory_logs, memory_store
 from stoker.worker.connection import Dialer
 from stoker.worker.supervisor import Supervisor
@@ -73,7 +73,7 @@ class Worker:
     def __init__(self, system: "System", number: int) -> None:
         self._system = system
         self.process = Process(system.loop, f"worker#{number}")
-        self.connections: list[Connection] = []
+        self.connections: list[NetConnection] = []
         self.supervisor: Supervisor | None = None
         self.machine: KitMachine | None = None
         self.types = sorted(system.app.tasks)
@@ -94,7 +94,7 @@ class Worker:
 
     async def _connect(self, url: str, **_: Any) -> Any:
         system = self._system
-        connection = Connection(system.weather, Random(0), url, self.process, system.server)
+        connection = NetConnection(system.weather, Random(0), url, self.process, system.server)
         self.connections.append(connection)
         system.server.spawn(system.serve(connection))
         return connection.worker
@@ -128,7 +128,7 @@ class System:
         self.desk = Desk()
         self.life = KitLife(app, self.settings.max_result_bytes, self.loop)
         self.closed = False
-        self._router = Router(lambda: None if self.worker is None else self.worker.machine)
+        self._router = KitRouter(lambda: None if self.worker is None else self.worker.machine)
         self._lives = 0
         self._settling = 0
         self._dressed = False
@@ -182,7 +182,7 @@ class System:
             self.loop.close()
             self.store._file.close()
 
-    async def serve(self, connection: Connection) -> None:
+    async def serve(self, connection: NetConnection) -> None:
         await self.coordinator.worker_socket(connection.server)
         await connection.server.close()
 

@@ -12,8 +12,8 @@ Durations travel, points in time do not: the two clocks need not agree.
 
 Releases of one protocol version understand each other. A frame may get new fields, if they have defaults, are left out
 while they have them, and mean nothing to a peer that ignores them; the peer says in its hello or welcome what else it can do
-(as `lots`), and only then is it spoken to in another way. Whatever else changes needs a new version. The first releases of
-version 1 refused unknown fields; `older_hello` is for their coordinators.
+(as `batches`), and only then is it spoken to in another way. Whatever else changes needs a new version. The first
+releases of version 1 refused unknown fields; `older_hello` is for their coordinators.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -76,8 +76,8 @@ class Hello(Frame, frozen=True, omit_defaults=True):
     async_concurrency: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     schemas: dict[Ident, TypeNote] = {}
     """What those of `types` take that are not known to everybody."""
-    lots: bool = False
-    """This worker reads `Assign.lots`, and writes `Reports.done` if the welcome says that it may. Binary frames only."""
+    batches: bool = msgspec.field(default=False, name="lots")
+    """This worker reads `Assign.batches`, and writes `Reports.done` if the welcome says that it may. Binary frames only."""
     secret: Secret | None = None
     """Who says hello for this session again must give the same; see `stoker.domain.session_secret`."""
     any_type: bool = False
@@ -102,7 +102,7 @@ FIRST_HELLO: Final = (
         "version",
         "draining",
     ),
-    *("async_types", "async_concurrency", "schemas", "lots"),
+    *("async_types", "async_concurrency", "schemas", "batches"),
 )
 """The fields of a hello that coordinators know which refuse unknown ones."""
 
@@ -156,7 +156,8 @@ class Done(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Reports(Frame, frozen=True, omit_defaults=True):
-    """`done` holds attempts that completed, in `lots`; `reports` all others, and in a connection without lots these too."""
+    """`done` holds attempts that completed, in `batches`; `reports` all others, and in a connection without batches
+    these too."""
 
     number: int
     reports: list[Report] = []
@@ -215,8 +216,8 @@ class Welcome(Frame, frozen=True, omit_defaults=True):
     heartbeat_seconds: float
     lease_seconds: float
     max_result_bytes: int
-    lots: bool = False
-    """Both sides speak in lots on this connection."""
+    batches: bool = msgspec.field(default=False, name="lots")
+    """Both sides speak in batches on this connection."""
 
 
 class Refused(Frame, frozen=True):
@@ -246,25 +247,25 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     for."""
 
 
-class AssignmentLot(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Assignments that differ in id and payload alone. `like` is what they share; its own id and payload are empty."""
+class AssignmentBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Assignments that differ in id and payload alone. `template` is what they share; its own id and payload are empty."""
 
-    like: Assignment
+    template: Assignment
     ids: list[str]
     payloads: list[bytes]
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.payloads):
-            raise ValueError("a lot must have as many payloads as ids")
+            raise ValueError("a batch must have as many payloads as ids")
 
 
 class Assign(Frame, frozen=True, omit_defaults=True):
     """`number` counts these frames on one connection, from 1. The work is in `jobs`, or, for a worker that reads them, in
-    `lots`; either is in the order in which it should run."""
+    `batches`; either is in the order in which it should run."""
 
     jobs: list[Assignment] = []
     number: int = 0
-    lots: list[AssignmentLot] = []
+    batches: list[AssignmentBatch] = msgspec.field(default_factory=list, name="lots")
 
 
 class Renewed(Frame, frozen=True):

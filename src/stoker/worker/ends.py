@@ -105,9 +105,9 @@ class Ends:
         n = len(self.completed.ids)
         return Ends(self.completed.part(first, end), self.others[max(0, first - n) : max(0, end - n)])
 
-    def frame(self, number: int, now: float, *, lots: bool) -> Reports:
-        """What to send now; in columns what completed, if the coordinator reads `lots`."""
-        if not lots:
+    def frame(self, number: int, now: float, *, batches: bool) -> Reports:
+        """What to send now; in columns what completed, if the coordinator reads `batches`."""
+        if not batches:
             return Reports(number, [report(ended, now) for ended in self])
         done = self.completed.done(now) if self.completed.ids else None
         return Reports(number, [report(ended, now) for ended in self.others], done)

@@ -27,7 +27,7 @@ from stoker.settings import Settings
 from stoker.wire import frames
 from stoker.wire.frames import (
     Assignment,
-    AssignmentLot,
+    AssignmentBatch,
     ClaimRef,
     Frame,
     Heartbeat,
@@ -37,12 +37,12 @@ from stoker.wire.frames import (
     Welcome,
 )
 from stoker.wire.schedules import DeclaredSchedule
+from stoker.worker.child_pool import LIFESPAN_EXIT_SECONDS, ChildPool
 from stoker.worker.connection import Dialer, Link, SessionLost
 from stoker.worker.ends import Ends, us_between
 from stoker.worker.machine import Machine
 from stoker.worker.output import OutputBuffer
 from stoker.worker.routes import Executor, Routes, declared, notes, routes
-from stoker.worker.threads import LIFESPAN_EXIT_SECONDS, Threads
 
 TICK_SECONDS: Final = 0.05
 LEASE_MARGIN: Final = 0.1
@@ -97,10 +97,10 @@ class Supervisor:
         self._mark = self.session_id
         machine.adopt_orphans()
         self._guardian = machine.guardian(self._mark)
-        self._threads = self._new_threads()
+        self._pool = self._new_pool()
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._link: Link | None = None
-        self._lots = False
+        self._batches = False
         self._lease_seconds = settings.worker_heartbeat_timeout_sec
         self._lease_ends = float("inf")
         self._heard = self._hello_at = 0.0
@@ -121,7 +121,7 @@ class Supervisor:
 
     async def run(self) -> None:
         """Work until told to leave. Raises `StartFailed` or `NotAllowed` when there is no point in trying."""
-        self._threads.open()
+        self._pool.open()
         tasks = [asyncio.create_task(self._tick_for_ever())]
         try:
             ready = await self._ready
@@ -130,7 +130,7 @@ class Supervisor:
             self._say_started()
             self._say_what_the_runner_gets()
             if "native" in self._routes.by_type.values():
-                self._threads.warm("native")
+                self._pool.warm("native")
             session = asyncio.create_task(self._stay_connected())
             leaving = asyncio.create_task(self._leave())
             tasks += [session, leaving]
@@ -176,9 +176,9 @@ class Supervisor:
         self._app = ready.app, ready.app_version
 
     async def _close(self) -> None:
-        self._threads.retire_idle()
-        await self._until(lambda: not self._threads.is_retiring, LIFESPAN_EXIT_SECONDS)
-        self._threads.close()
+        self._pool.retire_idle()
+        await self._until(lambda: not self._pool.is_retiring, LIFESPAN_EXIT_SECONDS)
+        self._pool.close()
         if self._link is not None:
             with contextlib.suppress(Exception):
                 await self._link.close()
@@ -186,8 +186,8 @@ class Supervisor:
 
     # ── children ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _new_threads(self) -> Threads:
-        return Threads(
+    def _new_pool(self) -> ChildPool:
+        return ChildPool(
             self._settings,
             self._spawn,
             executor_of=lambda type: self._routes.executor(type),
@@ -254,7 +254,7 @@ class Supervisor:
     def _renew_guardian(self) -> None:
         if not self._guardian.alive:
             self._guardian = self._machine.guardian(self._mark)
-            for child in self._threads.children:
+            for child in self._pool.children:
                 self._guardian.watch(child.pid)
 
     def _child(self, executor: Executor, type: str) -> Child:
@@ -274,7 +274,7 @@ class Supervisor:
             return
         if child.knows_types and not self._ready.done():
             self._ready.set_result(ready)
-        self._threads.on_ready(child, ready)
+        self._pool.on_ready(child, ready)
 
     def _say_why_it_failed(self, error: str, step: Step) -> None:
         """No job is charged: those that wait for a child are handed back in time, and another child is tried later."""
@@ -295,7 +295,7 @@ class Supervisor:
             self._ready.set_exception(StartFailed(f"{what}: {why}"))
 
     def _on_results(self, child: Child, results: Results) -> None:
-        self._threads.on_results(child, results)
+        self._pool.on_results(child, results)
 
     def _on_exit(self, child: Child) -> None:
         self._guardian.forget(child.pid)
@@ -303,15 +303,15 @@ class Supervisor:
             self._ready.set_exception(
                 StartFailed(f"a child process ended with code {child.returncode} before it was ready")
             )
-        self._threads.on_exit(child)
+        self._pool.on_exit(child)
 
     def _on_printed(self, child: Child, printed: Printed) -> None:
-        work = self._threads.work_at(child, printed.index)
+        work = self._pool.work_at(child, printed.index)
         if work is not None:
             self._output.add(work.id, work.claim_id, printed.stream, printed.data)
 
     def _on_progressed(self, child: Child, progressed: Progressed) -> None:
-        work = self._threads.work_at(child, progressed.index)
+        work = self._pool.work_at(child, progressed.index)
         if work is not None:
             p = progressed
             self._output.progress(work.id, work.claim_id, p.done, p.total, p.message)
@@ -322,11 +322,11 @@ class Supervisor:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             now = self._loop.time()
-            if now > self._lease_ends and self._threads.works:
+            if now > self._lease_ends and self._pool.works:
                 log.error("lease_over", detail="no heartbeat was confirmed in time; what ran was killed")
-                self._threads.lose_all()
+                self._pool.lose_all()
             self._drop_dead_link(now)
-            starts = self._threads.tick()
+            starts = self._pool.tick()
             if now >= self._next_reaping:
                 self._next_reaping = now + REAP_EVERY_SECONDS
                 self._machine.reap_orphans(self._known_pids())
@@ -346,7 +346,7 @@ class Supervisor:
             self._link.drop()
 
     def _known_pids(self) -> set[int]:
-        return {self._guardian.pid, *(child.pid for child in self._threads.children)}
+        return {self._guardian.pid, *(child.pid for child in self._pool.children)}
 
     def _send_output(self) -> None:
         """Send the output and progress of jobs. Called a few times a second; while there is no connection, both are kept,
@@ -367,9 +367,9 @@ class Supervisor:
         self._flush()
         self._beat_number += 1
         self._beats[self._beat_number] = self._loop.time()
-        held = [ClaimRef(work.id, work.claim_id) for work in self._threads.works.values()]
+        held = [ClaimRef(work.id, work.claim_id) for work in self._pool.works.values()]
         self._outbox.put_nowait(
-            Heartbeat(self._beat_number, self._threads.used, held, self._takes_nothing, self._assigned)
+            Heartbeat(self._beat_number, self._pool.used, held, self._takes_nothing, self._assigned)
         )
 
     @property
@@ -422,7 +422,7 @@ class Supervisor:
             self._routes.async_types,
             settings.async_concurrency,
             self._notes,
-            lots=True,
+            batches=True,
             secret=self._secret,
             any_type=self._routes.any_type,
             app=self._app[0],
@@ -433,7 +433,7 @@ class Supervisor:
     def _start_over(self, why: str) -> None:
         """The session is dead: nothing that it held is ours any more."""
         log.warning("session_lost", detail=why)
-        self._threads.kill_all()
+        self._pool.kill_all()
         self._unsent = Ends()
         self._unacknowledged.clear()
         self._lease_ends = float("inf")
@@ -441,7 +441,7 @@ class Supervisor:
 
     async def _serve(self, link: Link, welcome: Welcome) -> None:
         log.info("connected", url=link.url, session=self.session_id)
-        self._lots = welcome.lots
+        self._batches = welcome.batches
         self._lease_seconds = welcome.lease_seconds
         self._extend_lease(self._hello_at)  # a welcome confirms the hello as a renewal confirms a heartbeat
         self._outbox = asyncio.Queue()
@@ -480,49 +480,49 @@ class Supervisor:
 
     def _handle(self, frame: frames.ToWorker) -> None:
         match frame:
-            case frames.Assign(jobs, number, lots):
-                self._take(number, [*map(lot_of, jobs), *lots])
+            case frames.Assign(jobs, number, batches):
+                self._take(number, [*map(batch_of, jobs), *batches])
             case frames.Renewed(number):
                 self._renewed(number)
             case frames.Ack(number):
                 self._unacknowledged.pop(number, None)
             case frames.Cancel(claims):
                 for ref in claims:
-                    self._threads.cancel(ref.id, ref.claim_id)
+                    self._pool.cancel(ref.id, ref.claim_id)
             case frames.Drop(claims):
                 for ref in claims:
-                    self._threads.drop(ref.id, ref.claim_id)
+                    self._pool.drop(ref.id, ref.claim_id)
             case frames.Drain():
                 self.drain()
 
-    def _take(self, number: int, lots: list[AssignmentLot]) -> None:
+    def _take(self, number: int, batches: list[AssignmentBatch]) -> None:
         if 0 < number <= self._assigned:
-            log.warning("assignment_repeated", frame=number, jobs=sum(len(lot.ids) for lot in lots))
+            log.warning("assignment_repeated", frame=number, jobs=sum(len(batch.ids) for batch in batches))
             return
         self._assigned = number
-        lots = self._without_known_claims(lots)
+        batches = self._without_known_claims(batches)
         if self._draining.is_set():
-            self._threads.decline(lots, "the worker is leaving")
+            self._pool.decline(batches, "the worker is leaving")
         elif self._loop.time() > self._lease_ends:
             # It may have waited in the socket while this process stood still, and belong to another worker by now.
-            self._threads.decline(lots, "the lease of its worker was over when it came")
+            self._pool.decline(batches, "the lease of its worker was over when it came")
         else:
-            self._threads.take(lots)
+            self._pool.take(batches)
 
-    def _without_known_claims(self, lots: list[AssignmentLot]) -> list[AssignmentLot]:
+    def _without_known_claims(self, batches: list[AssignmentBatch]) -> list[AssignmentBatch]:
         """Leave out claims that this session holds, or has ended and not got acknowledged: each is started once."""
-        ids = set(chain.from_iterable([lot.ids for lot in lots]))
+        ids = set(chain.from_iterable([batch.ids for batch in batches]))
         known: dict[str, int] = {}  # in the order of the claims: the latest of a job counts
         for ends in (*self._unacknowledged.values(), self._unsent):
             known.update(ends.claims_among(ids))
-        known.update(self._threads.claims_among(ids))
+        known.update(self._pool.claims_among(ids))
         if not known:
-            return lots
-        fresh = [unknown_part(lot, known) for lot in lots]
-        repeated = len(ids) - sum(len(lot.ids) for lot in fresh)
+            return batches
+        fresh = [unknown_part(batch, known) for batch in batches]
+        repeated = len(ids) - sum(len(batch.ids) for batch in fresh)
         if repeated:
             log.warning("assignment_repeated", frame=self._assigned, jobs=repeated)
-        return [lot for lot in fresh if lot.ids]
+        return [batch for batch in fresh if batch.ids]
 
     # ── reports ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -554,19 +554,19 @@ class Supervisor:
         self._flush()
 
     def _report(self, number: int, batch: Ends) -> None:
-        self._outbox.put_nowait(batch.frame(number, self._loop.time(), lots=self._lots))
+        self._outbox.put_nowait(batch.frame(number, self._loop.time(), batches=self._batches))
 
     # ── leaving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _leave(self) -> None:
         await self._draining.wait()
-        log.info("draining", running=len(self._threads.works))
+        log.info("draining", running=len(self._pool.works))
         self._beat()
-        self._threads.hand_back_waiting("the worker is leaving")
-        if not await self._until(lambda: not self._threads.works, self._settings.shutdown_grace_sec):
-            self._threads.end_running("the worker's grace period was over")
-            if not await self._until(lambda: not self._threads.works, self._settings.cancel_grace_sec + 2):
-                self._threads.close()  # this process stood still, or SIGKILL takes its time: do not leave with work
+        self._pool.hand_back_waiting("the worker is leaving")
+        if not await self._until(lambda: not self._pool.works, self._settings.shutdown_grace_sec):
+            self._pool.end_running("the worker's grace period was over")
+            if not await self._until(lambda: not self._pool.works, self._settings.cancel_grace_sec + 2):
+                self._pool.close()  # this process stood still, or SIGKILL takes its time: do not leave with work
         settled = await self._until(self._is_settled, FAREWELL_SECONDS)
         self._done.set()
         if self._link is not None and settled:
@@ -574,7 +574,7 @@ class Supervisor:
                 await self._link.send(frames.Goodbye())
 
     def _is_settled(self) -> bool:
-        return not (self._threads.works or self._unsent or self._unacknowledged)
+        return not (self._pool.works or self._unsent or self._unacknowledged)
 
     async def _until(self, true: Callable[[], bool], seconds: float) -> bool:
         deadline = self._loop.time() + seconds
@@ -585,15 +585,17 @@ class Supervisor:
         return True
 
 
-def unknown_part(lot: AssignmentLot, known: Mapping[str, int]) -> AssignmentLot:
-    """The jobs of a lot that are not known under its claim or a later one."""
-    claim_id = lot.like.claim_id
-    fresh = [known.get(id, 0) < claim_id for id in lot.ids]
-    return AssignmentLot(lot.like, list(compress(lot.ids, fresh)), list(compress(lot.payloads, fresh)))
+def unknown_part(batch: AssignmentBatch, known: Mapping[str, int]) -> AssignmentBatch:
+    """The jobs of a batch that are not known under its claim or a later one."""
+    claim_id = batch.template.claim_id
+    fresh = [known.get(id, 0) < claim_id for id in batch.ids]
+    return AssignmentBatch(
+        batch.template, list(compress(batch.ids, fresh)), list(compress(batch.payloads, fresh))
+    )
 
 
-def lot_of(job: Assignment) -> AssignmentLot:
-    return AssignmentLot(replace(job, id="", payload=b""), [job.id], [job.payload])
+def batch_of(job: Assignment) -> AssignmentBatch:
+    return AssignmentBatch(replace(job, id="", payload=b""), [job.id], [job.payload])
 
 
 def _given(by_type: Mapping[str, Executor]) -> list[str]:

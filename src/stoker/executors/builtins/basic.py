@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from stoker.context import current_job
-from stoker.executors.builtins.payload import Fields, Refused, decode
+from stoker.executors.builtins.payload import Fields, PayloadRefused, decode
 
 MAX_SLEEP_SECONDS: Final = 86_400 * 30
 _MAX_TIMES: Final = 2**32 - 1
@@ -31,7 +31,7 @@ def sleep(payload: bytes) -> bytes:
     if seconds is None:
         seconds = 1.0
     if not 0 <= seconds <= MAX_SLEEP_SECONDS:
-        raise Refused(f"seconds must be between 0 and {MAX_SLEEP_SECONDS}")
+        raise PayloadRefused(f"seconds must be between 0 and {MAX_SLEEP_SECONDS}")
     time.sleep(seconds)
     return msgspec.json.encode({"slept": float(seconds) + 0.0})
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from stoker.executors.builtins.payload import Fields, Refused
+from stoker.executors.builtins.payload import Fields, PayloadRefused
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,7 +34,7 @@ def resize_image(payload: bytes) -> bytes:
     width = fields.integer_or("width", 0, 1, MAX_SIDE)
     height = fields.integer_or("height", 0, 1, MAX_SIDE)
     if width * height > MAX_PIXELS:
-        raise Refused(f"width times height must be at most {MAX_PIXELS} pixels")
+        raise PayloadRefused(f"width times height must be at most {MAX_PIXELS} pixels")
     wanted = _format(fields)
     image, source_format = _open(_source(fields))
     encoded = _encode(_resized(image, width, height), wanted or source_format)
@@ -53,7 +53,7 @@ def _format(fields: Fields) -> str | None:
     if name is None:
         return None
     if name.lower() not in _FORMATS:
-        raise Refused("format must be png or jpeg")
+        raise PayloadRefused("format must be png or jpeg")
     return _FORMATS[name.lower()]
 
 
@@ -61,7 +61,7 @@ def _source(fields: Fields) -> bytes:
     """The bytes of the image, given inline, as a `data:` URL or as the name of a file."""
     inline, url, name = fields.text("image"), fields.text("url"), fields.text("file")
     if [inline, url, name].count(None) != 2:
-        raise Refused("give one of image (base64), url (data:) and file")
+        raise PayloadRefused("give one of image (base64), url (data:) and file")
     if inline is not None:
         return _decode_base64(inline, "image")
     if url is not None:
@@ -73,19 +73,19 @@ def _decode_base64(text: str | bytes, field: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise Refused(f"{field} is not valid base64") from None
+        raise PayloadRefused(f"{field} is not valid base64") from None
 
 
 def _decode_data_url(url: str) -> bytes:
     """`data:[TYPE][;base64],DATA`. Other addresses are never fetched: a worker must not call where a submitter points."""
     if url[:5].lower() != "data:":
-        raise Refused(
+        raise PayloadRefused(
             "url must be a data: URL, such as data:image/png;base64,…; nothing is fetched from other addresses, "
             "send the image itself"
         )
     head, comma, data = url[5:].partition(",")
     if not comma:
-        raise Refused("url is not a data: URL: it has no comma before its data")
+        raise PayloadRefused("url is not a data: URL: it has no comma before its data")
     plain = unquote_to_bytes(data)
     return _decode_base64(plain, "the data of url") if head.lower().endswith(";base64") else plain
 
@@ -94,16 +94,18 @@ def _read_file(name: str) -> bytes:
     """A file inside the folder that the operator named; links and dots that lead out of it do not help."""
     folder = os.environ.get(FILES_DIR)
     if not folder:
-        raise Refused(f"file needs {FILES_DIR} to be set where the worker runs; or send the image as base64")
+        raise PayloadRefused(
+            f"file needs {FILES_DIR} to be set where the worker runs; or send the image as base64"
+        )
     try:
         root = Path(folder).resolve(strict=True)
         path = (root / name).resolve(strict=True)
     except (OSError, ValueError, RuntimeError):
-        raise Refused(f"there is no such file in {FILES_DIR}") from None
+        raise PayloadRefused(f"there is no such file in {FILES_DIR}") from None
     if not path.is_relative_to(root) or not path.is_file():
-        raise Refused(f"there is no such file in {FILES_DIR}")
+        raise PayloadRefused(f"there is no such file in {FILES_DIR}")
     if path.stat().st_size > MAX_FILE_BYTES:
-        raise Refused(f"the file has more than {MAX_FILE_BYTES} bytes")
+        raise PayloadRefused(f"the file has more than {MAX_FILE_BYTES} bytes")
     return path.read_bytes()
 
 
@@ -119,15 +121,17 @@ def _open(data: bytes) -> tuple["Image.Image", str]:
             _judge_size(image)
             image.load()
         return ImageOps.exif_transpose(image), image.format or "PNG"
-    except (Refused, MemoryError):
+    except (PayloadRefused, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - decoders raise whatever a broken file leads them to
-        raise Refused(f"the image cannot be decoded as PNG or JPEG: {error}") from None
+        raise PayloadRefused(f"the image cannot be decoded as PNG or JPEG: {error}") from None
 
 
 def _judge_size(image: "Image.Image") -> None:
     if image.width * image.height > MAX_PIXELS:
-        raise Refused(f"the image has {image.width} by {image.height} pixels, and {MAX_PIXELS} are allowed")
+        raise PayloadRefused(
+            f"the image has {image.width} by {image.height} pixels, and {MAX_PIXELS} are allowed"
+        )
 
 
 def _resized(image: "Image.Image", width: int, height: int) -> "Image.Image":

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from stoker.domain.json_text import MAX_DIGITS
-from stoker.executors.builtins.payload import Fields, Refused
+from stoker.executors.builtins.payload import Fields, PayloadRefused
 
 _TOO_LONG: Final = 10**MAX_DIGITS
 _SMALLEST_EXPONENT: Final = 1074
@@ -34,14 +34,14 @@ def large_array_sum(payload: bytes) -> bytes:
     """`{"numbers": […]}` or `{"array": […]}` → `{"sum"}`"""
     fields = Fields(payload, "numbers", "array")
     if fields.get("numbers") is not None and fields.get("array") is not None:
-        raise Refused("give either numbers or array")
+        raise PayloadRefused("give either numbers or array")
     name = "numbers" if fields.get("array") is None else "array"
     numbers = fields.require(name)
     if not isinstance(numbers, list):
-        raise Refused(f"{name} must be an array")
+        raise PayloadRefused(f"{name} must be an array")
     if not set(map(type, numbers)) <= {int, float}:
         index = next(i for i, number in enumerate(numbers) if type(number) not in (int, float))
-        raise Refused(f"{name}[{index}] is not a number that can be added")
+        raise PayloadRefused(f"{name}[{index}] is not a number that can be added")
     return msgspec.json.encode({"sum": total(numbers)})
 
 
@@ -51,7 +51,7 @@ def total(numbers: Sequence[int | float]) -> int | float:
         return _total_of_doubles(numbers)
     result = sum(numbers)
     if abs(result) >= _TOO_LONG:
-        raise Refused(f"the sum has more than {MAX_DIGITS} digits")
+        raise PayloadRefused(f"the sum has more than {MAX_DIGITS} digits")
     return result
 
 
@@ -68,7 +68,7 @@ def _total_by_integers(numbers: Sequence[int | float]) -> float:
         exact = sum(_scaled(float(number)) for number in numbers)
         return exact / (1 << _SMALLEST_EXPONENT)
     except OverflowError:
-        raise Refused("the sum is out of the range of a double") from None
+        raise PayloadRefused("the sum is out of the range of a double") from None
 
 
 def _scaled(number: float) -> int:

@@ -19,7 +19,7 @@ _SHOWN: Final = 60
 _decode = msgspec.json.Decoder().decode
 
 
-class Refused(ValueError):
+class PayloadRefused(ValueError):
     """The payload cannot be used; no retry will change that."""
 
     error_type = "invalid_payload"
@@ -30,11 +30,11 @@ def decode(payload: bytes) -> Any:
     """The payload as plain values, or `Refused`."""
     broken = broken_bound(payload)
     if broken is not None:
-        raise Refused(f"the payload {broken}")
+        raise PayloadRefused(f"the payload {broken}")
     try:
         return _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(f"the payload is not valid JSON: {error}") from None
+        raise PayloadRefused(f"the payload is not valid JSON: {error}") from None
 
 
 class Fields:
@@ -45,10 +45,10 @@ class Fields:
         if values is None:
             values = {}
         if not isinstance(values, dict):
-            raise Refused(f"the payload must be an object, not {_named(values)}")
+            raise PayloadRefused(f"the payload must be an object, not {_named(values)}")
         for name in values:
             if name not in known:
-                raise Refused(f"unknown field {name[:_SHOWN]!r}; known are: {', '.join(known)}")
+                raise PayloadRefused(f"unknown field {name[:_SHOWN]!r}; known are: {', '.join(known)}")
         self._values: dict[str, Any] = values
 
     def get(self, name: str) -> Any:
@@ -58,7 +58,7 @@ class Fields:
     def require(self, name: str) -> Any:
         value = self._values.get(name)
         if value is None:
-            raise Refused(f"{name} is required")
+            raise PayloadRefused(f"{name} is required")
         return value
 
     def integer(self, name: str, least: int, most: int) -> int | None:
@@ -66,9 +66,9 @@ class Fields:
         if value is None:
             return None
         if type(value) is not int:  # `isinstance` would accept a bool, which is no integer in JSON
-            raise Refused(f"{name} must be an integer, not {_named(value)}")
+            raise PayloadRefused(f"{name} must be an integer, not {_named(value)}")
         if not least <= value <= most:
-            raise Refused(f"{name} must be between {least} and {most}")
+            raise PayloadRefused(f"{name} must be between {least} and {most}")
         return value
 
     def integer_or(self, name: str, otherwise: int, least: int, most: int) -> int:
@@ -79,20 +79,20 @@ class Fields:
         value = self._values.get(name)
         if value is None or type(value) is int or type(value) is float:
             return value
-        raise Refused(f"{name} must be a number, not {_named(value)}")
+        raise PayloadRefused(f"{name} must be a number, not {_named(value)}")
 
     def text(self, name: str) -> str | None:
         value = self._values.get(name)
         if value is None or isinstance(value, str):
             return value
-        raise Refused(f"{name} must be a string, not {_named(value)}")
+        raise PayloadRefused(f"{name} must be a string, not {_named(value)}")
 
     def boolean(self, name: str, otherwise: bool) -> bool:
         value = self._values.get(name)
         if value is None:
             return otherwise
         if not isinstance(value, bool):
-            raise Refused(f"{name} must be a boolean, not {_named(value)}")
+            raise PayloadRefused(f"{name} must be a boolean, not {_named(value)}")
         return value
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from stoker.domain.lifecycle import FINAL
 from stoker.store.base import JobFilter
 from stoker.store.common import id_range, like_part, status_list
-from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
 
 
@@ -33,13 +33,13 @@ class Clauses:
         return " AND ".join(self._clauses) or "true"
 
 
-def filter_sql(filter: JobFilter, memory: Memory, *, first: int) -> tuple[str, list[Any]]:
+def filter_sql(filter: JobFilter, memory: PostgresMemory, *, first: int) -> tuple[str, list[Any]]:
     """A WHERE clause and its values, numbered from `first`."""
     found = filter_clauses(filter, memory, final=tables(filter) != "hot")
     return numbered(found.where, first), found.values
 
 
-def filter_clauses(filter: JobFilter, memory: Memory, *, final: bool) -> Clauses:
+def filter_clauses(filter: JobFilter, memory: PostgresMemory, *, final: bool) -> Clauses:
     """What jobs are compared with; `final` for those in `history`, because `jobs` has no column for how one failed. What
     belongs to a lane is asked of the lanes in memory."""
     found = Clauses()
@@ -79,7 +79,7 @@ def _add_searches(filter: JobFilter, found: Clauses) -> None:
         found.add(Q["worker_matches"], filter.worker, filter.worker)
 
 
-def _add_text(filter: JobFilter, memory: Memory, found: Clauses, *, final: bool) -> None:
+def _add_text(filter: JobFilter, memory: PostgresMemory, found: Clauses, *, final: bool) -> None:
     """Any of what a text is looked for in."""
     parts: list[str] = []
     values: list[Any] = []

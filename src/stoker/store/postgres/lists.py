@@ -24,7 +24,7 @@ from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
 from stoker.store.common import counted, id_range, is_counted, like_part
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.filters import Clauses, filter_clauses, numbered
-from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
 from stoker.store.walks import (
     DEEP,
@@ -60,7 +60,7 @@ _FAILED_IN_WAYS: Final = (
 )
 
 
-class Source(NamedTuple):
+class PostgresListSource(NamedTuple):
     """Where jobs are read from, newest first. `wanted` is what each of them is compared with; `?` in `key` stands for one of
     `values`."""
 
@@ -91,10 +91,10 @@ class Source(NamedTuple):
         return self.whole or self.plain
 
 
-class Lists:
+class PostgresLists:
     """Pages of jobs and their totals, over one connection in one transaction. `memory` knows the lanes."""
 
-    def __init__(self, link: Link, memory: Memory, counts: Sequence[Count]) -> None:
+    def __init__(self, link: Link, memory: PostgresMemory, counts: Sequence[Count]) -> None:
         self._link = link
         self._memory = memory
         self._counts = counts
@@ -123,7 +123,7 @@ class Lists:
         return merging.page(query), *from_top.total()
 
     async def _merging(
-        self, sources: Sequence[Source], spans: Mapping[str, Span], take: int, goal: int
+        self, sources: Sequence[PostgresListSource], spans: Mapping[str, Span], take: int, goal: int
     ) -> Merging:
         """Walk the sources until `take` jobs are found for a page, and `goal` are counted."""
         tops = [None if source.exact else await self._top(source, spans[source.table]) for source in sources]
@@ -143,7 +143,7 @@ class Lists:
             merging.walked(place, *await self._step(source, below, chunk))
         return merging
 
-    async def _newest(self, source: Source, span: Span, take: int) -> list[int]:
+    async def _newest(self, source: PostgresListSource, span: Span, take: int) -> list[int]:
         """The newest jobs of a source in which everything matches."""
         if source.pairs is None:
             return await self._matches(source, span, take) if take else []
@@ -166,7 +166,7 @@ class Lists:
             abreast.read({place: sorted(seqs, reverse=True) for place, seqs in found.items()})
         return abreast.seqs
 
-    async def _length(self, source: Source, span: Span, most: int) -> int:
+    async def _length(self, source: PostgresListSource, span: Span, most: int) -> int:
         """How many jobs such a source has; where there are more, `most`."""
         if not most:
             return 0
@@ -174,7 +174,7 @@ class Lists:
             return int((await self._walked(source, span, most))[0])
         return int(await self._link.fetchval(Q["length_of_pairs"], *source.pairs, *span, most))
 
-    async def _top(self, source: Source, span: Span) -> int | None:
+    async def _top(self, source: PostgresListSource, span: Span) -> int | None:
         """A number above all that a source has."""
         if not source.lookup:
             return span.high
@@ -183,7 +183,7 @@ class Lists:
 
     # ── which sources ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _sources(self, wanted: JobFilter) -> list[Source]:
+    async def _sources(self, wanted: JobFilter) -> list[PostgresListSource]:
         """Where the jobs of a filter are; nothing when the counters know that there are none."""
         found_in = present(wanted, self._counts)
         if not found_in:
@@ -195,7 +195,7 @@ class Lists:
         ]
         if wanted.name is not None:
             return [
-                Source(table, wanted, "name = ?", (wanted.name,), plain=only(wanted, "name"))
+                PostgresListSource(table, wanted, "name = ?", (wanted.name,), plain=only(wanted, "name"))
                 for table in tables
             ]
         if wanted.metadata and wanted.text is None:
@@ -208,13 +208,13 @@ class Lists:
             found_in == (everything := present(JobFilter(), self._counts))
             and (wanted.type, wanted.queue, wanted.priority) == (None,) * 3
         ):
-            return [Source(table, wanted) for table in tables]
+            return [PostgresListSource(table, wanted) for table in tables]
         return await self._by_status(wanted, found_in, everything)
 
     async def _by_status(
         self, wanted: JobFilter, found_in: Counter[Status], everything: Counter[Status]
-    ) -> list[Source]:
-        found: list[Source] = []
+    ) -> list[PostgresListSource]:
+        found: list[PostgresListSource] = []
         walked: dict[str, dict[Status, int]] = {table: {} for table in _TABLES}
         for status, number in found_in.items():
             part = replace(wanted, status=status)
@@ -222,11 +222,13 @@ class Lists:
             if status == "failed" and wanted.dead_letters:
                 part = replace(part, status=None)
                 key = "status = 'failed' AND discarded_at IS NULL"
-                found.append(Source(table, part, key, plain=only(part, "dead_letters")))
+                found.append(PostgresListSource(table, part, key, plain=only(part, "dead_letters")))
             elif status in _INDEXED:
-                found.append(Source(table, part, f"status = '{status}'", plain=only(part, "status")))
+                found.append(
+                    PostgresListSource(table, part, f"status = '{status}'", plain=only(part, "status"))
+                )
             elif everything[status] <= SMALL and status in _SMALL_STATUSES:
-                found.append(Source(table, part, f"status = '{status}'", whole=True))
+                found.append(PostgresListSource(table, part, f"status = '{status}'", whole=True))
             elif status == "queued" and (pairs := await self._pairs(part)) is not None:
                 found += pairs
             else:
@@ -234,11 +236,13 @@ class Lists:
         for table, numbers in walked.items():
             if numbers:
                 found.append(
-                    Source(table, replace(wanted, status=tuple(numbers)), most=sum(numbers.values()))
+                    PostgresListSource(
+                        table, replace(wanted, status=tuple(numbers)), most=sum(numbers.values())
+                    )
                 )
         return found
 
-    async def _pairs(self, wanted: JobFilter) -> list[Source] | None:
+    async def _pairs(self, wanted: JobFilter) -> list[PostgresListSource] | None:
         """The lanes and ranks in which such jobs are queued; None where there are too many."""
         types = wanted.text_types if wanted.text is None and wanted.text_types else None
         lanes = self._memory.lanes_matching(wanted.queue, wanted.type, types)
@@ -253,13 +257,15 @@ class Lists:
             key = "status = 'queued' AND lane_id = pair.lane_id AND rank = pair.rank"
             pairs = [row[0] for row in kept], [row[1] for row in kept]
             return (
-                [Source("jobs", wanted, key, pairs=pairs, plain=True)] if len(kept) <= PLAIN_PAIRS else None
+                [PostgresListSource("jobs", wanted, key, pairs=pairs, plain=True)]
+                if len(kept) <= PLAIN_PAIRS
+                else None
             )
         key = "status = 'queued' AND lane_id = ? AND rank = ?"
         few = len(kept) <= COMPARED_PAIRS
-        return [Source("jobs", wanted, key, (row[0], row[1])) for row in kept] if few else None
+        return [PostgresListSource("jobs", wanted, key, (row[0], row[1])) for row in kept] if few else None
 
-    async def _searched(self, wanted: JobFilter, tables: Sequence[str]) -> list[Source] | None:
+    async def _searched(self, wanted: JobFilter, tables: Sequence[str]) -> list[PostgresListSource] | None:
         """Where a text is found; None where it must be looked for job by job."""
         text = wanted.text or ""
         ids = id_range(text)
@@ -274,7 +280,7 @@ class Lists:
             values.append(like_part(text))
         elif not keys or len(text) < ID_PREFIX:
             return None
-        found: list[Source] = []
+        found: list[PostgresListSource] = []
         but = JobFilter(text_types=wanted.text_types)
         in_history: list[str] = []
         ways: list[Any] = []
@@ -293,12 +299,12 @@ class Lists:
             parts = [*keys, *in_history] if table == "history" else keys
             given = (*values, *ways) if len(parts) > len(keys) else tuple(values)
             key = f"seq IN ({' UNION ALL '.join(parts)})".format(table=table)
-            found.append(Source(table, rest, key, given, whole=True, but=but))
+            found.append(PostgresListSource(table, rest, key, given, whole=True, but=but))
         return found
 
     async def _described(
         self, wanted: JobFilter, found_in: Counter[Status], tables: Sequence[str]
-    ) -> list[Source]:
+    ) -> list[PostgresListSource]:
         """Jobs by their metadata: those with the rarest entry, which are compared with the rest. A status is always
         asked for: a job of the other table has none."""
         entries = []
@@ -306,19 +312,21 @@ class Lists:
             few = await self._at_most(SMALL, Q["metadata_entries"], *entry)
             entries.append((SMALL + 1 if few is None else few, entry))
         number, entry = min(entries)
-        found: list[Source] = []
+        found: list[PostgresListSource] = []
         for table in tables:
             statuses = tuple(status for status in found_in if (status in FINAL) == (table == "history"))
             part = wanted if wanted.dead_letters else replace(wanted, status=statuses)
-            found.append(Source(table, part, values=entry, whole=number <= SMALL, walk="metadata_walk"))
+            found.append(
+                PostgresListSource(table, part, values=entry, whole=number <= SMALL, walk="metadata_walk")
+            )
         return found
 
-    async def _few_alike(self, wanted: JobFilter) -> Source | None:
+    async def _few_alike(self, wanted: JobFilter) -> PostgresListSource | None:
         """Jobs that failed in one way, while they are few."""
         if await self._at_most(SMALL, Q["failed_alike"], wanted.fingerprint) is None:
             return None
         key = "status = 'failed' AND fingerprint = ?"
-        return Source("history", wanted, key, (wanted.fingerprint,), whole=True)
+        return PostgresListSource("history", wanted, key, (wanted.fingerprint,), whole=True)
 
     async def _at_most(self, most: int, statement: str, *values: Any) -> int | None:
         """How many rows a statement finds, None for more than `most`."""
@@ -341,7 +349,9 @@ class Lists:
     async def _first_at(self, table: str, moment: int, span: Span) -> int:
         return int(await self._link.fetchval(Q["first_at"].format(table=table), moment, *span))
 
-    def _walk(self, source: Source, span: Span, budget: int, order: str = "DESC") -> tuple[str, list[Any]]:
+    def _walk(
+        self, source: PostgresListSource, span: Span, budget: int, order: str = "DESC"
+    ) -> tuple[str, list[Any]]:
         """The first jobs of a source."""
         limit = None if source.whole else budget
         more = ", discarded_at, fingerprint" if source.table == "history" else ""
@@ -349,7 +359,7 @@ class Lists:
         return sql, [*source.values, span.low, span.high, limit]
 
     def _matching(
-        self, source: Source, span: Span, budget: int, take: int, order: str = "DESC"
+        self, source: PostgresListSource, span: Span, budget: int, take: int, order: str = "DESC"
     ) -> tuple[str, list[Any]]:
         """Those of them that match."""
         walk, values = self._walk(source, span, budget, order)
@@ -360,7 +370,7 @@ class Lists:
             return sql, values
         return Q["over_pairs"].format(each=sql, order=order), [*source.pairs, *values, take]
 
-    def _compared(self, source: Source) -> Clauses:
+    def _compared(self, source: PostgresListSource) -> Clauses:
         final = source.table == "history"
         found = filter_clauses(source.wanted, self._memory, final=final)
         if source.but != JobFilter():
@@ -371,11 +381,13 @@ class Lists:
     async def _rows(self, sql: str, values: Sequence[Any]) -> list[Any]:
         return await self._link.fetch(numbered(sql), *values)
 
-    async def _matches(self, source: Source, span: Span, take: int) -> list[int]:
+    async def _matches(self, source: PostgresListSource, span: Span, take: int) -> list[int]:
         """The first jobs of a source that is exact."""
         return [row[0] for row in await self._rows(*self._matching(source, span, take, take))]
 
-    async def _step(self, source: Source, span: Span, budget: int) -> tuple[list[int], int, int | None]:
+    async def _step(
+        self, source: PostgresListSource, span: Span, budget: int
+    ) -> tuple[list[int], int, int | None]:
         """What a walk finds on its way, how many jobs it looks at, and the lowest number among them."""
         walk, values = self._walk(source, span, budget)
         compared = self._compared(source)
@@ -383,13 +395,13 @@ class Lists:
         ((looked_at, lowest, seqs),) = await self._rows(sql, [*compared.values, *values])
         return seqs or [], looked_at, lowest
 
-    async def _walked(self, source: Source, span: Span, budget: int) -> Any:
+    async def _walked(self, source: PostgresListSource, span: Span, budget: int) -> Any:
         """How many jobs a walk looks at, and the lowest number among them."""
         walk, values = self._walk(source, span, budget)
         return (await self._rows(Q["walked"].format(walk=walk), values))[0]
 
     async def _skipped(
-        self, query: JobQuery, sources: Sequence[Source], spans: Mapping[str, Span], total: int
+        self, query: JobQuery, sources: Sequence[PostgresListSource], spans: Mapping[str, Span], total: int
     ) -> Merged:
         """A page far into a list whose length is known; what is nearer to its end is counted from there."""
         take, skip = query.limit + 1, query.offset

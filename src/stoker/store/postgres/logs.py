@@ -65,7 +65,7 @@ class Known(NamedTuple):
     reaches: list[Reach]
 
 
-class Plan(NamedTuple):
+class LogChanges(NamedTuple):
     """What a write changes, as rows of values."""
 
     extents: list[tuple[int, int, str]]
@@ -206,16 +206,16 @@ async def _delete(link: Link, job_ids: list[str]) -> None:
         await link.execute(Q["delete_outputs"], keys)
 
 
-async def _planned(attempts: Attempts, known: Mapping[str, Known]) -> Plan:
+async def _planned(attempts: Attempts, known: Mapping[str, Known]) -> LogChanges:
     size = sum(len(piece.data) for pieces in attempts.values() for piece in pieces)
     if size <= INLINE_BYTES:
         return plan_write(attempts, known)
     return await asyncio.to_thread(plan_write, attempts, known)
 
 
-def plan_write(attempts: Attempts, known: Mapping[str, Known]) -> Plan:
+def plan_write(attempts: Attempts, known: Mapping[str, Known]) -> LogChanges:
     """What to store of these pieces, given how far the attempts of their jobs reach."""
-    plan = Plan([], [])
+    plan = LogChanges([], [])
     by_job: dict[str, list[Sequence[Piece]]] = {}
     for (job_id, _), pieces in attempts.items():
         by_job.setdefault(job_id, []).append(pieces)
@@ -224,7 +224,7 @@ def plan_write(attempts: Attempts, known: Mapping[str, Known]) -> Plan:
     return plan
 
 
-def _plan_job(plan: Plan, known: Known, claims: Iterable[Sequence[Piece]]) -> None:
+def _plan_job(plan: LogChanges, known: Known, claims: Iterable[Sequence[Piece]]) -> None:
     reaches = {reach.claim_id: reach for reach in known.reaches}
     seq = known.next_seq
     changed = False

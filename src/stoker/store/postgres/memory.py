@@ -29,7 +29,7 @@ _LANE_ID: Final = 3
 """Where a selected row has its lane."""
 
 
-class Memory:
+class PostgresMemory:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.lanes: dict[tuple[Any, ...], int] = {}
@@ -139,7 +139,7 @@ class Memory:
         self._woken = set()
         ids = {row[0] for row in await link.fetch(Q["active_lanes"])}
         await self.lanes_named(link, ids)
-        self.active = ids | self._woken  # the other line of rounds may have filled some since
+        self.active = ids | self._woken  # the other write pipeline may have filled some since
         self.first_in_line.forget_all()
         self._look_at = now + LOOK_SECONDS
 

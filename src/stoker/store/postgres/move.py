@@ -38,7 +38,7 @@ from stoker.store.postgres import rows
 from stoker.store.postgres.database import SCHEMA, Database, Link, refusals
 from stoker.store.postgres.logs import Q as L
 from stoker.store.postgres.logs import Reach
-from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import FINAL_COLUMNS, HOT_COLUMNS, Q, final_row, hot_row, job_of
 from stoker.store.postgres.schedules import all_schedules, put_absent
 from stoker.store.postgres.schema import check_up_to_date, open_plainly
@@ -63,7 +63,7 @@ class PostgresSource:
 
     name = "postgresql"
 
-    def __init__(self, database: Database, link: Link, memory: Memory) -> None:
+    def __init__(self, database: Database, link: Link, memory: PostgresMemory) -> None:
         self._database = database
         self._link = link
         self._memory = memory
@@ -76,7 +76,7 @@ class PostgresSource:
             link = await database.acquire()
             with refusals(_UNREADABLE):
                 await link.execute(M["move_snapshot"])
-                memory = Memory(clock)
+                memory = PostgresMemory(clock)
                 await memory.read_lanes(link)
             return cls(database, link, memory)
         except BaseException:
@@ -182,7 +182,7 @@ def _output_line(job_id: str, created_at: int, reach: Reach, chunks: list[Chunk]
 
 
 class PostgresTarget:
-    def __init__(self, database: Database, link: Link, memory: Memory) -> None:
+    def __init__(self, database: Database, link: Link, memory: PostgresMemory) -> None:
         self._database = database
         self._link = link
         self._memory = memory
@@ -194,7 +194,7 @@ class PostgresTarget:
         database = await open_plainly(url)
         try:
             await db.migrate(database)
-            return cls(database, await database.acquire(), Memory(clock))
+            return cls(database, await database.acquire(), PostgresMemory(clock))
         except BaseException:
             await database.close()
             raise

@@ -41,7 +41,7 @@ SELECT id FROM lane WHERE id IS NOT NULL
 
 -- ── claim ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
--- name: claim_heads
+-- name: claim_candidates
 -- The heads of some lanes, straight off the partial index; what another coordinator is claiming right now is stepped over.
 -- A large payload stays where it is: its length is known without it.
 SELECT head.* FROM unnest($1::int[], $2::int[]) AS wanted (lane_id, room)
@@ -86,7 +86,7 @@ FROM unnest($1::bigint[], $2::text[], $3::smallint[]) AS v (seq, session_id, thr
 WHERE jobs.seq = v.seq AND jobs.status || '' = 'queued'
 
 -- name: hold_pauses
--- Sent with the BEGIN of a round that claims, and held until its commit. Pausing a queue takes this lock exclusively, so by
+-- Sent with the BEGIN of a transaction that claims, and held until its commit. Pausing a queue takes this lock exclusively, so by
 -- the time a pause is confirmed no claim is under way that did not see it. What is paused is read by a later statement, whose
 -- snapshot is taken when this lock is held.
 SELECT pg_advisory_xact_lock_shared(6010243129)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from stoker.domain.explain import POSITION_CAP, Line
+from stoker.domain.explain import POSITION_CAP, JobsAhead
 from stoker.domain.job import Job
 from stoker.domain.retry import Claim, claim_of
 from stoker.domain.series import GaugeRow, TallyRow
@@ -40,23 +40,23 @@ from stoker.store.common import (
 )
 from stoker.store.postgres.database import Database, Link
 from stoker.store.postgres.filters import by_lane, filter_sql, tables
-from stoker.store.postgres.lists import WALKING, Lists
-from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.lists import WALKING, PostgresLists
+from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import LISTED_Q, SAMPLES, SUMMARY_Q, Q, is_id, job_of, summary_of
-from stoker.store.postgres.schedules import ScheduleReads
+from stoker.store.postgres.schedules import PostgresScheduleReads
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 ROWS_A_TURN: Final = 200
 """Jobs of a page that are read at once: a thousand take 15 ms to convert, and the event loop has other things to do."""
 
 
-class Reader:
+class PostgresReader:
     """The reads of the store. `memory` knows the lanes."""
 
-    def __init__(self, database: Database, memory: Memory) -> None:
+    def __init__(self, database: Database, memory: PostgresMemory) -> None:
         self._database = database
         self._memory = memory
-        self.schedules = ScheduleReads(database)
+        self.schedules = PostgresScheduleReads(database)
 
     async def _jobs(self, sql: str, *values: Any) -> list[Job]:
         return await self._database.read(lambda link: self._jobs_over(link, sql, *values))
@@ -89,11 +89,11 @@ class Reader:
         ends = await self._database.fetch(Q["ids_ending"], RECENT_JOBS, part.ending, limit)
         return newest_ids((id for (id,) in [*begins, *ends]), limit)
 
-    async def line(self, job: Job) -> Line:
+    async def line(self, job: Job) -> JobsAhead:
         ((ahead, first),) = await self._database.fetch(
             Q["line"], job.lane_id, job.rank, job.seq, POSITION_CAP
         )
-        return Line(ahead, first if ahead else None)
+        return JobsAhead(ahead, first if ahead else None)
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
         wanted = [id for id, _ in keys if is_id(id)]
@@ -171,7 +171,7 @@ class Reader:
     async def _page(self, link: Link, query: JobQuery) -> Page:
         await self._memory.read_lanes(link)
         counts = [Count(*row) for row in await link.fetch(Q["all_counts"])]
-        found, total, capped = await Lists(link, self._memory, counts).page(query)
+        found, total, capped = await PostgresLists(link, self._memory, counts).page(query)
         named = LISTED_Q if query.summary else Q
         jobs: list[Job] = []
         for first in range(0, len(found.seqs), ROWS_A_TURN):

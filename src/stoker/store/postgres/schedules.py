@@ -1,4 +1,4 @@
-"""Schedules in the shared store: what a round does to them, and reading them. See `stoker.store.schedules`.
+"""Schedules in the shared store: what a transaction does to them, and reading them. See `stoker.store.schedules`.
 
 Rows that are due are locked with SKIP LOCKED, so that no coordinator waits for another; a change of a schedule by name takes
 a lock on the name first, in the order of names, because the schedule may not exist yet.
@@ -10,14 +10,14 @@ from typing import Any, Final
 from msgspec.structs import astuple
 
 from stoker.domain.job import Job
+from stoker.domain.job_batch import batch_of
 from stoker.domain.lifecycle import FINAL, Status
-from stoker.domain.lot import lot_of
 from stoker.domain.schedule import (
     COLUMNS,
     TICK_COLUMNS,
-    Decision,
     Declaration,
     Schedule,
+    ScheduleDecision,
     Tick,
     is_news,
     settled,
@@ -25,7 +25,7 @@ from stoker.domain.schedule import (
 from stoker.store import queries
 from stoker.store.base import Accepted, Submission
 from stoker.store.postgres.database import Database, Link
-from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.schedules import (
     COLUMN_LIST,
     AppChange,
@@ -48,15 +48,15 @@ S: Final = {
 }
 
 
-class ScheduleVerbs:
-    """The part of a round that changes schedules."""
+class PostgresScheduleVerbs:
+    """The part of a transaction that changes schedules."""
 
     _link: Link
-    _memory: Memory
+    _memory: PostgresMemory
     _now: int
     _judge: int | None
     _made: set[str]
-    """Jobs that schedules made in this round, which are written at its end."""
+    """Jobs that schedules made in this transaction, which are written at its end."""
 
     async def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
         raise NotImplementedError
@@ -73,7 +73,7 @@ class ScheduleVerbs:
     async def _change_schedules(self, call: ScheduleChange) -> list[ScheduleChanged]:
         wanted = await self._wanted(call)
         statuses = await self._statuses([id for _, row in wanted if row is not None for id in row.open_jobs])
-        decided: list[tuple[Schedule | None, Decision]] = []
+        decided: list[tuple[Schedule | None, ScheduleDecision]] = []
         for name, schedule in wanted:
             decision = call.decide(await self._seen(name, schedule, statuses, call.ticks))
             if decision is not None:
@@ -124,9 +124,9 @@ class ScheduleVerbs:
                 found[id] = status
         return found
 
-    async def _apply(self, decided: list[tuple[Schedule | None, Decision]]) -> list[ScheduleChanged]:
+    async def _apply(self, decided: list[tuple[Schedule | None, ScheduleDecision]]) -> list[ScheduleChanged]:
         calls: list[Sequence[Submission]] = [
-            (Submission(lot_of(firing.job), on_conflict=firing.on_conflict),)
+            (Submission(batch_of(firing.job), on_conflict=firing.on_conflict),)
             for _, decision in decided
             for firing in decision.firings
         ]
@@ -140,7 +140,9 @@ class ScheduleVerbs:
             cancelled = (await self.cancel([decision.cancel]))[0] if decision.cancel else []
             released = await self._release(decision.release) if decision.release else []
             accepted = [item for answer in own if not isinstance(answer, Exception) for item in answer]
-            self._made |= {item.lot.like.id for item in accepted if not item.repeated and item.unique is None}
+            self._made |= {
+                item.batch.template.id for item in accepted if not item.repeated and item.unique is None
+            }
             jobs = [job for job in cancelled if job is not None]
             changed.append(ScheduleChanged(before, after, ticks, accepted, jobs, released))
         rows = [row_of(item.after) for item in changed if item.after is not None]
@@ -167,7 +169,7 @@ class ScheduleVerbs:
         return [int(answer.rsplit(" ", 1)[-1]) for answer in answers]
 
 
-class ScheduleReads:
+class PostgresScheduleReads:
     """Reads of schedules."""
 
     def __init__(self, database: Database) -> None:

@@ -1,7 +1,7 @@
 """The shared store: `stoker.store.base.Store` over one PostgreSQL database.
 
-Two connections do the writing of this coordinator, each a round at a time (group commit): one takes what workers report,
-the other everything else, so that jobs come in while others end (docs/decisions/0013). Reads use a pool.
+Two connections do the writing of this coordinator, each a transaction at a time (group commit): one takes what workers
+report, the other everything else, so that jobs come in while others end (docs/decisions/0013). Reads use a pool.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import structlog
 
 from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable
-from stoker.domain.explain import Line
+from stoker.domain.explain import JobsAhead
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.retry import Claim
 from stoker.domain.schedule import Declaration, Schedule, Tick
@@ -37,10 +37,10 @@ from stoker.store.group_commit import GroupCommit
 from stoker.store.postgres import database as db
 from stoker.store.postgres.clock import ServerClock
 from stoker.store.postgres.database import UNPREPARED, Database
-from stoker.store.postgres.memory import Memory
-from stoker.store.postgres.reads import Reader
+from stoker.store.postgres.memory import PostgresMemory
+from stoker.store.postgres.reads import PostgresReader
 from stoker.store.postgres.rows import Q
-from stoker.store.postgres.writer import Writer
+from stoker.store.postgres.writer import PostgresWriter
 from stoker.store.schedules import SchedulesQuery
 from stoker.store.verbs import WritingVerbs
 
@@ -57,7 +57,7 @@ class PostgresStore(WritingVerbs):
     def __init__(
         self,
         database: Database,
-        memory: Memory,
+        memory: PostgresMemory,
         clock: ServerClock,
         *,
         max_pending: int,
@@ -66,9 +66,9 @@ class PostgresStore(WritingVerbs):
         self._database = database
         self._memory = memory
         self._clock = clock
-        self._reader = Reader(database, memory)
+        self._reader = PostgresReader(database, memory)
         self._writers = [
-            Writer(database, memory, clock, shard=shard, patience_seconds=patience_seconds)
+            PostgresWriter(database, memory, clock, shard=shard, patience_seconds=patience_seconds)
             for shard in random.sample(range(SHARDS), 2)
         ]
         super().__init__(*(GroupCommit(writer.transact, max_pending=max_pending) for writer in self._writers))
@@ -98,7 +98,11 @@ class PostgresStore(WritingVerbs):
             await database.close()
             raise
         return cls(
-            database, Memory(clock), server_clock, max_pending=max_pending, patience_seconds=patience_seconds
+            database,
+            PostgresMemory(clock),
+            server_clock,
+            max_pending=max_pending,
+            patience_seconds=patience_seconds,
         )
 
     @property
@@ -120,7 +124,7 @@ class PostgresStore(WritingVerbs):
         for writer in self._writers:
             writer.left_over = call
 
-    # ── writes beside the rounds ───────────────────────────────────────────────────────────────────────────────────
+    # ── writes beside the transactions ───────────────────────────────────────────────────────────────────────────────────
 
     async def set_paused(self, queue: str, paused: bool) -> int | None:
         try:
@@ -130,7 +134,7 @@ class PostgresStore(WritingVerbs):
             return await self._set_paused(queue, paused)
 
     async def _set_paused(self, queue: str, paused: bool) -> int | None:
-        """On a connection beside that of the rounds: a round that claims would wait for itself."""
+        """On a connection beside that of the transactions: a transaction that claims would wait for itself."""
         link = await self._database.acquire()
         try:
             async with self._database.transaction(link, first=Q["lock_pauses"]):
@@ -167,7 +171,7 @@ class PostgresStore(WritingVerbs):
     async def ids_like(self, part: ShortId, limit: int) -> list[str]:
         return await self._reader.ids_like(part, limit)
 
-    async def line(self, job: Job) -> Line:
+    async def line(self, job: Job) -> JobsAhead:
         return await self._reader.line(job)
 
     async def attempts(self, id: str) -> list[Attempt]:
@@ -257,7 +261,7 @@ class PostgresStore(WritingVerbs):
         return await self._reader.schedules.app(app)
 
     async def close(self) -> None:
-        await self._finish_rounds()
+        await self._finish_transactions()
         self._setting_clock.cancel()
         await asyncio.gather(self._setting_clock, return_exceptions=True)
         for writer in self._writers:

@@ -8,28 +8,28 @@ never wait for each other.
 from collections.abc import Iterable, Sequence
 
 from stoker.domain.job import Job
-from stoker.domain.lot import Lot
+from stoker.domain.job_batch import JobBatch
 from stoker.domain.time_limits import next_limit
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.rows import Q
 
 
-class TimeLimits:
+class PostgresTimeLimits:
     def __init__(self, link: Link) -> None:
         self._link = link
         self._noted: dict[int, int] = {}
 
     def note(self, jobs: Iterable[Job]) -> None:
-        """Note jobs that wait again or were changed; written at the end of the round."""
+        """Note jobs that wait again or were changed; written at the end of the transaction."""
         for job in jobs:
             if job.extras is not None and (at := next_limit(job)) is not None:
                 self._noted[job.seq] = at
 
-    def note_lots(self, lots: Iterable[Lot]) -> None:
-        """Note jobs that are inserted; those of a lot share their times."""
-        for lot in lots:
-            if lot.like.extras is not None and (at := next_limit(lot.like)) is not None:
-                self._noted |= dict.fromkeys(lot.seqs, at)
+    def note_batches(self, batches: Iterable[JobBatch]) -> None:
+        """Note jobs that are inserted; those of a batch share their times."""
+        for batch in batches:
+            if batch.template.extras is not None and (at := next_limit(batch.template)) is not None:
+                self._noted |= dict.fromkeys(batch.seqs, at)
 
     async def write(self) -> None:
         if self._noted:

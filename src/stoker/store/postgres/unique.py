@@ -1,9 +1,9 @@
-"""Unique keys in the shared store: taken before anything else of a round, given up at its end.
+"""Unique keys in the shared store: taken before anything else of a transaction, given up at its end.
 
-Other coordinators take keys too. A round takes all keys that its submissions want by one statement, in the order of the keys
-and before it locks any job, so that two rounds wait for each other and never in a circle. A key that is given up while a
-round waits for it is a reason to run the round again. The keys of jobs that end are deleted last: the job's lock keeps every
-other transaction from that row.
+Other coordinators take keys too. A transaction takes all keys that its submissions want by one statement, in the order
+of the keys and before it locks any job, so that two transactions wait for each other and never in a circle. A key that
+is given up while a transaction waits for it is a reason to run the transaction again. The keys of jobs that end are
+deleted last: the job's lock keeps every other transaction from that row.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -19,21 +19,21 @@ from stoker.store.postgres.rows import Q
 
 
 class Again(Exception):
-    """Another coordinator got in between: the same round, run again, will see what it did."""
+    """Another coordinator got in between: the same transaction, run again, will see what it did."""
 
 
 Find = Callable[[Collection[str], bool], Awaitable[Mapping[str, Job]]]
 """Reads jobs by their ids, locked or not."""
 
 
-class UniqueKeys:
-    """The unique keys of one round. A call that is refused leaves nothing: `begin` one, then `keep` it."""
+class PostgresUniqueKeys:
+    """The unique keys of one transaction. A call that is refused leaves nothing: `begin` one, then `keep` it."""
 
     def __init__(self, link: Link, now: int) -> None:
         self._link = link
         self._now = now
         self._taken: dict[str, str] = {}
-        """Keys that this round took, and the job in whose name."""
+        """Keys that this transaction took, and the job in whose name."""
         self._holders: dict[str, Job] = {}
         self._assigned: dict[str, Job] = {}
         self._call: dict[str, Job] = {}
@@ -43,8 +43,8 @@ class UniqueKeys:
     # ── submissions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def take_all(self, calls: Iterable[tuple[str, Any]], find: Find) -> None:
-        """Take the keys that the submissions of a round want, and read the jobs that hold the others. `find` is not kept: it
-        belongs to the round, and a cycle would keep the round's jobs in memory."""
+        """Take the keys that the submissions of a transaction want, and read the jobs that hold the others. `find` is
+        not kept: it belongs to the transaction, and a cycle would keep the transaction's jobs in memory."""
         wanted: dict[str, str] = {}
         replaced: set[str] = set()
         for verb, argument in calls:
@@ -106,14 +106,14 @@ class UniqueKeys:
         if key is not None and key in self._assigned and self._assigned[key].id == job.id:
             self._assigned[key] = job
 
-    # ── the end of a round ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── the end of a transaction ─────────────────────────────────────────────────────────────────────────────────────────
 
     def free(self, pairs: Iterable[tuple[str | None, str]]) -> None:
-        """Give up keys at the end of the round, each if this job holds it: (key, id of the job)."""
+        """Give up keys at the end of the transaction, each if this job holds it: (key, id of the job)."""
         self._freed.update((key, id) for key, id in pairs if key is not None)
 
     async def write(self) -> None:
-        """Store which job has what the round took, and give up what no job holds."""
+        """Store which job has what the transaction took, and give up what no job holds."""
         changed = [
             (key, self._assigned[key].id)
             for key, id in self._taken.items()
@@ -147,9 +147,9 @@ class UniqueKeys:
 
 def _want(call: Sequence[Submission], wanted: dict[str, str], replaced: set[str]) -> None:
     for submission in call:
-        like = submission.lot.like
-        key = None if like.extras is None else key_of(like.extras)
+        template = submission.batch.template
+        key = None if template.extras is None else key_of(template.extras)
         if key is not None:
-            wanted.setdefault(key, like.id)
+            wanted.setdefault(key, template.id)
             if submission.on_conflict == "replace":
                 replaced.add(key)

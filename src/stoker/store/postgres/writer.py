@@ -1,8 +1,9 @@
-"""One line of rounds to the shared store: a connection of its own, a transaction at a time.
+"""One write pipeline to the shared store: a connection of its own, a transaction at a time.
 
-When the server goes away, rounds wait for it for a while (`patience_seconds`) before their callers are told: a restart is a
-delay and not an error. A connection that was lost while a round was under way may have committed it. Such a round is run
-again *in doubt*: what it stored is recognised (a job by its id, an outcome by its claim) and not stored twice.
+When the server goes away, transactions wait for it for a while (`patience_seconds`) before their callers are told: a
+restart is a delay and not an error. A connection that was lost while a transaction was under way may have committed
+it. Such a transaction is run again *in doubt*: what it stored is recognised (a job by its id, an outcome by its claim)
+and not stored twice.
 
 A coordinator has two such lines, and they are to each other what two coordinators are: each judges by what it reads and
 locks in its own transaction, and counts in its own rows.
@@ -17,9 +18,9 @@ from stoker.store.group_commit import Command
 from stoker.store.postgres import database as db
 from stoker.store.postgres.clock import ServerClock
 from stoker.store.postgres.database import UNPREPARED, Contended, Database, Link
-from stoker.store.postgres.memory import Memory
-from stoker.store.postgres.round import Again, Round
+from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
+from stoker.store.postgres.transaction import Again, PostgresTransaction
 
 RECONNECT_SECONDS: Final = 0.1
 TRIES: Final = 5
@@ -27,11 +28,17 @@ INSERTING: Final = frozenset({"insert", "edit", "change_schedules", "declare_sch
 """Verbs that may make lanes."""
 
 
-class Writer:
+class PostgresWriter:
     """`shard` says which rows of the counters are its own; two lines that wrote the same ones would wait for each other."""
 
     def __init__(
-        self, database: Database, memory: Memory, clock: ServerClock, *, shard: int, patience_seconds: float
+        self,
+        database: Database,
+        memory: PostgresMemory,
+        clock: ServerClock,
+        *,
+        shard: int,
+        patience_seconds: float,
     ) -> None:
         self._database = database
         self._memory = memory
@@ -41,7 +48,7 @@ class Writer:
         self._link: Link | None = None
         self._generation = database.generation
         self.left_over: Callable[[], None] = lambda: None
-        """Told when a round left jobs in the queue."""
+        """Told when a transaction left jobs in the queue."""
 
     async def transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         """`stoker.store.group_commit.Transact`."""
@@ -51,7 +58,7 @@ class Writer:
         in_doubt = False
         for attempt in range(1, 1_000_000):
             try:
-                return await self._round(calls, in_doubt=in_doubt, again=attempt > 1)
+                return await self._transaction(calls, in_doubt=in_doubt, again=attempt > 1)
             except StoreUnreachable:
                 in_doubt = True
                 if loop.time() >= deadline:
@@ -65,10 +72,12 @@ class Writer:
                     raise StoreUnavailable(f"{error}; try again") from error
         raise AssertionError("unreachable")
 
-    async def _round(self, calls: list[tuple[str, Any]], *, in_doubt: bool, again: bool) -> Sequence[Any]:
+    async def _transaction(
+        self, calls: list[tuple[str, Any]], *, in_doubt: bool, again: bool
+    ) -> Sequence[Any]:
         link = await self._connected()
         made_before = self._memory.last_lane
-        round = Round(
+        transaction = PostgresTransaction(
             link,
             self._memory,
             self._clock.now_us(),
@@ -79,14 +88,14 @@ class Writer:
         )
         try:
             async with self._database.transaction(link, first=_first(calls)):
-                results = await round.run(calls)
+                results = await transaction.run(calls)
         except BaseException as error:
             if any(verb in INSERTING for verb, _ in calls):
                 self._memory.forget_lanes_after(made_before)
             if not isinstance(error, Again):
                 await self.let_go()
             raise
-        if round.commit_to_memory():
+        if transaction.commit_to_memory():
             self.left_over()
         return results
 
@@ -99,12 +108,12 @@ class Writer:
         return self._link
 
     async def let_go(self) -> None:
-        """Give the connection back, whatever state it is in; the next round begins with another."""
+        """Give the connection back, whatever state it is in; the next transaction begins with another."""
         link, self._link = self._link, None
         if link is not None:
             await self._database.release(link)
 
 
 def _first(calls: Sequence[tuple[str, Any]]) -> str | None:
-    """What a round with these calls must hold from its beginning."""
+    """What a transaction with these calls must hold from its beginning."""
     return Q["hold_pauses"] if any(verb == "claim" for verb, _ in calls) else None

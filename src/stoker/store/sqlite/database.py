@@ -141,8 +141,8 @@ def open_writer(path: Path) -> apsw.Connection:
 
 
 def open_reader(path: Path, *, mapped: bool = False) -> apsw.Connection:
-    """Return a connection that can only read, so that no handler can write around the round. `mapped` reads the file where
-    the system keeps it, without copying: for callers that walk through much of it."""
+    """Return a connection that can only read, so that no handler can write around the transaction. `mapped` reads the
+    file where the system keeps it, without copying: for callers that walk through much of it."""
     db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, statementcachesize=100)
     db.set_busy_timeout(_BUSY_MS)
     db.execute("PRAGMA cache_size = -16384").fetchall()

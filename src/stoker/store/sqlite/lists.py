@@ -62,7 +62,7 @@ _WHOLE: Final[dict[Status, str]] = {
 """Statuses with an index in another order."""
 
 
-class Source(NamedTuple):
+class SqliteListSource(NamedTuple):
     """Where jobs are read from, newest first. `wanted` is what each of them is compared with."""
 
     index_sql: str
@@ -92,7 +92,7 @@ class Source(NamedTuple):
         return self.whole or self.plain
 
 
-class Lists:
+class SqliteLists:
     """Pages of jobs and their totals, over one connection. `completed_to` is the highest number that ever completed, or None
     while that is not known."""
 
@@ -110,7 +110,7 @@ class Lists:
         take = query.offset + query.limit + 1
         ways = sum(len(source.pairs) or 1 for source in sources)
         if ways > 1 and (len(sources) + 2) * take + ways * ABREAST > MERGED:
-            sources = [Source("NOT INDEXED", wanted)]
+            sources = [SqliteListSource("NOT INDEXED", wanted)]
         if is_counted(wanted):
             total = counted(counts, wanted)
             if len(sources) == 1 and not sources[0].pairs:
@@ -123,7 +123,7 @@ class Lists:
         from_top = merging if first else self._merging(sources, whole, 0, TOTAL_CAP + 1)
         return merging.page(query), *from_top.total()
 
-    def _merging(self, sources: Sequence[Source], span: Span, take: int, goal: int) -> Merging:
+    def _merging(self, sources: Sequence[SqliteListSource], span: Span, take: int, goal: int) -> Merging:
         """Walk the sources until `take` jobs are found for a page, and `goal` are counted."""
         tops = [None if source.exact else self._top(source, span) for source in sources]
         merging = Merging(tops, [source.lookup for source in sources], take, goal)
@@ -141,7 +141,7 @@ class Lists:
             merging.walked(place, seqs, *self._walked(sources[place], below, chunk))
         return merging
 
-    def _newest(self, source: Source, span: Span, take: int) -> list[int]:
+    def _newest(self, source: SqliteListSource, span: Span, take: int) -> list[int]:
         """The newest jobs of a source in which everything matches."""
         if not source.pairs:
             return self._matches(source, span, take)
@@ -156,7 +156,7 @@ class Lists:
             )
         return abreast.seqs
 
-    def _length(self, source: Source, span: Span, most: int) -> int:
+    def _length(self, source: SqliteListSource, span: Span, most: int) -> int:
         """How many jobs such a source has; where there are more, at least `most`."""
         found = 0
         for place in range(len(source.pairs) or 1):
@@ -166,10 +166,10 @@ class Lists:
             found += int(self._walked(part, span, most - found)[0])
         return found
 
-    def _pair(self, source: Source, place: int) -> Source:
+    def _pair(self, source: SqliteListSource, place: int) -> SqliteListSource:
         return source._replace(values=source.pairs[place], pairs=())
 
-    def _top(self, source: Source, span: Span) -> int | None:
+    def _top(self, source: SqliteListSource, span: Span) -> int | None:
         """A number above all that a source has."""
         if not source.lookup:
             return self._within(source, span).high
@@ -178,14 +178,14 @@ class Lists:
 
     # ── which sources ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _sources(self, wanted: JobFilter, counts: Sequence[Count]) -> list[Source]:
+    def _sources(self, wanted: JobFilter, counts: Sequence[Count]) -> list[SqliteListSource]:
         """Where the jobs of a filter are; nothing when the counters know that there are none."""
         found_in = present(wanted, counts)
         if not found_in:
             return []
         if wanted.name is not None:
             plain = only(wanted, "name")
-            return [Source("INDEXED BY jobs_name", wanted, "name = ?", (wanted.name,), plain=plain)]
+            return [SqliteListSource("INDEXED BY jobs_name", wanted, "name = ?", (wanted.name,), plain=plain)]
         if wanted.metadata and wanted.text is None:
             return [self._described(wanted)]
         if wanted.text is not None and (found := self._searched(wanted, counts)) is not None:
@@ -196,36 +196,42 @@ class Lists:
             found_in == (everything := present(JobFilter(), counts))
             and (wanted.type, wanted.queue, wanted.priority) == (None,) * 3
         ):
-            return [Source("NOT INDEXED", wanted)]
+            return [SqliteListSource("NOT INDEXED", wanted)]
         return self._by_status(wanted, found_in, everything)
 
     def _by_status(
         self, wanted: JobFilter, found_in: Counter[Status], everything: Counter[Status]
-    ) -> list[Source]:
-        found: list[Source] = []
+    ) -> list[SqliteListSource]:
+        found: list[SqliteListSource] = []
         walked: dict[Status, int] = {}
         for status, number in found_in.items():
             part = replace(wanted, status=status)
             if status == "failed" and wanted.dead_letters:
                 key = "status = 'failed' AND discarded_at IS NULL"
                 part = replace(part, status=None)
-                found.append(Source("INDEXED BY jobs_dead", part, key, plain=only(part, "dead_letters")))
+                found.append(
+                    SqliteListSource("INDEXED BY jobs_dead", part, key, plain=only(part, "dead_letters"))
+                )
             elif status in _IN_ORDER:
                 index, key = f"INDEXED BY {_IN_ORDER[status]}", f"status = '{status}'"
-                found.append(Source(index, part, key, plain=only(part, "status")))
+                found.append(SqliteListSource(index, part, key, plain=only(part, "status")))
             elif everything[status] <= SMALL and status in _WHOLE:
-                found.append(Source(f"INDEXED BY {_WHOLE[status]}", part, f"status = '{status}'", whole=True))
+                found.append(
+                    SqliteListSource(f"INDEXED BY {_WHOLE[status]}", part, f"status = '{status}'", whole=True)
+                )
             elif status == "queued" and (pairs := self._pairs(part)) is not None:
                 found += pairs
             else:
                 walked[status] = number
         if walked:
             found.append(
-                Source("NOT INDEXED", replace(wanted, status=tuple(walked)), most=sum(walked.values()))
+                SqliteListSource(
+                    "NOT INDEXED", replace(wanted, status=tuple(walked)), most=sum(walked.values())
+                )
             )
         return found
 
-    def _pairs(self, wanted: JobFilter) -> list[Source] | None:
+    def _pairs(self, wanted: JobFilter) -> list[SqliteListSource] | None:
         """The lanes and ranks in which such jobs are queued; None where there are too many."""
         types = json_text(wanted.text_types) if wanted.text is None and wanted.text_types else None
         lanes = self._db.execute(
@@ -246,10 +252,10 @@ class Lists:
             return None
         key = "status = 'queued' AND lane_id = ? AND rank = ?"
         if pairs and plain:
-            return [Source("INDEXED BY jobs_ready", wanted, key, plain=True, pairs=pairs)]
-        return [Source("INDEXED BY jobs_ready", wanted, key, pair) for pair in pairs]
+            return [SqliteListSource("INDEXED BY jobs_ready", wanted, key, plain=True, pairs=pairs)]
+        return [SqliteListSource("INDEXED BY jobs_ready", wanted, key, pair) for pair in pairs]
 
-    def _searched(self, wanted: JobFilter, counts: Sequence[Count]) -> list[Source] | None:
+    def _searched(self, wanted: JobFilter, counts: Sequence[Count]) -> list[SqliteListSource] | None:
         """Where a text is found; None where it must be looked for job by job."""
         text = wanted.text or ""
         ids = id_range(text) or ("", "")
@@ -261,7 +267,7 @@ class Lists:
             values.append(names)
         elif not few_ids or len(text) < ID_PREFIX:
             return None
-        found: list[Source] = []
+        found: list[SqliteListSource] = []
         but = JobFilter(text_types=wanted.text_types)
         if wanted.text_types:
             found += self._sources(replace(wanted, text=None, text_failures=()), counts)
@@ -276,9 +282,9 @@ class Lists:
                 but = replace(but, text_failures=wanted.text_failures)
         rest = replace(wanted, text=None, text_types=(), text_failures=())
         key = f"seq IN ({union(parts)})"
-        return [Source("NOT INDEXED", rest, key, tuple(values), whole=True, but=but), *found]
+        return [SqliteListSource("NOT INDEXED", rest, key, tuple(values), whole=True, but=but), *found]
 
-    def _described(self, wanted: JobFilter) -> Source:
+    def _described(self, wanted: JobFilter) -> SqliteListSource:
         """Jobs by their metadata: those with the rarest entry, which are compared with the rest."""
         entries = [
             (
@@ -288,14 +294,14 @@ class Lists:
             for entry in wanted.metadata
         ]
         number, entry = min(entries)
-        return Source("metadata", wanted, values=entry, whole=number <= SMALL, walk="metadata_walk")
+        return SqliteListSource("metadata", wanted, values=entry, whole=number <= SMALL, walk="metadata_walk")
 
-    def _few_alike(self, wanted: JobFilter) -> Source | None:
+    def _few_alike(self, wanted: JobFilter) -> SqliteListSource | None:
         """Jobs that failed in one way, while they are few."""
         if self._at_most(SMALL, Q["failed_alike"], wanted.fingerprint) is None:
             return None
         key = "status = 'failed' AND fingerprint = ?"
-        return Source("INDEXED BY jobs_fingerprint", wanted, key, (wanted.fingerprint,), whole=True)
+        return SqliteListSource("INDEXED BY jobs_fingerprint", wanted, key, (wanted.fingerprint,), whole=True)
 
     def _at_most(self, most: int, statement: str, *values: Any) -> int | None:
         """How many rows a statement finds, None for more than `most`."""
@@ -323,7 +329,7 @@ class Lists:
             halving.tell(*row)
         return halving.low
 
-    def _within(self, source: Source, span: Span) -> Span:
+    def _within(self, source: SqliteListSource, span: Span) -> Span:
         """A walk for completed jobs begins no higher than the highest of them."""
         if source.index_sql == "NOT INDEXED" and source.wanted.statuses == ("completed",):
             highest = self._completed_to()
@@ -331,7 +337,7 @@ class Lists:
         return span
 
     def _walk(
-        self, source: Source, span: Span, budget: int, order: str = "DESC"
+        self, source: SqliteListSource, span: Span, budget: int, order: str = "DESC"
     ) -> tuple[str, list[Any], str, list[Any]]:
         """A statement for the first jobs of a source, and what they are compared with, each with its values."""
         low, high = self._within(source, span)
@@ -342,7 +348,13 @@ class Lists:
         return sql, [*source.values, low, high, limit], where, compared
 
     def _matches(
-        self, source: Source, span: Span, take: int, budget: int = 0, skip: int = 0, order: str = "DESC"
+        self,
+        source: SqliteListSource,
+        span: Span,
+        take: int,
+        budget: int = 0,
+        skip: int = 0,
+        order: str = "DESC",
     ) -> list[int]:
         walk, values, where, compared = self._walk(
             source, span, max(budget, take) if source.exact else budget, order
@@ -352,14 +364,14 @@ class Lists:
         sql = Q["walk_matches"].format(walk=walk, where=where)
         return [int(row[0]) for row in self._db.execute(sql, (*values, *compared, take, skip))]
 
-    def _walked(self, source: Source, span: Span, budget: int) -> Any:
+    def _walked(self, source: SqliteListSource, span: Span, budget: int) -> Any:
         """How many jobs a walk looks at, and the lowest number among them."""
         walk, values, _, _ = self._walk(
             source._replace(wanted=JobFilter(status=source.wanted.status), but=JobFilter()), span, budget
         )
         return self._db.execute(Q["walked"].format(walk=walk), values).fetchone()
 
-    def _skipping(self, query: JobQuery, source: Source, span: Span, total: int) -> Merged:
+    def _skipping(self, query: JobQuery, source: SqliteListSource, span: Span, total: int) -> Merged:
         """A page of one source whose length is known; what is nearer to the end of the list is counted from there."""
         take, skip = query.limit + 1, query.offset
         from_the_end = query.before_seq is None and 2 * skip > total
@@ -391,7 +403,7 @@ _COLUMN_OF: Final = {
 }
 
 
-def _compared(source: Source) -> tuple[str, list[Any]]:
+def _compared(source: SqliteListSource) -> tuple[str, list[Any]]:
     """What the jobs of a source are compared with, and its values."""
     where, values = filter_sql(source.wanted)
     if source.but == JobFilter():
@@ -400,7 +412,7 @@ def _compared(source: Source) -> tuple[str, list[Any]]:
     return f"{where} AND ({but}) IS NOT TRUE", [*values, *more]
 
 
-def _columns(source: Source) -> list[str]:
+def _columns(source: SqliteListSource) -> list[str]:
     """The columns that the jobs of a source are compared by."""
     return _columns_of(source.wanted) + _columns_of(source.but)
 

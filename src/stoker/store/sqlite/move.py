@@ -32,9 +32,9 @@ from stoker.store.move_format import (
 from stoker.store.sqlite import database, open_marker
 from stoker.store.sqlite.logs import SCHEMA as LOGS_SCHEMA
 from stoker.store.sqlite.logs import SqliteLogs, logs_path
-from stoker.store.sqlite.round import COLUMN_LIST, Memory, Q
 from stoker.store.sqlite.schedules import all_schedules, put_absent
 from stoker.store.sqlite.schema import check_up_to_date, version_of
+from stoker.store.sqlite.transaction import COLUMN_LIST, Q, SqliteMemory
 
 M: Final = queries.load("stoker.store.sqlite", "move.sql")
 
@@ -185,7 +185,7 @@ class SqliteTarget:
         self._logs: apsw.Connection | None = None
         self._db = db = file.db
         self._clock = clock
-        self._memory = Memory()
+        self._memory = SqliteMemory()
         self._memory.load(db)
 
     @classmethod

@@ -33,7 +33,7 @@ WHERE seq IN (SELECT value FROM json_each(?3)) AND digest IS NOT NULL AND create
 -- name: purge_spent_ids
 DELETE FROM spent_ids WHERE id IN (SELECT id FROM spent_ids WHERE expires_at <= ? ORDER BY expires_at LIMIT ?)
 
--- name: claim_heads
+-- name: claim_candidates
 -- The head of one lane, in running order, straight off the partial index: what stands behind the head is never read.
 -- `+?` hides the values from the query planner, which would otherwise plan anew for each of them: 23 µs instead of 1.
 SELECT {columns} FROM jobs
@@ -183,7 +183,7 @@ WHERE seq = ?1 AND claim_id = ?2 AND status IN ('blocked', 'scheduled', 'queued'
 UPDATE jobs SET discarded_at = ?2 WHERE seq = ?1 AND status = 'failed' AND discarded_at IS NULL
 
 -- name: due_jobs
--- `+?` for the reason that claim_heads gives.
+-- `+?` for the reason that claim_candidates gives.
 SELECT seq, lane_id, queue, type FROM jobs
 WHERE status = 'scheduled' AND run_at <= +? ORDER BY run_at, seq LIMIT +?
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stoker.store.sqlite import database
-from stoker.store.sqlite.reads import Reader
+from stoker.store.sqlite.reads import SqliteReader
 
 T = TypeVar("T")
 
@@ -21,15 +21,15 @@ class Readers:
 
     def __init__(self, path: Path, name: str, threads: int, completed_to: Callable[[], int | None]) -> None:
         self._connections = [database.open_reader(path, mapped=True) for _ in range(threads)]
-        self._free: queue.SimpleQueue[Reader] = queue.SimpleQueue()
+        self._free: queue.SimpleQueue[SqliteReader] = queue.SimpleQueue()
         for db in self._connections:
-            self._free.put(Reader(db, completed_to))
+            self._free.put(SqliteReader(db, completed_to))
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"stoker-{name}")
 
-    async def run(self, read: Callable[[Reader], T]) -> T:
+    async def run(self, read: Callable[[SqliteReader], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, read)
 
-    def _run(self, read: Callable[[Reader], T]) -> T:
+    def _run(self, read: Callable[[SqliteReader], T]) -> T:
         reader = self._free.get()
         try:
             return read(reader)

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
-from stoker.domain.explain import POSITION_CAP, Line
+from stoker.domain.explain import POSITION_CAP, JobsAhead
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.retry import Claim, claim_of
 from stoker.domain.series import GaugeRow, TallyRow
@@ -46,9 +46,9 @@ from stoker.store.common import (
     with_current,
 )
 from stoker.store.sqlite.filters import best_index, filter_sql, union
-from stoker.store.sqlite.lists import Lists
-from stoker.store.sqlite.round import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
-from stoker.store.sqlite.schedules import ScheduleReads
+from stoker.store.sqlite.lists import SqliteLists
+from stoker.store.sqlite.schedules import SqliteScheduleReads
+from stoker.store.sqlite.transaction import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
 from stoker.store.walks import SMALL
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
@@ -66,13 +66,13 @@ _LISTED: Final = Q["list_jobs"].format(columns=COLUMN_LIST)
 _SUMMARIES: Final = Q["list_jobs"].format(columns=_WITH_ERROR)
 
 
-class Reader:
+class SqliteReader:
     """The reads of the store, over one connection."""
 
     def __init__(self, db: apsw.Connection, completed_to: Callable[[], int | None] = lambda: None) -> None:
         self._db = db
-        self._lists = Lists(db, completed_to)
-        self.schedules = ScheduleReads(db)
+        self._lists = SqliteLists(db, completed_to)
+        self.schedules = SqliteScheduleReads(db)
 
     def get(self, id: str) -> Job | None:
         row = self._db.execute(_BY_ID, (id,)).fetchone()
@@ -92,11 +92,11 @@ class Reader:
         ends = self._db.execute(Q["ids_ending"], (RECENT_JOBS, part.ending, limit)).fetchall()
         return newest_ids((str(id) for (id,) in [*begins, *ends]), limit)
 
-    def line(self, job: Job) -> Line:
+    def line(self, job: Job) -> JobsAhead:
         place = (job.lane_id, job.rank, job.seq, POSITION_CAP)
         (ahead,) = self._db.execute(Q["count_ahead"], place).fetchone() or (0,)
         first = self._db.execute(Q["first_in_lane"], (job.lane_id,)).fetchone() if ahead else None
-        return Line(int(ahead), None if first is None else str(first[0]))
+        return JobsAhead(int(ahead), None if first is None else str(first[0]))
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
         row = self._db.execute(_CLAIMED, (id,)).fetchone()

@@ -1,4 +1,4 @@
-"""Schedules in the embedded store: what a round does to them, and reading them. See `stoker.store.schedules`."""
+"""Schedules in the embedded store: what a transaction does to them, and reading them. See `stoker.store.schedules`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -7,9 +7,17 @@ import apsw
 from msgspec.structs import astuple
 
 from stoker.domain.job import Job
+from stoker.domain.job_batch import batch_of
 from stoker.domain.lifecycle import Status
-from stoker.domain.lot import lot_of
-from stoker.domain.schedule import TICK_COLUMNS, Decision, Declaration, Schedule, Tick, is_news, settled
+from stoker.domain.schedule import (
+    TICK_COLUMNS,
+    Declaration,
+    Schedule,
+    ScheduleDecision,
+    Tick,
+    is_news,
+    settled,
+)
 from stoker.store import queries
 from stoker.store.base import Accepted, Submission
 from stoker.store.schedules import (
@@ -36,13 +44,13 @@ S: Final = {
 }
 
 
-class ScheduleVerbs:
-    """The part of a round that changes schedules."""
+class SqliteScheduleVerbs:
+    """The part of a transaction that changes schedules."""
 
     _db: apsw.Connection
     _now: int
     _made: set[str]
-    """Jobs that schedules made in this round, which are written at its end."""
+    """Jobs that schedules made in this transaction, which are written at its end."""
 
     def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
         raise NotImplementedError
@@ -57,7 +65,7 @@ class ScheduleVerbs:
         return [self._change_schedules(call) for call in calls]
 
     def _change_schedules(self, call: ScheduleChange) -> list[ScheduleChanged]:
-        decided: list[tuple[Schedule | None, Decision]] = []
+        decided: list[tuple[Schedule | None, ScheduleDecision]] = []
         for name, schedule in self._wanted(call):
             seen = self._seen(name, schedule, call.ticks)
             decision = call.decide(seen)
@@ -103,9 +111,9 @@ class ScheduleVerbs:
             return ["queued"]
         return [row[0] for row in self._db.execute(S["job_status"], (id,))]
 
-    def _apply(self, decided: list[tuple[Schedule | None, Decision]]) -> list[ScheduleChanged]:
+    def _apply(self, decided: list[tuple[Schedule | None, ScheduleDecision]]) -> list[ScheduleChanged]:
         calls = [
-            (Submission(lot_of(firing.job), on_conflict=firing.on_conflict),)
+            (Submission(batch_of(firing.job), on_conflict=firing.on_conflict),)
             for _, decision in decided
             for firing in decision.firings
         ]
@@ -124,7 +132,9 @@ class ScheduleVerbs:
             cancelled = [job for id in decision.cancel if (job := self._cancel(id)) is not None]
             released = [id for id in decision.release if self._release(id)]
             accepted = [item for answer in own if not isinstance(answer, Exception) for item in answer]
-            self._made |= {item.lot.like.id for item in accepted if not item.repeated and item.unique is None}
+            self._made |= {
+                item.batch.template.id for item in accepted if not item.repeated and item.unique is None
+            }
             changed.append(ScheduleChanged(before, after, recorded, accepted, cancelled, released))
         self._db.executemany(S["put"], map(row_of, rows))
         self._db.executemany(S["put_tick"], [astuple(tick) for tick in ticks if tick.kind == "tick"])
@@ -145,7 +155,7 @@ class ScheduleVerbs:
         return counts
 
 
-class ScheduleReads:
+class SqliteScheduleReads:
     """Reads of schedules, on a connection that only reads."""
 
     def __init__(self, db: apsw.Connection) -> None:
@@ -175,12 +185,12 @@ class ScheduleReads:
 def all_schedules(db: apsw.Connection) -> tuple[list[Schedule], list[Declaration]]:
     """Everything that an export takes."""
     everything = SchedulesQuery(limit=2**31 - 1)
-    return ScheduleReads(db).page(everything), [Declaration(*row) for row in db.execute(S["all_apps"])]
+    return SqliteScheduleReads(db).page(everything), [Declaration(*row) for row in db.execute(S["all_apps"])]
 
 
 def put_absent(db: apsw.Connection, schedules: Sequence[Schedule], apps: Sequence[Declaration]) -> int:
     """Store what is not there; return how many schedules these were."""
-    reads = ScheduleReads(db)
+    reads = SqliteScheduleReads(db)
     fresh = list({one.name: one for one in schedules if reads.one(one.name) is None}.values())
     db.executemany(S["put"], map(row_of, fresh))
     db.executemany(S["put_app"], [astuple(app) for app in apps if reads.app(app.app) is None])

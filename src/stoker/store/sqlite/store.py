@@ -9,7 +9,7 @@ import apsw
 
 from stoker.clock import Clock
 from stoker.domain.errors import StoreUnavailable
-from stoker.domain.explain import Line
+from stoker.domain.explain import JobsAhead
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.retry import Claim
 from stoker.domain.schedule import Declaration, Schedule, Tick
@@ -32,9 +32,9 @@ from stoker.store.group_commit import Command, GroupCommit
 from stoker.store.schedules import SchedulesQuery
 from stoker.store.sqlite import database
 from stoker.store.sqlite.readers import Readers
-from stoker.store.sqlite.reads import Reader
-from stoker.store.sqlite.round import Memory, Q, Round
-from stoker.store.sqlite.writer import InlineWriter, ThreadWriter, Writer
+from stoker.store.sqlite.reads import SqliteReader
+from stoker.store.sqlite.transaction import Q, SqliteMemory, SqliteTransaction
+from stoker.store.sqlite.writer import InlineWriter, SqliteWriter, ThreadWriter
 from stoker.store.verbs import WritingVerbs
 
 DEFAULT_MAX_PENDING: Final = 100_000
@@ -59,11 +59,11 @@ class SqliteStore(WritingVerbs):
         self._file = file
         self._db = db = file.db
         self._clock = clock
-        self._memory = Memory()
+        self._memory = SqliteMemory()
         self._memory.load(db)
-        self._writer: Writer = ThreadWriter(db) if threads else InlineWriter(db)
+        self._writer: SqliteWriter = ThreadWriter(db) if threads else InlineWriter(db)
         self._reads = file.reader()
-        self._open_reader: Reader | None = Reader(self._reads, self._highest_completed)
+        self._open_reader: SqliteReader | None = SqliteReader(self._reads, self._highest_completed)
         self._completed_to: int | None = None
         self._readers: dict[Kind, Readers] = {}
         if threads:
@@ -112,9 +112,9 @@ class SqliteStore(WritingVerbs):
     async def _transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         self._file.check(self._clock.monotonic())
         calls = [(command.verb, command.argument) for command in commands]
-        round = Round(self._db, self._memory, self.now_us())
-        results = await self._writer.transact(lambda: round.run(calls), alone=alone)
-        round.commit_to_memory()
+        transaction = SqliteTransaction(self._db, self._memory, self.now_us())
+        results = await self._writer.transact(lambda: transaction.run(calls), alone=alone)
+        transaction.commit_to_memory()
         return results
 
     async def set_paused(self, queue: str, paused: bool) -> int | None:
@@ -152,7 +152,7 @@ class SqliteStore(WritingVerbs):
     async def ids_like(self, part: ShortId, limit: int) -> list[str]:
         return await self._aside("look", lambda reader: reader.ids_like(part, limit))
 
-    async def line(self, job: Job) -> Line:
+    async def line(self, job: Job) -> JobsAhead:
         return await self._aside("look", lambda reader: reader.line(job))
 
     async def attempts(self, id: str) -> list[Attempt]:
@@ -233,7 +233,7 @@ class SqliteStore(WritingVerbs):
     async def schedule_app(self, app: str) -> Declaration | None:
         return self._reader.schedules.app(app)
 
-    async def _aside(self, kind: Kind, read: Callable[[Reader], T]) -> T:
+    async def _aside(self, kind: Kind, read: Callable[[SqliteReader], T]) -> T:
         """For reads that may take more than a moment."""
         reader = self._reader
         return await self._readers[kind].run(read) if self._readers else read(reader)
@@ -244,16 +244,16 @@ class SqliteStore(WritingVerbs):
 
     async def _find_highest_completed(self) -> None:
         """Under a long backlog this takes a while, once."""
-        self._completed_to = await self._readers["walk"].run(Reader.last_completed)
+        self._completed_to = await self._readers["walk"].run(SqliteReader.last_completed)
 
     @property
-    def _reader(self) -> Reader:
+    def _reader(self) -> SqliteReader:
         if self._open_reader is None:
             raise StoreUnavailable("the store is closed")
         return self._open_reader
 
     async def close(self) -> None:
-        await self._finish_rounds()
+        await self._finish_transactions()
         self._open_reader = None
         self._writer.close()
         await self._close_readers()

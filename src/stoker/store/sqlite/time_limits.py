@@ -7,20 +7,20 @@ time comes; a job that waits again is noted again.
 import apsw
 
 from stoker.domain.job import Job
-from stoker.domain.lot import Lot
+from stoker.domain.job_batch import JobBatch
 from stoker.domain.time_limits import next_limit
 from stoker.store.sqlite.statements import Q
 
 
-class TimeLimits:
+class SqliteTimeLimits:
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
 
-    def note_lot(self, lot: Lot) -> None:
+    def note_batch(self, batch: JobBatch) -> None:
         """Note jobs that are inserted and share their times."""
-        at = next_limit(lot.like)
+        at = next_limit(batch.template)
         if at is not None:
-            self._db.executemany(Q["note_limit"], [(seq, at) for seq in lot.seqs])
+            self._db.executemany(Q["note_limit"], [(seq, at) for seq in batch.seqs])
 
     def note(self, job: Job) -> None:
         """Note a job that waits again or was changed."""

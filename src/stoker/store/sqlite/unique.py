@@ -1,4 +1,4 @@
-"""Unique keys in the embedded store: who holds each, read and written inside a round."""
+"""Unique keys in the embedded store: who holds each, read and written inside a transaction."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,14 +13,14 @@ Find = Callable[[str], Job | None]
 """Reads a job by its id."""
 
 
-class UniqueKeys:
-    """The unique keys of one round. A call that is refused leaves nothing: `begin` one, then `keep` it."""
+class SqliteUniqueKeys:
+    """The unique keys of one transaction. A call that is refused leaves nothing: `begin` one, then `keep` it."""
 
     def __init__(self, db: apsw.Connection, now: int) -> None:
         self._db = db
         self._now = now
         self._fresh: dict[str, Job] = {}
-        """Holders that this round inserts, by key; they are not written yet."""
+        """Holders that this transaction inserts, by key; they are not written yet."""
         self._call: dict[str, Job] = {}
         self._taken: dict[str, str] = {}
         self._replaced: dict[str, Settled] = {}
@@ -31,7 +31,8 @@ class UniqueKeys:
 
     def take(self, job: Job, on_conflict: OnConflict, find: Find) -> Settled | UniqueConflict | None:
         """Take the key of a job that is about to be inserted. None when the job has none or has it now; else what becomes of
-        the submission. `find` is not kept: it belongs to the round, and a cycle would keep the round's jobs in memory."""
+        the submission. `find` is not kept: it belongs to the transaction, and a cycle would keep the transaction's
+        jobs in memory."""
         key = key_of(job.extras)
         if key is None:
             return None
@@ -51,7 +52,7 @@ class UniqueKeys:
         """Keep what this call took; the jobs that it replaces."""
         replaced = list(self._replaced.values())
         self._db.executemany(Q["take_key"], self._taken.items())
-        # Holders that were stored before are read again, for they may change; those of this round are not written yet.
+        # Holders that were stored before are read again, for they may change; those of this transaction are not written yet.
         self._fresh |= {
             key: job for key, job in self._call.items() if key in self._taken or key in self._fresh
         }

@@ -1,9 +1,9 @@
 """Where transactions run: the statements on the caller's thread, the commit on a thread of its own.
 
-The statements of a round are short and hold the interpreter anyway, so a second thread would only make two threads
+The statements of a transaction are short and hold the interpreter anyway, so a second thread would only make two threads
 fight over it (docs/decisions/0002). The commit waits for the disk, so it goes to the writer's thread and the event
 loop goes on serving while the disk works; only when hardly anybody waits and the disk has been quick is it made on
-the caller's thread too, which saves two hops between threads. The connection is never used by both at once: a round
+the caller's thread too, which saves two hops between threads. The connection is never used by both at once: a transaction
 awaits its commit before the next begins.
 """
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 QUICK_COMMIT_SECONDS: Final = 0.002
 
 
-class Writer(Protocol):
+class SqliteWriter(Protocol):
     async def transact(self, work: Callable[[], T], *, alone: bool) -> T:
         """Run `work` inside one transaction; return its value once it is durable. If anything fails nothing was done.
         `alone` when hardly anybody waits for a turn of the loop."""
@@ -86,7 +86,7 @@ class ThreadWriter:
             try:
                 began = loop.time()
                 result = work()
-                # A round that was long in the making has much to write: large payloads, say.
+                # A transaction that was long in the making has much to write: large payloads, say.
                 await self._commit(loop, alone=alone and loop.time() - began < QUICK_COMMIT_SECONDS)
             except BaseException:
                 self._roll_back()

@@ -8,7 +8,7 @@ import msgspec
 
 from stoker.domain.lifecycle import Status
 from stoker.log import JobLog
-from stoker.log_terminal import End, Ending, JobTicker, duration
+from stoker.log_terminal import AttemptEnd, Ending, JobTicker, duration
 from stoker.store.base import Accepted, Completions, Finish, Grant
 
 _EVENTS: Final[dict[Status | None, str]] = {
@@ -29,12 +29,12 @@ _MAX_ERROR_CHARS: Final = 500
 _SECOND: Final = 1_000_000
 
 
-class _Error(msgspec.Struct):
+class _ErrorText(msgspec.Struct):
     type: str | None = None
     message: str | None = None
 
 
-class JobLines:
+class JobEventLog:
     def __init__(
         self,
         log: JobLog,
@@ -54,22 +54,24 @@ class JobLines:
         if self._log.people is not None:
             for item in accepted:
                 if not item.repeated:
-                    self._log.people.submitted(item.lot.like.type, item.lot.ids, partial(self._waits, item))
+                    self._log.people.submitted(
+                        item.batch.template.type, item.batch.ids, partial(self._waits, item)
+                    )
             return
         fields = {id: self._log.request(id) for id in set(requests)}
-        lots = [
-            (item.lot.ids, item.lot.like.type, fields[id])
+        batches = [
+            (item.batch.ids, item.batch.template.type, fields[id])
             for item, id in zip(accepted, requests, strict=True)
             if not item.repeated
         ]
-        self._log.job_events("job_submitted", self._now_us(), lots)
+        self._log.job_events("job_submitted", self._now_us(), batches)
 
     def _waits(self, item: Accepted) -> str:
-        like = item.lot.like
-        if like.status != "scheduled":
-            queued = "queued" if like.queue == "default" else f"queued in {like.queue}"
-            return queued if self._is_served(like.type) else f"{queued}: no live worker serves this type"
-        return f"scheduled, due in {duration(max(0, like.run_at - self._now_us()) / _SECOND)}"
+        template = item.batch.template
+        if template.status != "scheduled":
+            queued = "queued" if template.queue == "default" else f"queued in {template.queue}"
+            return queued if self._is_served(template.type) else f"{queued}: no live worker serves this type"
+        return f"scheduled, due in {duration(max(0, template.run_at - self._now_us()) / _SECOND)}"
 
     def dispatched(self, grants: Sequence[Grant]) -> None:
         if not self._log.enabled:
@@ -77,14 +79,18 @@ class JobLines:
         if self._log.people is not None:
             for grant in grants:
                 name = self._worker_name(grant.session_id)
-                self._log.people.dispatched(grant.lot.like.type, grant.lot.ids, name)
+                self._log.people.dispatched(grant.batch.template.type, grant.batch.ids, name)
             return
-        heads = self._claim_heads({grant.session_id for grant in grants})
-        lots = [
-            (grant.lot.ids, grant.lot.like.type, f"{heads[grant.session_id]}{grant.lot.like.claim_id}")
+        prefixes = self._claim_prefixes({grant.session_id for grant in grants})
+        batches = [
+            (
+                grant.batch.ids,
+                grant.batch.template.type,
+                f"{prefixes[grant.session_id]}{grant.batch.template.claim_id}",
+            )
             for grant in grants
         ]
-        self._log.job_events("job_dispatched", self._now_us(), lots)
+        self._log.job_events("job_dispatched", self._now_us(), batches)
 
     def completed(self, completed: Sequence[Completions]) -> None:
         if not self._log.enabled:
@@ -92,12 +98,12 @@ class JobLines:
         if self._log.people is not None:
             _tell_completed(self._log.people, completed)
             return
-        heads = self._claim_heads({lot.claim.session_id for lot in completed})
-        lots = [
-            (lot.ids, lot.claim.type, f"{heads[lot.claim.session_id]}{lot.claim.claim_id}")
-            for lot in completed
+        prefixes = self._claim_prefixes({batch.claim.session_id for batch in completed})
+        batches = [
+            (batch.ids, batch.claim.type, f"{prefixes[batch.claim.session_id]}{batch.claim.claim_id}")
+            for batch in completed
         ]
-        self._log.job_events("job_completed", self._now_us(), lots)
+        self._log.job_events("job_completed", self._now_us(), batches)
 
     def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         """Attempts that did not complete their jobs."""
@@ -110,8 +116,8 @@ class JobLines:
             else:
                 self._end(finish, status, now)
 
-    def _claim_heads(self, session_ids: Collection[str]) -> dict[str, str]:
-        return {id: self._log.claim_head(id) for id in session_ids}
+    def _claim_prefixes(self, session_ids: Collection[str]) -> dict[str, str]:
+        return {id: self._log.claim_prefix(id) for id in session_ids}
 
     def _end(self, finish: Finish, status: Status | None, now: int) -> None:
         claim = finish.claim
@@ -123,17 +129,17 @@ class JobLines:
         )
         if status in _WITH_ERROR:
             more += self._log.fields(error=error_line(finish.outcome.error))
-        lots = [([claim.id], claim.type, more)]
+        batches = [([claim.id], claim.type, more)]
         if status == "failed":
-            self._log.job_events("job_failed", now, lots, "warning")
+            self._log.job_events("job_failed", now, batches, "warning")
         else:
-            self._log.job_events(_EVENTS[status], now, lots)
+            self._log.job_events(_EVENTS[status], now, batches)
 
 
 def error_line(error: bytes | None) -> str:
     """The last line of what an attempt died of, harmless and not too long: `ValueError: no luck`."""
     try:
-        told = msgspec.json.decode(error or b"{}", type=_Error)
+        told = msgspec.json.decode(error or b"{}", type=_ErrorText)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return "no readable error"
     lines = [line.strip() for line in (told.message or "").splitlines() if line.strip()]
@@ -144,11 +150,11 @@ def error_line(error: bytes | None) -> str:
     )
 
 
-def end_of(finish: Finish, status: Status | None) -> End:
+def end_of(finish: Finish, status: Status | None) -> AttemptEnd:
     """How an attempt ended, in words."""
     claim, outcome = finish.claim, finish.outcome
     error = error_line(outcome.error) if status in _WITH_ERROR else ""
-    return End(_ENDINGS[status], claim.id, claim.type, _words(finish, status), error)
+    return AttemptEnd(_ENDINGS[status], claim.id, claim.type, _words(finish, status), error)
 
 
 def _words(finish: Finish, status: Status | None) -> str:
@@ -169,11 +175,13 @@ def _words(finish: Finish, status: Status | None) -> str:
 
 
 def _tell_completed(people: JobTicker, completed: Sequence[Completions]) -> None:
-    for lot in completed:
-        people.completed(lot.claim.type, lot.ids, partial(_completed_words, lot))
+    for batch in completed:
+        people.completed(batch.claim.type, batch.ids, partial(_completed_words, batch))
 
 
-def _completed_words(lot: Completions) -> str:
-    took = "" if lot.started is None else f" in {duration((lot.finished[0] - lot.started[0]) / _SECOND)}"
-    tries = f", attempt {lot.claim.attempt}" if lot.claim.attempt > 1 else ""
+def _completed_words(batch: Completions) -> str:
+    took = (
+        "" if batch.started is None else f" in {duration((batch.finished[0] - batch.started[0]) / _SECOND)}"
+    )
+    tries = f", attempt {batch.claim.attempt}" if batch.claim.attempt > 1 else ""
     return f"completed{took}{tries}"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from stoker.coordinator.job_lines import JobLines, end_of, error_line
+from stoker.coordinator.job_event_log import JobEventLog, end_of, error_line
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome
 from stoker.log import JobLog
@@ -81,7 +81,7 @@ def test_an_end_in_words(status: Status | None, kind: Kind, text: str) -> None:
 
 async def test_a_failure_is_told_with_its_error_even_where_only_warnings_are() -> None:
     stream = io.StringIO()
-    lines = JobLines(JobLog(stream=stream, level="warning"), lambda: START_US)
+    lines = JobEventLog(JobLog(stream=stream, level="warning"), lambda: START_US)
     once = finish()
     retried = Finish(replace(CLAIM, id="other"), once.outcome)
     lines.ended([(once, "failed"), (retried, "scheduled")])

@@ -1,12 +1,13 @@
 """The other coordinators on the same store: what they are told, and what is done with what they tell.
 
-News are hints (`stoker.bus.base`): they save waiting and decide nothing. Behind each stands a look at the store: queued work
-and cancels within `LOOK_SECONDS`, an order to drain with the next heartbeat, the end of a job when the waiting request looks
-again. So with the bus cut off everything still happens, later.
+Notifications are hints (`stoker.bus.base`): they save waiting and decide nothing. Behind each stands a look at the
+store: queued work and cancels within `LOOK_SECONDS`, an order to drain with the next heartbeat, the end of a job when
+the waiting request looks again. So with the bus cut off everything still happens, later.
 
-News about jobs would be as many as the jobs themselves, and hardly any job is waited for. So a coordinator publishes which
-jobs its clients wait for (`Watch`), and only changes of those are published (`Changed`). In the same way a coordinator whose
-clients follow all events says so (`Listen`), and is told what happens (`Happened`), a few times a second: see
+Notifications about jobs would be as many as the jobs themselves, and hardly any job is waited for. So a coordinator
+publishes which jobs its clients wait for (`Watch`), and only changes of those are published (`Changed`). In the same
+way a coordinator whose clients follow all events says so (`Listen`), and is told what happens (`Happened`), a few
+times a second: see
 `stoker.coordinator.events`.
 """
 
@@ -23,16 +24,16 @@ from stoker.bus.base import (
     Changed,
     DrainSession,
     Happened,
+    JobsWaiting,
     Listen,
-    News,
+    Notification,
     ProgressOf,
     TypesNoted,
     Watch,
-    Work,
 )
 from stoker.coordinator.announced import Announced
 from stoker.coordinator.events import Events
-from stoker.coordinator.output import OutputDesk
+from stoker.coordinator.output import JobOutput
 from stoker.coordinator.sessions import Sessions
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
@@ -47,13 +48,13 @@ WATCHED_MAX: Final = 100_000
 log = structlog.get_logger()
 
 
-class Neighbours:
+class Peers:
     def __init__(
         self,
         bus: Bus,
         store: Store,
         sessions: Sessions,
-        output: OutputDesk,
+        output: JobOutput,
         announced: Announced,
         *,
         wake: Callable[[], None],
@@ -80,7 +81,7 @@ class Neighbours:
 
     def start(self) -> None:
         self._bus.start(self._receive)
-        self._store.on_left_over(lambda: self._bus.publish(Work()))
+        self._store.on_left_over(lambda: self._bus.publish(JobsWaiting()))
 
     # ── what is told ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -129,7 +130,7 @@ class Neighbours:
     def resumed(self) -> None:
         """Have dispatch look for work, here and at the other coordinators, because a queue was resumed."""
         self._look_for_work()
-        self._bus.publish(Work())
+        self._bus.publish(JobsWaiting())
 
     def _tell_to_cancel(self, session_id: str, claim: ClaimRef) -> bool:
         session = self._sessions.get(session_id)
@@ -146,13 +147,13 @@ class Neighbours:
 
     # ── what is heard ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _receive(self, news: Sequence[News]) -> None:
-        for item in news:
+    def _receive(self, notifications: Sequence[Notification]) -> None:
+        for item in notifications:
             self._hear(item)
 
-    def _hear(self, item: News) -> None:
+    def _hear(self, item: Notification) -> None:
         match item:
-            case Work():
+            case JobsWaiting():
                 self._look_for_work()
             case Watch(ids):
                 self._note_watched(ids)
@@ -189,7 +190,7 @@ class Neighbours:
         if len(self._watched) + len(ids) <= WATCHED_MAX:
             self._watched |= dict.fromkeys(ids, now + WATCH_SECONDS)
 
-    # ── the look behind the news ───────────────────────────────────────────────────────────────────────────────────
+    # ── the look behind the notifications ──────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The worker's threads, with children made of nothing but an inbox and a real board."""
+"""The worker's threads, with children made of nothing but an inbox and a real shared state."""
 
 import os
 from collections import Counter, deque
@@ -11,24 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.domain.retry import Kind
-from stoker.executors.board import Board
-from stoker.executors.pipe import ChildJob, ChildLot, ChildResult, Ready, Results
+from stoker.executors.pipe import ChildBatch, ChildJob, ChildResult, Ready, Results
+from stoker.executors.shared_state import SharedState
 from stoker.settings import load
-from stoker.wire.frames import Assignment, AssignmentLot
-from stoker.worker.ends import Ended
-from stoker.worker.routes import Executor
-from stoker.worker.threads import (
+from stoker.wire.frames import Assignment, AssignmentBatch
+from stoker.worker.child_pool import (
+    BATCH_BYTES,
     COOPERATION_SECONDS,
     DEPTH,
-    LOT_BYTES,
     PATIENCE_SECONDS,
     SILENT_TICKS,
     STUCK_SECONDS,
     TELL_START_SECONDS,
     TIMEOUT_GRACE_SECONDS,
-    Threads,
+    ChildPool,
     crash_error,
 )
+from stoker.worker.ends import Ended
+from stoker.worker.routes import Executor
 from tests.support.clock import FakeClock
 
 GRACE = 2.0
@@ -36,14 +36,14 @@ TICK = 0.05
 
 
 class FakeChild:
-    """A child that does one thing at a time, when told to; it reads and writes the board as a real one does."""
+    """A child that does one thing at a time, when told to; it reads and writes the shared state as a real one does."""
 
     has_lifespan = False
 
     def __init__(self, floor: "Floor") -> None:
         self._floor = floor
-        self.board, fd = Board.create()
-        self._mine = Board(fd)
+        self.shared_state, fd = SharedState.create()
+        self._mine = SharedState(fd)
         os.close(fd)
         self.inbox: deque[ChildJob] = deque()
         self.current: ChildJob | None = None
@@ -58,16 +58,16 @@ class FakeChild:
 
     # What the supervisor does to it.
 
-    def send(self, lots: list[ChildLot]) -> None:
+    def send(self, batches: list[ChildBatch]) -> None:
         assert self.ready, "work was sent to a child that is not ready"
-        self.inbox += [job for lot in lots for job in lot.jobs()]
+        self.inbox += [job for batch in batches for job in batch.jobs()]
 
     def poll(self) -> None:
         pass
 
     def cancel(self, index: int) -> None:
         self.signals.append("CANCEL")
-        self.board.cancel(index)
+        self.shared_state.cancel(index)
 
     def terminate(self) -> None:
         self.signals.append("TERM")
@@ -110,12 +110,12 @@ class FakeChild:
     def die(self, returncode: int = -11) -> None:
         self.ended, self.returncode = True, returncode
         self._floor.threads.on_exit(self)  # type: ignore[arg-type]
-        self.board.close()
+        self.shared_state.close()
         self._mine.close()
 
 
-def lot(like: Assignment, *ids: str) -> AssignmentLot:
-    return AssignmentLot(like, list(ids), [b"null"] * len(ids))
+def batch(template: Assignment, *ids: str) -> AssignmentBatch:
+    return AssignmentBatch(template, list(ids), [b"null"] * len(ids))
 
 
 class Floor:
@@ -127,7 +127,7 @@ class Floor:
         self.ended: list[Ended] = []
         self._claims: Counter[str] = Counter()
         limits = load({}, {"worker_threads": threads, "cancel_grace_sec": GRACE})
-        self.threads = Threads(
+        self.threads = ChildPool(
             limits,
             self._spawn,  # type: ignore[arg-type]  # children that only pretend
             executor_of=lambda _: "python",
@@ -150,10 +150,10 @@ class Floor:
 
     def take(self, *ids: str, **fields: Any) -> None:
         self._claims.update(ids)
-        lots = []
+        batches = []
         for claim_id, alike in groupby(ids, self._claims.__getitem__):
-            lots.append(lot(Assignment("", claim_id, "echo", b"", **fields), *alike))
-        self.threads.take(lots)
+            batches.append(batch(Assignment("", claim_id, "echo", b"", **fields), *alike))
+        self.threads.take(batches)
 
     def cancel(self, id: str) -> None:
         self.threads.cancel(id, self._claims[id])
@@ -323,19 +323,19 @@ def test_when_the_child_that_has_the_least_is_at_a_long_job_nobody_gets_more() -
     assert [len(child.inbox) for child in (first, second)] == [1, 2]
 
 
-def test_a_lot_is_sent_as_one_with_its_own_ids_and_payloads() -> None:
+def test_a_batch_is_sent_as_one_with_its_own_ids_and_payloads() -> None:
     floor = Floor(1)
-    sent: list[ChildLot] = []
+    sent: list[ChildBatch] = []
     floor.children[0].send = sent.extend  # type: ignore[method-assign,assignment]
-    like = Assignment("", 1, "echo", b"", timeout_sec=3.0)
+    template = Assignment("", 1, "echo", b"", timeout_sec=3.0)
     floor.threads.take(
         [
-            AssignmentLot(like, ["a", "b"], [b"1", b"2"]),
-            lot(like, "c"),
-            lot(Assignment("", 2, "echo", b""), "d"),
+            AssignmentBatch(template, ["a", "b"], [b"1", b"2"]),
+            batch(template, "c"),
+            batch(Assignment("", 2, "echo", b""), "d"),
         ]
     )
-    assert [(lot.first, lot.ids, lot.payloads, lot.like.claim_id) for lot in sent] == [
+    assert [(batch.first, batch.ids, batch.payloads, batch.template.claim_id) for batch in sent] == [
         (0, ["a", "b", "c"], [b"1", b"2", b"null"], 1),
         (3, ["d"], [b"null"], 2),
     ]
@@ -344,20 +344,24 @@ def test_a_lot_is_sent_as_one_with_its_own_ids_and_payloads() -> None:
 def test_large_payloads_are_not_sent_in_one_piece() -> None:
     """A message to a child has a largest size, and a child that is told more ends, with all that it had."""
     floor = Floor(1)
-    sent: list[ChildLot] = []
+    sent: list[ChildBatch] = []
     floor.children[0].send = sent.extend  # type: ignore[method-assign,assignment]
-    sizes = [LOT_BYTES // 2, LOT_BYTES // 2, 1, 3 * LOT_BYTES, 1, 1]
-    like = Assignment("", 1, "echo", b"")
-    floor.threads.take([AssignmentLot(like, list("abcdef"), [b"x" * size for size in sizes])])
-    assert [(lot.first, "".join(lot.ids)) for lot in sent] == [(0, "ab"), (2, "c"), (3, "d"), (4, "ef")]
-    assert [len(payload) for lot in sent for payload in lot.payloads] == sizes
+    sizes = [BATCH_BYTES // 2, BATCH_BYTES // 2, 1, 3 * BATCH_BYTES, 1, 1]
+    template = Assignment("", 1, "echo", b"")
+    floor.threads.take([AssignmentBatch(template, list("abcdef"), [b"x" * size for size in sizes])])
+    assert [(batch.first, "".join(batch.ids)) for batch in sent] == [(0, "ab"), (2, "c"), (3, "d"), (4, "ef")]
+    assert [len(payload) for batch in sent for payload in batch.payloads] == sizes
 
 
 def test_a_job_for_several_threads_in_the_middle_is_not_overtaken() -> None:
     floor = Floor(2)
-    like = Assignment("", 1, "echo", b"")
+    template = Assignment("", 1, "echo", b"")
     floor.threads.take(
-        [lot(like, "a"), lot(msgspec.structs.replace(like, threads=2), "large"), lot(like, "b", "c")]
+        [
+            batch(template, "a"),
+            batch(msgspec.structs.replace(template, threads=2), "large"),
+            batch(template, "b", "c"),
+        ]
     )
     assert [[job.id for job in child.inbox] for child in floor.children] == [["a"], []]
     floor.run_all()
@@ -369,11 +373,11 @@ def test_a_job_for_several_threads_in_the_middle_is_not_overtaken() -> None:
     ]
 
 
-def test_a_job_that_is_named_twice_in_a_lot_runs_once() -> None:
+def test_a_job_that_is_named_twice_in_a_batch_runs_once() -> None:
     floor = Floor(1)
     floor.take("a", "b")
     floor.threads.kill_all()
-    floor.threads.take([lot(Assignment("", 5, "echo", b""), "x", "y", "x")])
+    floor.threads.take([batch(Assignment("", 5, "echo", b""), "x", "y", "x")])
     for child in floor.alive:
         child.die(-9)
     floor.run_all()

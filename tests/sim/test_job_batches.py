@@ -1,4 +1,4 @@
-"""A worker and a coordinator that speak in lots, and one that does not."""
+"""A worker and a coordinator that speak in batches, and one that does not."""
 
 import asyncio
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from stoker.wire.frames import Assign, Assignment, AssignmentLot, Cancel, ClaimRef, Done
+from stoker.wire.frames import Assign, Assignment, AssignmentBatch, Cancel, ClaimRef, Done
 from tests.sim.machine import Deed
 from tests.sim.stage import LEASE, Stage
 from tests.support.frames import reported
@@ -15,14 +15,16 @@ from tests.support.frames import reported
 @pytest.fixture
 def stage() -> Iterator[Stage]:
     made = Stage()
-    made.lots = True
+    made.batches = True
     yield made
     made.loop.close()
 
 
-def lot(*deeds: Deed, **more: object) -> AssignmentLot:
-    like = msgspec.structs.replace(Assignment("", 1, "work", b""), **more)
-    return AssignmentLot(like, [deed.marker for deed in deeds], [msgspec.json.encode(deed) for deed in deeds])
+def batch(*deeds: Deed, **more: object) -> AssignmentBatch:
+    template = msgspec.structs.replace(Assignment("", 1, "work", b""), **more)
+    return AssignmentBatch(
+        template, [deed.marker for deed in deeds], [msgspec.json.encode(deed) for deed in deeds]
+    )
 
 
 def done_of(stage: Stage) -> list[Done]:
@@ -33,7 +35,7 @@ def test_what_completed_is_reported_in_columns_and_what_did_not_beside_it(stage:
     async def story(stage: Stage) -> None:
         assert stage.supervisor is not None
         stage.supervisor._flushed_at = stage.loop.time() + 1.0  # much is ending, so reports are gathered
-        stage.say(Assign([], 1, [lot(Deed("a"), Deed("b", then="error"), Deed("c"))]))
+        stage.say(Assign([], 1, [batch(Deed("a"), Deed("b", then="error"), Deed("c"))]))
         await stage.until(lambda: len(stage.reports()) == 3)
         (frame,) = stage.report_frames()
         assert frame.done is not None
@@ -50,7 +52,7 @@ def test_what_completed_is_reported_in_columns_and_what_did_not_beside_it(stage:
 
 def test_columns_that_nobody_acknowledged_are_sent_again_with_the_time_that_has_passed(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
-        stage.say(Assign([], 1, [lot(Deed("a"), Deed("b"))]))
+        stage.say(Assign([], 1, [batch(Deed("a"), Deed("b"))]))
         await stage.until(lambda: len(stage.reports()) == 2)
         before = done_of(stage)
         stage.heard.clear()
@@ -70,13 +72,13 @@ def test_columns_that_nobody_acknowledged_are_sent_again_with_the_time_that_has_
 
 def test_columns_are_sent_again_one_by_one_to_a_coordinator_that_does_not_read_them(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
-        stage.say(Assign([], 1, [lot(Deed("a"), Deed("b"))]))
+        stage.say(Assign([], 1, [batch(Deed("a"), Deed("b"))]))
         await stage.until(lambda: len(stage.reports()) == 2)
         whole = sorted(
             (report.id, report.result) for frame in stage.report_frames() for report in reported(frame)
         )
         stage.heard.clear()
-        stage.lots = False
+        stage.batches = False
         stage.ends[0].forget()
         await stage.until(lambda: len(stage.reports()) >= 2, LEASE * 3)
         assert done_of(stage) == []
@@ -87,7 +89,7 @@ def test_columns_are_sent_again_one_by_one_to_a_coordinator_that_does_not_read_t
     stage.run(story)
 
 
-def test_without_lots_jobs_come_and_go_one_by_one(stage: Stage) -> None:
+def test_without_batches_jobs_come_and_go_one_by_one(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         stage.assign("a", Deed("a"))
         await stage.until(lambda: stage.reports() == [("a", "completed")])
@@ -95,13 +97,13 @@ def test_without_lots_jobs_come_and_go_one_by_one(stage: Stage) -> None:
         assert frame.done is None
         assert [report.id for report in frame.reports] == ["a"]
 
-    stage.lots = False
+    stage.batches = False
     stage.run(story)
 
 
-def test_a_lot_of_one_is_reported_at_once(stage: Stage) -> None:
+def test_a_batch_of_one_is_reported_at_once(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
-        stage.say(Assign([], 1, [lot(Deed("a", 0.01))]))
+        stage.say(Assign([], 1, [batch(Deed("a", 0.01))]))
         await stage.until(lambda: stage.starts("a") == 1)
         started = next(effect.at for effect in stage.effects if effect.what == "start")
         await stage.until(lambda: stage.reports() == [("a", "completed")])
@@ -110,10 +112,10 @@ def test_a_lot_of_one_is_reported_at_once(stage: Stage) -> None:
     stage.run(story)
 
 
-def test_one_out_of_the_middle_of_a_lot_is_cancelled_and_the_others_run_once(stage: Stage) -> None:
+def test_one_out_of_the_middle_of_a_batch_is_cancelled_and_the_others_run_once(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         ids = [f"j{n}" for n in range(9)]
-        stage.say(Assign([], 1, [lot(*[Deed(id, 0.02) for id in ids])]))
+        stage.say(Assign([], 1, [batch(*[Deed(id, 0.02) for id in ids])]))
         await stage.until(lambda: stage.starts("j0") == 1)
         stage.say(Cancel([ClaimRef("j5", 1)]))
         await stage.until(lambda: len(stage.reports()) == len(ids))
@@ -124,14 +126,14 @@ def test_one_out_of_the_middle_of_a_lot_is_cancelled_and_the_others_run_once(sta
     stage.run(story)
 
 
-def test_a_lot_that_comes_while_the_worker_leaves_is_handed_back(stage: Stage) -> None:
+def test_a_batch_that_comes_while_the_worker_leaves_is_handed_back(stage: Stage) -> None:
     async def story(stage: Stage) -> None:
         assert stage.supervisor is not None
-        stage.say(Assign([], 1, [lot(Deed("a", 1.0))]))
+        stage.say(Assign([], 1, [batch(Deed("a", 1.0))]))
         await stage.until(lambda: stage.starts("a") == 1)
         stage.supervisor.drain()
         await asyncio.sleep(0.2)
-        stage.say(Assign([], 2, [lot(Deed("b"), Deed("c"))]))
+        stage.say(Assign([], 2, [batch(Deed("b"), Deed("c"))]))
         await stage.until(lambda: len(stage.reports()) == 3)
         assert sorted(stage.reports()) == [("a", "completed"), ("b", "handed_back"), ("c", "handed_back")]
 

@@ -30,43 +30,43 @@ _LATEST: Final = 1e15
 """What is not a time on any clock must not reach the arithmetic of the supervisor."""
 
 
-class Board:
+class SharedState:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._memory = mmap.mmap(fd, SIZE)
 
     @classmethod
-    def create(cls) -> tuple["Board", int]:
-        """A fresh board and the file descriptor that the child opens it by."""
+    def create(cls) -> tuple["SharedState", int]:
+        """A fresh shared state and the file descriptor that the child opens it by."""
         fd = SYSTEM.create_shared_memory(SIZE)
         try:
-            board = cls(fd)
+            shared_state = cls(fd)
         except OSError:  # no descriptor is left for the mapping
             os.close(fd)
             raise
-        _LAYOUT.pack_into(board._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
-        return board, fd
+        _LAYOUT.pack_into(shared_state._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
+        return shared_state, fd
 
     @classmethod
-    def private(cls) -> "Board":
-        """Return a board for a child that is a thread of this process."""
-        board = cls.__new__(cls)
-        board._fd = NOTHING
-        board._memory = mmap.mmap(-1, SIZE)
-        _LAYOUT.pack_into(board._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
-        return board
+    def private(cls) -> "SharedState":
+        """Return a shared state for a child that is a thread of this process."""
+        shared_state = cls.__new__(cls)
+        shared_state._fd = NOTHING
+        shared_state._memory = mmap.mmap(-1, SIZE)
+        _LAYOUT.pack_into(shared_state._memory, 0, NOTHING, 0, 0.0, 0, 0, NOTHING)
+        return shared_state
 
     # The child's side.
 
     def seal(self) -> None:
-        """From here on only the two mappings that exist can change the board: a task that writes into every descriptor it
-        finds does not touch it."""
+        """From here on only the two mappings that exist can change the shared state: a task that writes into every
+        descriptor it finds does not touch it."""
         SYSTEM.seal_shared_memory(self._fd)
 
-    def for_a_copy(self) -> "Board":
-        """Give up this board in a forked copy of the child. Return one that cannot be written to and that still tells
+    def for_a_copy(self) -> "SharedState":
+        """Give up this shared state in a forked copy of the child. Return one that cannot be written to and that still tells
         whether the job was cancelled."""
-        copy = Board.__new__(Board)
+        copy = SharedState.__new__(SharedState)
         try:
             copy._memory = mmap.mmap(self._fd, SIZE, prot=mmap.PROT_READ)
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The two lines of rounds of one coordinator on PostgreSQL: what workers report does not wait for the rest."""
+"""The two write pipelines of one coordinator on PostgreSQL: what workers report does not wait for the rest."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,8 +11,8 @@ import pytest
 
 from stoker.store.base import Store
 from stoker.store.postgres.database import Link
-from stoker.store.postgres.memory import Memory
-from stoker.store.postgres.round import VERBS, Round
+from stoker.store.postgres.memory import PostgresMemory
+from stoker.store.postgres.transaction import VERBS, PostgresTransaction
 from tests.conformance.steps import a_job, claimed, end, ends, report, status_of, submit
 from tests.conformance.stores import STORES, books_balance, opened
 from tests.support.clock import FakeClock
@@ -63,17 +63,17 @@ async def test_a_report_is_stored_while_a_submission_waits_for_somebody(
         assert await status_of(store, submitted) == "queued"
 
 
-async def test_a_round_that_the_server_ended_for_a_deadlock_is_run_again(
+async def test_a_transaction_that_the_server_ended_for_a_deadlock_is_run_again(
     place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete, ended = VERBS["complete"], 0
 
-    async def ended_once(round: Round, calls: list[Any]) -> Any:
+    async def ended_once(transaction: PostgresTransaction, calls: list[Any]) -> Any:
         nonlocal ended
         ended += 1
         if ended == 1:
             raise asyncpg.DeadlockDetectedError("deadlock detected")
-        return await complete(round, calls)
+        return await complete(transaction, calls)
 
     monkeypatch.setitem(VERBS, "complete", ended_once)
     async with a_store(place, clock) as store:
@@ -96,7 +96,7 @@ class SlowLook:
 
 
 async def test_a_lane_that_was_filled_while_somebody_looked_around_is_not_forgotten(clock: FakeClock) -> None:
-    memory, link = Memory(clock), SlowLook()
+    memory, link = PostgresMemory(clock), SlowLook()
     looking = asyncio.create_task(memory.look_around(cast(Link, link)))
     await until(lambda: link.asked)
     memory.wake({7})
@@ -109,7 +109,7 @@ async def test_a_lane_that_was_filled_while_somebody_looked_around_is_not_forgot
 async def test_a_look_around_forgets_lanes_that_were_empty_before_it(
     clock: FakeClock, woken: set[int]
 ) -> None:
-    memory, link = Memory(clock), SlowLook()
+    memory, link = PostgresMemory(clock), SlowLook()
     memory.wake(woken)
     link.answer.set()
     await memory.look_around(cast(Link, link))

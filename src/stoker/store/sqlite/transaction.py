@@ -4,8 +4,8 @@ The order of the verbs matters. Reports come before claims, so that what a repor
 jobs to insert are resolved before the claim and written after it, so that a job which finds a free worker is written
 once, as already claimed, by the same planner and under the same fence as any other.
 
-A round changes the database and collects what it means for the store's memory (lanes, counters); the store takes that
-over only after the commit, so a round that fails leaves no trace.
+A transaction changes the database and collects what it means for the store's memory (lanes, counters); the store takes that
+over only after the commit, so a transaction that fails leaves no trace.
 """
 
 from collections import Counter
@@ -21,12 +21,12 @@ from msgspec.structs import astuple, replace
 from stoker.domain import byte_bounds, lifecycle
 from stoker.domain.byte_bounds import INLINE_BYTES
 from stoker.domain.edit import Changes, edited
-from stoker.domain.errors import Conflict, IdempotencyMismatch, JobPruned, WrongSecret
+from stoker.domain.errors import IdempotencyMismatch, JobPruned, StateConflict, WrongSecret
 from stoker.domain.extras import InvalidOption
 from stoker.domain.job import COLUMNS, Job
+from stoker.domain.job_batch import OWN_FIELDS, JobBatch, batch_of, batches_of, joined
 from stoker.domain.keeping import keeps, kept_until, leaves_something
 from stoker.domain.lifecycle import FINAL, Status
-from stoker.domain.lot import OWN_FIELDS, Lot, joined, lot_of, lots_of
 from stoker.domain.placement import Lane, Plan, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
@@ -64,10 +64,10 @@ from stoker.store.common import (
     bulk_of,
     bulk_values,
     by_verb,
+    candidates_wanted,
     changed_job,
     claimed,
     gauge_values,
-    heads_wanted,
     is_next,
     json_text,
     lost_outcome,
@@ -84,10 +84,10 @@ from stoker.store.common import (
 from stoker.store.ended_jobs import PurgedUntil, metadata_rows
 from stoker.store.first_in_line import FirstInLine, one_more, without_room
 from stoker.store.sqlite.filters import best_index, filter_sql
-from stoker.store.sqlite.schedules import ScheduleVerbs
+from stoker.store.sqlite.schedules import SqliteScheduleVerbs
 from stoker.store.sqlite.statements import Q as Q
-from stoker.store.sqlite.time_limits import TimeLimits
-from stoker.store.sqlite.unique import UniqueKeys
+from stoker.store.sqlite.time_limits import SqliteTimeLimits
+from stoker.store.sqlite.unique import SqliteUniqueKeys
 
 COLUMN_LIST: Final = ", ".join(COLUMNS)
 SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL", "digest": "NULL"}
@@ -102,8 +102,8 @@ ROWS_PER_STATEMENT: Final = 100
 FEW_ALIKE: Final = 8
 """So many jobs are written one by one, also when they are alike."""
 
-_HEADS = Q["claim_heads"].format(columns=", ".join(HEAD.get(column, column) for column in COLUMNS))
-_FIRST = Q["claim_heads"].format(columns=SUMMARY_LIST)
+_CANDIDATES = Q["claim_candidates"].format(columns=", ".join(HEAD.get(column, column) for column in COLUMNS))
+_FIRST = Q["claim_candidates"].format(columns=SUMMARY_LIST)
 _BY_SEQ = Q["job_by_seq"].format(columns=COLUMN_LIST)
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)
 _OF_SESSION = Q["claims_of_session"].format(columns=SUMMARY_LIST)
@@ -124,12 +124,12 @@ _INSERT_ALIKE = Q["insert_alike"].format(**_ALIKE)
 _INSERT_ALIKE_NAMED = Q["insert_alike_named"].format(**_ALIKE)
 
 
-def _first_seq(lot: Lot) -> int:
-    return lot.like.seq
+def _first_seq(batch: JobBatch) -> int:
+    return batch.template.seq
 
 
-class Memory:
-    """What the store keeps in memory between rounds; all of it can be rebuilt from the file.
+class SqliteMemory:
+    """What the store keeps in memory between transactions; all of it can be rebuilt from the file.
 
     `active` holds every lane that may have queued jobs. It may hold more: a lane is dropped when a look finds it empty.
     `paused` holds the queues from which nothing is claimed, and since when.
@@ -167,13 +167,13 @@ class _Staged:
 
     def __init__(self) -> None:
         self.accepted: list[Accepted] = []
-        self.fresh: list[Lot] = []
+        self.fresh: list[JobBatch] = []
         self.keys: dict[tuple[str, str], tuple[bytes, Job]] = {}
         self.rows: list[tuple[str, str, bytes, str, int]] = []
 
 
-class Round(ScheduleVerbs):
-    def __init__(self, db: apsw.Connection, memory: Memory, now: int) -> None:
+class SqliteTransaction(SqliteScheduleVerbs):
+    def __init__(self, db: apsw.Connection, memory: SqliteMemory, now: int) -> None:
         self._db = db
         self._memory = memory
         self._now = now
@@ -181,24 +181,24 @@ class Round(ScheduleVerbs):
         self._woken: set[int] = set()
         self._emptied: set[int] = set()
         self._read: set[int] = set()
-        """Lanes from whose heads this round may have claimed."""
-        self._firsts: dict[int, Lot | None] = {}
+        """Lanes from whose heads this transaction may have claimed."""
+        self._firsts: dict[int, JobBatch | None] = {}
         self._lanes: dict[Lane, int] = {}
         self._lane_ids: dict[tuple[Any, ...], int] = {}
         self._paused = memory.paused
         self._seq = memory.next_seq
-        self._fresh: list[Lot] = []
-        """Jobs of this round that are due and not claimed yet."""
-        self._settled: list[Lot] = []
+        self._fresh: list[JobBatch] = []
+        """Jobs of this transaction that are due and not claimed yet."""
+        self._settled: list[JobBatch] = []
         """Those that are claimed already, and those that are not due."""
         self._made: set[str] = set()
         self._purged_until: dict[str, int] = {}
         self._left_behind: list[int] = []
-        """Jobs that ended in this round, and whose end is told by a webhook or begins a retention of their own."""
-        self._unique = UniqueKeys(db, now)
-        self._limits = TimeLimits(db)
+        """Jobs that ended in this transaction, and whose end is told by a webhook or begins a retention of their own."""
+        self._unique = SqliteUniqueKeys(db, now)
+        self._limits = SqliteTimeLimits(db)
 
-    # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── running a transaction ────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
@@ -295,7 +295,7 @@ class Round(ScheduleVerbs):
         ids: ClientIds,
     ) -> Exception | None:
         """Stage the jobs of a submission, or those that it repeats; or return why its call is refused."""
-        lot, key = submission.lot, submission.key
+        batch, key = submission.batch, submission.key
         if key is not None:
             name = (key.client, key.key)
             known = staged.keys.get(name) or keys.get(name) or self._known_key(name, key.digest)
@@ -303,9 +303,9 @@ class Round(ScheduleVerbs):
                 return known
             if known is not None:
                 digest, job = known
-                staged.accepted.append(Accepted(lot_of(job), True))
+                staged.accepted.append(Accepted(batch_of(job), True))
                 return None if digest == key.digest else IdempotencyMismatch(key.key)
-        parts: Sequence[Part] | Exception = (lot,) if lot.digests is None else ids.split(lot)
+        parts: Sequence[Part] | Exception = (batch,) if batch.digests is None else ids.split(batch)
         if isinstance(parts, Exception):
             return parts
         for part in parts:
@@ -324,34 +324,34 @@ class Round(ScheduleVerbs):
     ) -> Accepted | Exception:
         """Stage a part of a submission; or return the job that it repeats or that holds its unique key, or the conflict."""
         if isinstance(part, Repeat):
-            return Accepted(lot_of(ids.job(part.id)), True)
-        lot = self._place(part)
+            return Accepted(batch_of(ids.job(part.id)), True)
+        batch = self._place(part)
         settled = None
-        if lot.like.extras is not None:
-            settled = self._unique.take(lot.like, submission.on_conflict, self._by_id)
+        if batch.template.extras is not None:
+            settled = self._unique.take(batch.template, submission.on_conflict, self._by_id)
         if isinstance(settled, Exception):
             return settled
         if settled is not None:
-            ids.give_up(lot.ids)
-            return Accepted(lot_of(settled.job), True, settled.mark)
-        staged.fresh.append(lot)
-        if lot.digests is not None:
-            ids.placed(lot)
-        return Accepted(lot, False)
+            ids.give_up(batch.ids)
+            return Accepted(batch_of(settled.job), True, settled.mark)
+        staged.fresh.append(batch)
+        if batch.digests is not None:
+            ids.placed(batch)
+        return Accepted(batch, False)
 
-    def _take_in(self, fresh: Iterable[Lot]) -> None:
+    def _take_in(self, fresh: Iterable[JobBatch]) -> None:
         """Take in the jobs of a call that is accepted, and change those that it replaces."""
-        for lot in fresh:
-            (self._fresh if lot.like.status == "queued" else self._settled).append(lot)
+        for batch in fresh:
+            (self._fresh if batch.template.status == "queued" else self._settled).append(batch)
         for settled in self._unique.keep():
             self._rewrite(settled.before, settled.job)
 
     def _rewrite(self, before: Job, after: Job) -> bool:
         """Store a waiting job as it is now; False when it was claimed or ended since it was read."""
-        if before.seq >= self._memory.next_seq:  # of this round, and not written yet
-            self._fresh = [lot for lot in self._fresh if lot.ids[0] != after.id]
-            self._settled = [lot for lot in self._settled if lot.ids[0] != after.id]
-            (self._fresh if after.status == "queued" else self._settled).append(lot_of(after))
+        if before.seq >= self._memory.next_seq:  # of this transaction, and not written yet
+            self._fresh = [batch for batch in self._fresh if batch.ids[0] != after.id]
+            self._settled = [batch for batch in self._settled if batch.ids[0] != after.id]
+            (self._fresh if after.status == "queued" else self._settled).append(batch_of(after))
             return True
         changed = self._changed(
             Q["rewrite_job"],
@@ -394,13 +394,13 @@ class Round(ScheduleVerbs):
             {id: Stored(digest, None if seq < 0 else self._by_seq(seq)) for id, digest, seq in found}
         )
 
-    def _place(self, lot: Lot) -> Lot:
-        key = lane_key(lot.like)
+    def _place(self, batch: JobBatch) -> JobBatch:
+        key = lane_key(batch.template)
         lane_id = self._lane_ids.get(key)
         if lane_id is None:
             lane_id = self._lane_ids[key] = self._lane_id(Lane(*key))
-        first, self._seq = self._seq, self._seq + len(lot.ids)
-        return lot.numbered(range(first, self._seq), lane_id)
+        first, self._seq = self._seq, self._seq + len(batch.ids)
+        return batch.numbered(range(first, self._seq), lane_id)
 
     def _lane_id(self, lane: Lane) -> int:
         id = self._memory.lanes.get(lane) or self._lanes.get(lane)
@@ -412,50 +412,50 @@ class Round(ScheduleVerbs):
 
     def _write_fresh(self) -> None:
         few: list[Job] = []
-        for lot in sorted(self._settled + self._fresh, key=_first_seq):
-            like, count = lot.like, len(lot.ids)
-            if count < FEW_ALIKE or not self._insert_alike(lot):
-                few += lot
-            self._deltas[like.queue, like.type, like.status] += count
-            if like.status == "queued":
-                self._woken.add(like.lane_id)
-            if like.metadata is not None:
-                self._db.executemany(Q["put_metadata"], metadata_rows(lot))
-            if like.extras is not None:
-                self._limits.note_lot(lot)
+        for batch in sorted(self._settled + self._fresh, key=_first_seq):
+            template, count = batch.template, len(batch.ids)
+            if count < FEW_ALIKE or not self._insert_alike(batch):
+                few += batch
+            self._deltas[template.queue, template.type, template.status] += count
+            if template.status == "queued":
+                self._woken.add(template.lane_id)
+            if template.metadata is not None:
+                self._db.executemany(Q["put_metadata"], metadata_rows(batch))
+            if template.extras is not None:
+                self._limits.note_batch(batch)
         self._db.executemany(_INSERT, map(astuple, few))
 
     def _write_left_behind(self) -> None:
-        """Store what the ends of this round leave behind: deliveries of webhooks, and until when jobs are kept."""
-        for seq in dict.fromkeys(self._left_behind):  # a report may come twice in one round
+        """Store what the ends of this transaction leave behind: deliveries of webhooks, and until when jobs are kept."""
+        for seq in dict.fromkeys(self._left_behind):  # a report may come twice in one transaction
             job = self._by_seq(seq)
-            if job is None or job.status not in lifecycle.FINAL:  # it was replayed in the same round
+            if job is None or job.status not in lifecycle.FINAL:  # it was replayed in the same transaction
                 continue
             until = kept_until(job)
             if until is not None:
                 self._db.execute(Q["put_keep"], (seq, until))
             delivery = delivery_of(job, self._now)
             if delivery is not None:
-                self._fresh.append(self._place(lot_of(delivery)))
+                self._fresh.append(self._place(batch_of(delivery)))
 
-    def _insert_alike(self, lot: Lot) -> bool:
+    def _insert_alike(self, batch: JobBatch) -> bool:
         """One statement for all of them: what they share is bound once, and the rest goes as one array, which SQLite walks
         without asking Python for each value. False, and nothing is done, if their ids are not of one length."""
-        like = lot.like
-        ids = [id.encode() for id in lot.ids]
+        template = batch.template
+        ids = [id.encode() for id in batch.ids]
         if len(set(map(len, ids))) > 1:
             return False
-        first, step = lot.seqs[0], lot.seqs[1] - lot.seqs[0]
-        if lot.digests is None:
-            statement, own = _INSERT_ALIKE, zip(lot.created, ids, lot.payloads, strict=True)
+        first, step = batch.seqs[0], batch.seqs[1] - batch.seqs[0]
+        if batch.digests is None:
+            statement, own = _INSERT_ALIKE, zip(batch.created, ids, batch.payloads, strict=True)
             texts = [b"%016d%b%b" % place for place in own]
         else:
             statement = _INSERT_ALIKE_NAMED
-            named = zip(lot.created, ids, lot.digests, lot.payloads, strict=True)
+            named = zip(batch.created, ids, batch.digests, batch.payloads, strict=True)
             texts = [b"%016d%b%b%b" % place for place in named]
         rows = apsw.carray(tuple(texts))
-        run_at = None if like.run_at == like.created_at else like.run_at
-        self._db.execute(statement, (first - step, step, rows, len(ids[0]), run_at, *_SHARED(like)))
+        run_at = None if template.run_at == template.created_at else template.run_at
+        self._db.execute(statement, (first - step, step, rows, len(ids[0]), run_at, *_SHARED(template)))
         return True
 
     # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -464,7 +464,7 @@ class Round(ScheduleVerbs):
         return [self._claim(call) for call in calls]
 
     def _claim(self, request: ClaimRequest) -> Granted:
-        # The planner spends its own copy: a round that fails is tried again with the same request.
+        # The planner spends its own copy: a transaction that fails is tried again with the same request.
         able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
         if not able:
             return Granted([], request.cursor)
@@ -475,17 +475,17 @@ class Round(ScheduleVerbs):
         stored: list[tuple[int, str, int, int]] = []
         grants: list[Grant] = []
         for placed in chosen.placed:
-            lot = claimed(placed, self._now)
-            grants.append(Grant(lot, placed.session_id))
-            if lot.like.extras is not None:
-                self._unique.free([(freed_by_claim(placed.lot.like), lot.like.id)])
-            if lot.like.seq >= first_new:
-                self._settled.append(lot)
+            batch = claimed(placed, self._now)
+            grants.append(Grant(batch, placed.session_id))
+            if batch.template.extras is not None:
+                self._unique.free([(freed_by_claim(placed.batch.template), batch.template.id)])
+            if batch.template.seq >= first_new:
+                self._settled.append(batch)
             else:
-                stored += [(seq, placed.session_id, placed.threads, self._now) for seq in lot.seqs]
-                self._count(lot.like, "queued", "running", len(lot))
-        waiting = [lot for lot in self._fresh if lot.like.lane_id not in able] + late
-        self._fresh = waiting + [lot for lot in chosen.rest if lot.like.seq >= first_new]
+                stored += [(seq, placed.session_id, placed.threads, self._now) for seq in batch.seqs]
+                self._count(batch.template, "queued", "running", len(batch))
+        waiting = [batch for batch in self._fresh if batch.template.lane_id not in able] + late
+        self._fresh = waiting + [batch for batch in chosen.rest if batch.template.seq >= first_new]
         changed = self._write_rows(Q["claim_jobs"], stored)
         if changed != len(
             stored
@@ -493,16 +493,16 @@ class Round(ScheduleVerbs):
             raise RuntimeError(f"claimed {changed} of {len(stored)} planned jobs")
         return Granted(grants, chosen.cursor, more or planned.cut or bool(ended), ended)
 
-    def _able_to_start(self, candidates: list[Lot]) -> tuple[list[Lot], list[Job], list[Lot]]:
+    def _able_to_start(self, candidates: list[JobBatch]) -> tuple[list[JobBatch], list[Job], list[JobBatch]]:
         """Return the candidates whose time is not up; the stored ones whose time is up, which are over now; and the other
-        late ones, of this round, which are left to upkeep."""
+        late ones, of this transaction, which are left to upkeep."""
         able, late = split_by_time(candidates, self._now)
         if not late:
             return able, [], []
         first_new = self._memory.next_seq
-        stored = [job for lot in late if lot.like.seq < first_new for job in lot]
+        stored = [job for batch in late if batch.template.seq < first_new for job in batch]
         ended = [after for job in stored if (after := self._end_by_time(job)) is not None]
-        return able, ended, [lot for lot in late if lot.like.seq >= first_new]
+        return able, ended, [batch for batch in late if batch.template.seq >= first_new]
 
     def _end_by_time(self, job: Job) -> Job | None:
         """End a waiting job whose expiry or deadline has passed; None where it has not, or where it no longer waits."""
@@ -559,7 +559,7 @@ class Round(ScheduleVerbs):
         return rows
 
     def _waiting_lanes(self) -> list[tuple[int, Lane]]:
-        ids = self._memory.active | self._woken | {lot.like.lane_id for lot in self._fresh}
+        ids = self._memory.active | self._woken | {batch.template.lane_id for batch in self._fresh}
         lanes = [(id, self._lane_named(id)) for id in ids]
         return unpaused(lanes, self._paused) if self._paused else lanes
 
@@ -567,39 +567,40 @@ class Round(ScheduleVerbs):
         lane = self._memory.lane_of.get(id)
         return lane or next(lane for lane, number in self._lanes.items() if number == id)
 
-    def _candidates(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[Lot]:
-        """The heads of the lanes, those in the file and those of this round."""
-        found: list[Lot] = []
+    def _candidates(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[JobBatch]:
+        """The heads of the lanes, those in the file and those of this transaction."""
+        found: list[JobBatch] = []
         rooms = {
-            id: heads_wanted(self._lane_named(id), workers, request.run_us) for id, workers in able.items()
+            id: candidates_wanted(self._lane_named(id), workers, request.run_us)
+            for id, workers in able.items()
         }
         more = one_more(rooms)
         for id, room in rooms.items():
             if room:
-                found += lots_of(self._heads(id, room + more))
+                found += batches_of(self._stored_candidates(id, room + more))
                 self._read.add(id)
         found += self._first_of(without_room(rooms))
-        found += [lot for lot in self._fresh if lot.like.lane_id in able]
+        found += [batch for batch in self._fresh if batch.template.lane_id in able]
         return found
 
-    def _first_of(self, lanes: list[int]) -> list[Lot]:
+    def _first_of(self, lanes: list[int]) -> list[JobBatch]:
         """The first job of each of these lanes, from which nothing can be claimed now."""
         if not lanes:
             return []
         known = self._memory.first_in_line.recall(lanes, self._now)
         for id in lanes:
             if id not in known or id in self._woken:
-                heads = self._heads(id, 1, _FIRST)
-                known[id] = self._firsts[id] = lot_of(heads[0]) if heads else None
-        return [lot for lot in known.values() if lot is not None]
+                candidates = self._stored_candidates(id, 1, _FIRST)
+                known[id] = self._firsts[id] = batch_of(candidates[0]) if candidates else None
+        return [batch for batch in known.values() if batch is not None]
 
-    def _heads(self, lane_id: int, room: int, statement: str = _HEADS) -> list[Job]:
+    def _stored_candidates(self, lane_id: int, room: int, statement: str = _CANDIDATES) -> list[Job]:
         if lane_id not in self._memory.active and lane_id not in self._woken:
             return []
-        heads = [Job(*row) for row in self._db.execute(statement, (lane_id, room))]
-        if not heads:
+        candidates = [Job(*row) for row in self._db.execute(statement, (lane_id, room))]
+        if not candidates:
             self._emptied.add(lane_id)
-        return heads
+        return candidates
 
     def _write_rows(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> int:
         """Run a multi-row statement over all rows in as few steps as the statement's size allows; rows changed."""
@@ -659,7 +660,7 @@ class Round(ScheduleVerbs):
         self, rows: list[CompletionRow], claims: list[Claim], written: set[tuple[int, int]]
     ) -> set[tuple[int, int]]:
         """Write completions one by one and note in `written` which were; return those that are stale. `claims` are those
-        of the rows' lots."""
+        of the rows' batches."""
         refused: set[tuple[int, int]] = set()
         for row, claim in zip(rows, claims, strict=True):
             seq, claim_id = row[:2]
@@ -869,7 +870,7 @@ class Round(ScheduleVerbs):
             return None
         try:
             after = edited(job, changes, self._now)
-        except (Conflict, InvalidOption) as error:
+        except (StateConflict, InvalidOption) as error:
             return error
         after = replace(after, lane_id=self._lane_id(Lane(*lane_key(after))))
         self._rewrite(job, after)
@@ -1020,36 +1021,36 @@ class Round(ScheduleVerbs):
         return [None] * len(calls)
 
 
-VERBS: Final[dict[str, Callable[[Round, list[Any]], Sequence[Any]]]] = {
-    "open_session": Round.open_session,
-    "renew": Round.renew,
-    "set_session_status": Round.set_session_status,
-    "set_paused": Round.set_paused,
-    "note_types": Round.note_types,
-    "started": Round.started,
-    "finish": Round.finish,
-    "complete": Round.complete,
-    "expire": Round.expire,
-    "cancel": Round.cancel,
-    "edit": Round.edit,
-    "replay": Round.replay,
-    "replay_where": Round.replay_where,
-    "discard": Round.discard,
-    "discard_where": Round.discard_where,
-    "put_bulk": Round.put_bulk,
-    "stop_bulk": Round.stop_bulk,
-    "bulk_step": Round.bulk_step,
-    "promote": Round.promote,
-    "end_overdue": Round.end_overdue,
-    "correct_times": Round.correct_times,
-    "purge": Round.purge,
-    "put_series": Round.put_series,
-    "probe": Round.probe,
-    "purge_ticks": Round.purge_ticks,
-    "declare_schedules": Round.declare_schedules,
-    "change_schedules": Round.change_schedules,
-    "insert": Round.insert,
-    "claim": Round.claim,
+VERBS: Final[dict[str, Callable[[SqliteTransaction, list[Any]], Sequence[Any]]]] = {
+    "open_session": SqliteTransaction.open_session,
+    "renew": SqliteTransaction.renew,
+    "set_session_status": SqliteTransaction.set_session_status,
+    "set_paused": SqliteTransaction.set_paused,
+    "note_types": SqliteTransaction.note_types,
+    "started": SqliteTransaction.started,
+    "finish": SqliteTransaction.finish,
+    "complete": SqliteTransaction.complete,
+    "expire": SqliteTransaction.expire,
+    "cancel": SqliteTransaction.cancel,
+    "edit": SqliteTransaction.edit,
+    "replay": SqliteTransaction.replay,
+    "replay_where": SqliteTransaction.replay_where,
+    "discard": SqliteTransaction.discard,
+    "discard_where": SqliteTransaction.discard_where,
+    "put_bulk": SqliteTransaction.put_bulk,
+    "stop_bulk": SqliteTransaction.stop_bulk,
+    "bulk_step": SqliteTransaction.bulk_step,
+    "promote": SqliteTransaction.promote,
+    "end_overdue": SqliteTransaction.end_overdue,
+    "correct_times": SqliteTransaction.correct_times,
+    "purge": SqliteTransaction.purge,
+    "put_series": SqliteTransaction.put_series,
+    "probe": SqliteTransaction.probe,
+    "purge_ticks": SqliteTransaction.purge_ticks,
+    "declare_schedules": SqliteTransaction.declare_schedules,
+    "change_schedules": SqliteTransaction.change_schedules,
+    "insert": SqliteTransaction.insert,
+    "claim": SqliteTransaction.claim,
 }
 
 

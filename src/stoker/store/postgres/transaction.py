@@ -1,12 +1,13 @@
 """One transaction of the shared store: many commands, each verb in its turn.
 
-It has the shape of the embedded store's round (`stoker.store.sqlite.round`): reports before claims, jobs to insert resolved
-before the claim and written after it, so that a job which finds a free worker is written once, as already claimed. What
-differs is that others write to the same tables. So nothing is believed that was not read, or locked, in this transaction;
-rows are locked in the order of their numbers; and heads that another coordinator is claiming are stepped over.
+It has the shape of the embedded store's transaction (`stoker.store.sqlite.transaction`): reports before claims, jobs
+to insert resolved before the claim and written after it, so that a job which finds a free worker is written once, as
+already claimed. What differs is that others write to the same tables. So nothing is believed that was not read, or
+locked, in this transaction; rows are locked in the order of their numbers; and heads that another coordinator is
+claiming are stepped over.
 
-The statements take arrays, and rows are written by COPY, so a round costs a handful of exchanges with the server however
-many jobs it carries.
+The statements take arrays, and rows are written by COPY, so a transaction costs a handful of exchanges with the server
+however many jobs it carries.
 """
 
 from collections import Counter
@@ -21,12 +22,12 @@ from msgspec.structs import replace
 
 from stoker.domain import byte_bounds, lifecycle
 from stoker.domain.edit import Changes, edited
-from stoker.domain.errors import Conflict, IdempotencyMismatch, JobPruned, UniqueConflict, WrongSecret
+from stoker.domain.errors import IdempotencyMismatch, JobPruned, StateConflict, UniqueConflict, WrongSecret
 from stoker.domain.extras import InvalidOption
 from stoker.domain.job import Job
+from stoker.domain.job_batch import JobBatch, batch_of, batches_of, joined
 from stoker.domain.keeping import keeps, kept_until, leaves_something
 from stoker.domain.lifecycle import FINAL, Status
-from stoker.domain.lot import Lot, joined, lot_of, lots_of
 from stoker.domain.placement import Lane, Plan, WorkerView, lane_key
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, after_attempt, claim_of
 from stoker.domain.series import KEPT_SEC, SECOND
@@ -65,9 +66,9 @@ from stoker.store.common import (
     bulk_values,
     by_verb,
     cancelled,
+    candidates_wanted,
     changed_job,
     claimed,
-    heads_wanted,
     is_next,
     lost_outcome,
     plan_for,
@@ -82,7 +83,7 @@ from stoker.store.ended_jobs import metadata_rows
 from stoker.store.first_in_line import one_more, without_room
 from stoker.store.postgres.database import SCHEMA, TAKEN, Link
 from stoker.store.postgres.filters import by_lane, filter_sql, tables
-from stoker.store.postgres.memory import Memory
+from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import (
     FINAL_COLUMNS,
     HOT_COLUMNS,
@@ -94,29 +95,29 @@ from stoker.store.postgres.rows import (
     is_id,
     job_of,
 )
-from stoker.store.postgres.schedules import ScheduleVerbs
-from stoker.store.postgres.time_limits import TimeLimits
-from stoker.store.postgres.unique import Again, UniqueKeys
+from stoker.store.postgres.schedules import PostgresScheduleVerbs
+from stoker.store.postgres.time_limits import PostgresTimeLimits
+from stoker.store.postgres.unique import Again, PostgresUniqueKeys
 
-__all__ = ["Again", "Round"]
+__all__ = ["Again", "PostgresTransaction"]
 
 KeyName = tuple[str, str]
 _SEQ: Final = itemgetter(0)
 log = structlog.get_logger()
 
 
-class Round(ScheduleVerbs):
+class PostgresTransaction(PostgresScheduleVerbs):
     """`judge` is the time that leases and due times are judged by; None means the server's own clock.
 
-    Ids that clients made are almost always new. So a round first writes their jobs, where the unique index refuses an id
-    that an unfinished job has, and asks for finished jobs along with its counters: it exchanges no more with the server than
-    without such ids. When one turns out to be known, the round runs `Again`, with `look_up_ids`.
+    Ids that clients made are almost always new. So a transaction first writes their jobs, where the unique index
+    refuses an id that an unfinished job has, and asks for finished jobs along with its counters: it exchanges no more
+    with the server than without such ids. When one turns out to be known, the transaction runs `Again`, with `look_up_ids`.
     """
 
     def __init__(
         self,
         link: Link,
-        memory: Memory,
+        memory: PostgresMemory,
         now: int,
         *,
         judge: int | None,
@@ -135,11 +136,11 @@ class Round(ScheduleVerbs):
         self._deltas: Counter[tuple[str, str, str]] = Counter()
         self._woken: set[int] = set()
         self._read: set[int] = set()
-        """Lanes from whose heads this round may have claimed."""
-        self._firsts: dict[int, Lot | None] = {}
-        self._fresh: list[Lot] = []
-        """Jobs of this round that are due and not claimed yet."""
-        self._settled: list[Lot] = []
+        """Lanes from whose heads this transaction may have claimed."""
+        self._firsts: dict[int, JobBatch | None] = {}
+        self._fresh: list[JobBatch] = []
+        """Jobs of this transaction that are due and not claimed yet."""
+        self._settled: list[JobBatch] = []
         """Those that are claimed already, and those that are not due."""
         self._made: set[str] = set()
         self._purged_until: dict[str, int] = {}
@@ -147,11 +148,11 @@ class Round(ScheduleVerbs):
         """Live keys whose jobs were deleted: their digests, and the ids of these jobs."""
         self._lane_beside: tuple[int, tuple[Any, ...]] | None = None
         self._left_behind: list[int] = []
-        """Jobs that ended in this round, and whose end is told by a webhook or begins a retention of their own."""
-        self._unique = UniqueKeys(link, now)
-        self._limits = TimeLimits(link)
+        """Jobs that ended in this transaction, and whose end is told by a webhook or begins a retention of their own."""
+        self._unique = PostgresUniqueKeys(link, now)
+        self._limits = PostgresTimeLimits(link)
 
-    # ── running a round ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── running a transaction ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
@@ -244,8 +245,8 @@ class Round(ScheduleVerbs):
 
     async def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
         submissions = [submission for call in calls for submission in call]
-        await self._memory.know_lanes(self._link, {lane_key(item.lot.like) for item in submissions})
-        count = sum(len(item.lot) for item in submissions)
+        await self._memory.know_lanes(self._link, {lane_key(item.batch.template) for item in submissions})
+        count = sum(len(item.batch) for item in submissions)
         seqs = iter(await self._memory.numbers(self._link, count))
         keys = await self._known_keys(submissions)
         stored = await self._stored_before(submissions)
@@ -278,16 +279,16 @@ class Round(ScheduleVerbs):
     ) -> list[Accepted]:
         submission, name, parts, settled = item
         if name is not None and name in keys:
-            return [Accepted(lot_of(keys[name][1]), True)]
+            return [Accepted(batch_of(keys[name][1]), True)]
         if settled is not None:
-            accepted = [Accepted(lot_of(settled.job), True, settled.mark)]
-        elif submission.lot.digests is None:
-            found = [stored[id] for id in submission.lot.ids if id in stored]  # all of them, or none
-            lots = [lot_of(job) for job in found] or [self._number(submission.lot, seqs)]
-            accepted = [Accepted(lot, False) for lot in lots]
+            accepted = [Accepted(batch_of(settled.job), True, settled.mark)]
+        elif submission.batch.digests is None:
+            found = [stored[id] for id in submission.batch.ids if id in stored]  # all of them, or none
+            batches = [batch_of(job) for job in found] or [self._number(submission.batch, seqs)]
+            accepted = [Accepted(batch, False) for batch in batches]
         else:
             accepted = [self._accept_part(part, seqs) for part in parts]
-        if settled is None and submission.lot.like.extras is not None:
+        if settled is None and submission.batch.template.extras is not None:
             self._unique.numbered(accepted[0].job)
         if name is not None and submission.key is not None:
             job = accepted[0].job
@@ -299,10 +300,10 @@ class Round(ScheduleVerbs):
         if isinstance(part, Repeat):
             job = self._ids.job(part.id)
             # After a commit whose answer was lost, what was stored by this very call is no repeat.
-            return Accepted(lot_of(job), not (self._in_doubt and job.created_at == part.created_at))
-        lot = self._number(part, seqs)
-        self._ids.placed(lot)
-        return Accepted(lot, False)
+            return Accepted(batch_of(job), not (self._in_doubt and job.created_at == part.created_at))
+        batch = self._number(part, seqs)
+        self._ids.placed(batch)
+        return Accepted(batch, False)
 
     async def _client_ids(self, submissions: Sequence[Submission]) -> ClientIds:
         named = named_by_client(submissions)
@@ -336,26 +337,26 @@ class Round(ScheduleVerbs):
             )
             if name is not None:
                 seen.add(name)
-            if submission.lot.like.extras is not None and not repeated:
-                settled = self._unique.take(submission.lot.like, submission.on_conflict)
+            if submission.batch.template.extras is not None and not repeated:
+                settled = self._unique.take(submission.batch.template, submission.on_conflict)
                 if isinstance(settled, Exception):
                     self._ids.undo()
                     return settled
-                if settled is not None and submission.lot.digests is not None:
-                    self._ids.give_up(submission.lot.ids)
+                if settled is not None and submission.batch.digests is not None:
+                    self._ids.give_up(submission.batch.ids)
                 item = (submission, name, parts, settled)
             found.append(item)
         return found
 
     async def _rewrite(self, before: Job, after: Job) -> None:
-        """Store a waiting job, which is locked or of this round, as it is now."""
-        fresh = [lot for lot in self._fresh + self._settled if after.id in lot.ids]
+        """Store a waiting job, which is locked or of this transaction, as it is now."""
+        fresh = [batch for batch in self._fresh + self._settled if after.id in batch.ids]
         if fresh:  # not written yet
-            (lot,) = fresh
-            after = replace(after, seq=lot.like.seq, lane_id=lot.like.lane_id)
-            self._fresh = [lot for lot in self._fresh if after.id not in lot.ids]
-            self._settled = [lot for lot in self._settled if after.id not in lot.ids]
-            (self._fresh if after.status == "queued" else self._settled).append(lot_of(after))
+            (batch,) = fresh
+            after = replace(after, seq=batch.template.seq, lane_id=batch.template.lane_id)
+            self._fresh = [batch for batch in self._fresh if after.id not in batch.ids]
+            self._settled = [batch for batch in self._settled if after.id not in batch.ids]
+            (self._fresh if after.status == "queued" else self._settled).append(batch_of(after))
             return
         row = (
             after.seq,
@@ -372,7 +373,7 @@ class Round(ScheduleVerbs):
             after.extras,
         )
         if _changed(await self._link.execute(Q["rewrite_jobs"], *_columns([row]))) != 1:
-            # Ended by another command of this round: run one by one, each sees what the others did.
+            # Ended by another command of this transaction: run one by one, each sees what the others did.
             raise RuntimeError(f"job {after.id} was ended and replaced in one round")
         self._deltas[before.queue, before.type, before.status] -= 1
         self._deltas[after.queue, after.type, after.status] += 1
@@ -381,10 +382,10 @@ class Round(ScheduleVerbs):
             self._woken.add(after.lane_id)
         self._limits.note([after])
 
-    def _number(self, lot: Lot, seqs: Iterator[int]) -> Lot:
-        lane_id = self._memory.lanes[lane_key(lot.like)]
-        numbered = lot.numbered(list(islice(seqs, len(lot))), lane_id)
-        (self._fresh if numbered.like.status == "queued" else self._settled).append(numbered)
+    def _number(self, batch: JobBatch, seqs: Iterator[int]) -> JobBatch:
+        lane_id = self._memory.lanes[lane_key(batch.template)]
+        numbered = batch.numbered(list(islice(seqs, len(batch))), lane_id)
+        (self._fresh if numbered.template.status == "queued" else self._settled).append(numbered)
         return numbered
 
     async def _stored_before(self, submissions: Sequence[Submission]) -> dict[str, Job]:
@@ -392,7 +393,7 @@ class Round(ScheduleVerbs):
         if not self._in_doubt:
             return {}
         return await self._found(
-            [id for item in submissions if item.lot.digests is None for id in item.lot.ids]
+            [id for item in submissions if item.batch.digests is None for id in item.batch.ids]
         )
 
     async def _known_keys(self, submissions: Sequence[Submission]) -> dict[KeyName, tuple[bytes, Job]]:
@@ -412,8 +413,8 @@ class Round(ScheduleVerbs):
         rest = await self._put_absent_keys(taken)
         if not rest:
             return
-        # Keys that expired, or whose job is gone, are still in the way; any other was put by another round just now. Only
-        # these are looked at: the jobs of those that were put are not written yet, and would seem to be gone.
+        # Keys that expired, or whose job is gone, are still in the way; any other was put by another transaction just now.
+        # Only these are looked at: the jobs of those that were put are not written yet, and would seem to be gone.
         await self._link.execute(Q["drop_keys"], *_columns(list(rest)), self._now)
         if await self._put_absent_keys(rest):
             raise Again("an idempotency key was used on another coordinator at the same time")
@@ -427,28 +428,30 @@ class Round(ScheduleVerbs):
         return {name: value for name, value in taken.items() if name not in put}
 
     async def _write_fresh(self) -> None:
-        lots = self._settled + self._fresh
-        if not lots:
+        batches = self._settled + self._fresh
+        if not batches:
             return
         try:
-            await self._copy("jobs", HOT_COLUMNS, map(hot_row, chain.from_iterable(lots)))
+            await self._copy("jobs", HOT_COLUMNS, map(hot_row, chain.from_iterable(batches)))
         except TAKEN as error:
             if not self._ids.new:
                 raise
             raise self._repeated() from error
-        self._limits.note_lots(lots)
-        for lot in lots:
-            like = lot.like
-            self._deltas[like.queue, like.type, like.status] += len(lot)
-            if like.status == "queued":
-                self._woken.add(like.lane_id)
-        entries = [row for lot in lots if lot.like.metadata is not None for row in metadata_rows(lot)]
+        self._limits.note_batches(batches)
+        for batch in batches:
+            template = batch.template
+            self._deltas[template.queue, template.type, template.status] += len(batch)
+            if template.status == "queued":
+                self._woken.add(template.lane_id)
+        entries = [
+            row for batch in batches if batch.template.metadata is not None for row in metadata_rows(batch)
+        ]
         if entries:
             await self._link.execute(Q["put_metadata"], *_columns(entries))
 
     async def _write_left_behind(self) -> None:
-        """Store what the ends of this round leave behind: deliveries of webhooks, and until when jobs are kept."""
-        # A job that was replayed in the same round is not in the history any more.
+        """Store what the ends of this transaction leave behind: deliveries of webhooks, and until when jobs are kept."""
+        # A job that was replayed in the same transaction is not in the history any more.
         jobs = await self._jobs("history_by_seq", sorted(self._left_behind))
         until = [(job.seq, at) for job in jobs if (at := kept_until(job)) is not None]
         if until:
@@ -461,7 +464,7 @@ class Round(ScheduleVerbs):
         if key not in self._memory.lanes:
             self._lane_beside = (lane_id, key)
         for job, seq in zip(deliveries, await self._memory.numbers(self._link, len(deliveries)), strict=True):
-            self._fresh.append(lot_of(replace(job, seq=seq, lane_id=lane_id)))
+            self._fresh.append(batch_of(replace(job, seq=seq, lane_id=lane_id)))
 
     # ── claim ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -470,31 +473,33 @@ class Round(ScheduleVerbs):
         return [await self._claim(call) for call in calls]
 
     async def _claim(self, request: ClaimRequest) -> Granted:
-        # The planner spends its own copy: a round that fails is tried again with the same request.
+        # The planner spends its own copy: a transaction that fails is tried again with the same request.
         able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
         able = await self._unpaused(able) if able else {}
         if not able:
             return Granted([], request.cursor)
-        fresh, _ = split_by_time([lot for lot in self._fresh if lot.like.lane_id in able], self._now)
-        fresh_seqs = {seq for lot in fresh for seq in lot.seqs}
+        fresh, _ = split_by_time(
+            [batch for batch in self._fresh if batch.template.lane_id in able], self._now
+        )
+        fresh_seqs = {seq for batch in fresh for seq in batch.seqs}
         rooms = self._rooms(able, request)
-        found = await self._heads(rooms)
+        found = await self._stored_candidates(rooms)
         late = [job for job in found if job.extras is not None and passed(job, self._now) is not None]
         ended = await self._end_by_time(late) if late else []
-        heads = lots_of([job for job in found if job not in late] if late else found)
-        heads += split_by_time(await self._first_of(without_room(rooms)), self._now)[0]
-        planned = plan_for(heads + fresh, able, request, self._now)
+        candidates = batches_of([job for job in found if job not in late] if late else found)
+        candidates += split_by_time(await self._first_of(without_room(rooms)), self._now)[0]
+        planned = plan_for(candidates + fresh, able, request, self._now)
         chosen, more = await self._within_bytes(planned, request)
         grants = [Grant(claimed(placed, self._now), placed.session_id) for placed in chosen.placed]
         self._unique.free(
-            (freed_by_claim(placed.lot.like), placed.lot.like.id)
+            (freed_by_claim(placed.batch.template), placed.batch.template.id)
             for placed in chosen.placed
-            if placed.lot.like.extras is not None
+            if placed.batch.template.extras is not None
         )
-        waiting = [lot for lot in self._fresh if lot.like.seq not in fresh_seqs]
-        self._fresh = waiting + [lot for lot in chosen.rest if lot.like.seq in fresh_seqs]
-        self._settled += [grant.lot for grant in grants if grant.lot.like.seq in fresh_seqs]
-        await self._claim_stored([grant for grant in grants if grant.lot.like.seq not in fresh_seqs])
+        waiting = [batch for batch in self._fresh if batch.template.seq not in fresh_seqs]
+        self._fresh = waiting + [batch for batch in chosen.rest if batch.template.seq in fresh_seqs]
+        self._settled += [grant.batch for grant in grants if grant.batch.template.seq in fresh_seqs]
+        await self._claim_stored([grant for grant in grants if grant.batch.template.seq not in fresh_seqs])
         return Granted(grants, chosen.cursor, more or planned.cut or bool(ended), ended)
 
     async def _end_by_time(self, jobs: Iterable[Job]) -> list[Job]:
@@ -536,11 +541,11 @@ class Round(ScheduleVerbs):
         return {row[0]: row[1] for row in await self._link.fetch(Q[query], seqs)} if seqs else {}
 
     def _waiting_lanes(self) -> list[tuple[int, Lane]]:
-        ids = self._memory.active | self._woken | {lot.like.lane_id for lot in self._fresh}
+        ids = self._memory.active | self._woken | {batch.template.lane_id for batch in self._fresh}
         return [(id, self._memory.lane_of[id]) for id in ids]
 
     async def _unpaused(self, able: dict[int, list[WorkerView]]) -> dict[int, list[WorkerView]]:
-        """Read in each round that claims: a pause that was confirmed a moment ago, anywhere, counts here."""
+        """Read in each transaction that claims: a pause that was confirmed a moment ago, anywhere, counts here."""
         paused = {row[0] for row in await self._link.fetch(Q["paused_queues"])}
         if not paused:
             return able
@@ -549,17 +554,17 @@ class Round(ScheduleVerbs):
 
     def _rooms(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> dict[int, int]:
         lane_of = self._memory.lane_of
-        return {id: heads_wanted(lane_of[id], workers, request.run_us) for id, workers in able.items()}
+        return {id: candidates_wanted(lane_of[id], workers, request.run_us) for id, workers in able.items()}
 
-    async def _heads(self, rooms: dict[int, int]) -> list[Job]:
+    async def _stored_candidates(self, rooms: dict[int, int]) -> list[Job]:
         stored, more = self._memory.active | self._woken, one_more(rooms)
         rooms = {id: room + more for id, room in rooms.items() if room and id in stored}
         if not rooms:
             return []
         self._read.update(rooms)
-        return await self._jobs("claim_heads", list(rooms), list(rooms.values()), light=True)
+        return await self._jobs("claim_candidates", list(rooms), list(rooms.values()), light=True)
 
-    async def _first_of(self, lanes: list[int]) -> list[Lot]:
+    async def _first_of(self, lanes: list[int]) -> list[JobBatch]:
         """The first job of each of these lanes, from which nothing can be claimed now. It is not locked: another
         coordinator may have room for it."""
         stored = self._memory.active | self._woken
@@ -569,24 +574,24 @@ class Round(ScheduleVerbs):
         if missing:
             rows = await self._link.fetch(SUMMARY_Q["first_in_lanes"], missing)
             lane_of = await self._memory.lanes_of(self._link, rows)
-            found = {job.lane_id: lot_of(job) for job in (job_of(row, lane_of) for row in rows)}
+            found = {job.lane_id: batch_of(job) for job in (job_of(row, lane_of) for row in rows)}
             self._firsts |= {id: found.get(id) for id in missing}
             known |= {id: found.get(id) for id in missing}
-        return [lot for lot in known.values() if lot is not None]
+        return [batch for batch in known.values() if batch is not None]
 
     async def _claim_stored(self, grants: list[Grant]) -> None:
         if not grants:
             return
         rows = [
-            (seq, grant.session_id, grant.lot.like.threads_granted)
+            (seq, grant.session_id, grant.batch.template.threads_granted)
             for grant in grants
-            for seq in grant.lot.seqs
+            for seq in grant.batch.seqs
         ]
         answer = await self._link.execute(Q["claim_jobs"], *_columns(rows), self._now)
         if _changed(answer) != len(rows):  # impossible: the rows are locked; nothing may be handed out then
             raise RuntimeError(f"claimed {_changed(answer)} of {len(rows)} planned jobs")
         for grant in grants:
-            self._count(grant.lot.like, "queued", "running", len(grant.lot))
+            self._count(grant.batch.template, "queued", "running", len(grant.batch))
 
     # ── start and finish ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -741,7 +746,7 @@ class Round(ScheduleVerbs):
         return [[status.get(item.session_id) for item in call] for call in calls]
 
     async def probe(self, calls: list[None]) -> list[None]:
-        # A row for each line of rounds: no other writes it, so nothing waits for it.
+        # A row for each write pipeline: no other writes it, so nothing waits for it.
         await self._link.execute(Q["touch_meta"], f"probe {self._shard}", str(self._now))
         return calls
 
@@ -838,7 +843,7 @@ class Round(ScheduleVerbs):
             return None
         try:
             after = edited(job, changes, self._now)
-        except (Conflict, InvalidOption) as error:
+        except (StateConflict, InvalidOption) as error:
             return error
         lane = lane_key(after)
         await self._memory.know_lanes(self._link, {lane})
@@ -1006,34 +1011,34 @@ class Round(ScheduleVerbs):
 Resolved = tuple[Submission, KeyName | None, Sequence[Part], Settled | None]
 Answers = dict[tuple[int, int, str], Status]
 
-VERBS: Final[dict[str, Callable[[Round, list[Any]], Awaitable[Sequence[Any]]]]] = {
-    "open_session": Round.open_session,
-    "renew": Round.renew,
-    "set_session_status": Round.set_session_status,
-    "note_types": Round.note_types,
-    "started": Round.started,
-    "finish": Round.finish,
-    "complete": Round.complete,
-    "expire": Round.expire,
-    "cancel": Round.cancel,
-    "edit": Round.edit,
-    "replay": Round.replay,
-    "replay_where": Round.replay_where,
-    "discard": Round.discard,
-    "discard_where": Round.discard_where,
-    "put_bulk": Round.put_bulk,
-    "stop_bulk": Round.stop_bulk,
-    "bulk_step": Round.bulk_step,
-    "promote": Round.promote,
-    "end_overdue": Round.end_overdue,
-    "correct_times": Round.correct_times,
-    "purge": Round.purge,
-    "probe": Round.probe,
-    "purge_ticks": Round.purge_ticks,
-    "declare_schedules": Round.declare_schedules,
-    "change_schedules": Round.change_schedules,
-    "insert": Round.insert,
-    "claim": Round.claim,
+VERBS: Final[dict[str, Callable[[PostgresTransaction, list[Any]], Awaitable[Sequence[Any]]]]] = {
+    "open_session": PostgresTransaction.open_session,
+    "renew": PostgresTransaction.renew,
+    "set_session_status": PostgresTransaction.set_session_status,
+    "note_types": PostgresTransaction.note_types,
+    "started": PostgresTransaction.started,
+    "finish": PostgresTransaction.finish,
+    "complete": PostgresTransaction.complete,
+    "expire": PostgresTransaction.expire,
+    "cancel": PostgresTransaction.cancel,
+    "edit": PostgresTransaction.edit,
+    "replay": PostgresTransaction.replay,
+    "replay_where": PostgresTransaction.replay_where,
+    "discard": PostgresTransaction.discard,
+    "discard_where": PostgresTransaction.discard_where,
+    "put_bulk": PostgresTransaction.put_bulk,
+    "stop_bulk": PostgresTransaction.stop_bulk,
+    "bulk_step": PostgresTransaction.bulk_step,
+    "promote": PostgresTransaction.promote,
+    "end_overdue": PostgresTransaction.end_overdue,
+    "correct_times": PostgresTransaction.correct_times,
+    "purge": PostgresTransaction.purge,
+    "probe": PostgresTransaction.probe,
+    "purge_ticks": PostgresTransaction.purge_ticks,
+    "declare_schedules": PostgresTransaction.declare_schedules,
+    "change_schedules": PostgresTransaction.change_schedules,
+    "insert": PostgresTransaction.insert,
+    "claim": PostgresTransaction.claim,
 }
 
 
@@ -1064,8 +1069,8 @@ def _resolve(
                 return JobPruned(id, key.key) if digest == key.digest else IdempotencyMismatch(key.key)
             own[name] = key.digest
         parts: Sequence[Part] | Exception = ()
-        if submission.lot.digests is not None:
-            parts = ids.split(submission.lot)
+        if submission.batch.digests is not None:
+            parts = ids.split(submission.batch)
         if isinstance(parts, Exception):
             ids.undo()
             return parts

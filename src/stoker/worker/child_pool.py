@@ -1,7 +1,7 @@
 """The worker's threads: which child runs which job, who waits, who is late. No connection and no reports in here.
 
 A job takes its threads while it runs; the sum never exceeds the worker's number. Short jobs that were assigned ahead of
-time (the window) are queued at a child that is busy with a short one, so that the child never waits for the next. If
+time (the prefetch) are queued at a child that is busy with a short one, so that the child never waits for the next. If
 that one turns out long, those behind it are taken back: another child gets them, and what cannot start within
 `PATIENCE_SECONDS` is handed back to the coordinator, uncharged.
 
@@ -19,17 +19,17 @@ import structlog
 from msgspec.structs import astuple
 
 from stoker.domain.retry import Kind, problem
-from stoker.executors.pipe import ChildLot, ChildResult, Completed, Ready, Results
+from stoker.executors.pipe import ChildBatch, ChildResult, CompletedResults, Ready, Results
 from stoker.executors.process import Child, advice
 from stoker.system import SYSTEM
-from stoker.wire.frames import Assignment, AssignmentLot
+from stoker.wire.frames import Assignment, AssignmentBatch
 from stoker.worker.ends import CompletedWork, Ended, Ends, cuts
 from stoker.worker.routes import Executor
 
 DEPTH: Final = 128
 """A trip through a child's pipe costs as much as many short jobs; but what one child has, an idle one cannot take."""
 REFILL_BELOW: Final = 64
-LOT_BYTES: Final = 1024 * 1024
+BATCH_BYTES: Final = 1024 * 1024
 STUCK_SECONDS: Final = 0.03
 PATIENCE_SECONDS: Final = 0.25
 START_PATIENCE_SECONDS: Final = 15.0
@@ -66,11 +66,11 @@ class Limits(Protocol):
 
 
 class Work(msgspec.Struct, eq=False, gc=False):
-    """One assignment on its way through this worker. `like` is what it shares with the others of its lot."""
+    """One assignment on its way through this worker. `template` is what it shares with the others of its batch."""
 
     id: str
     payload: bytes
-    like: Assignment
+    template: Assignment
     received: float
     index: int = -1
     started: float | None = None
@@ -79,7 +79,7 @@ class Work(msgspec.Struct, eq=False, gc=False):
 
     @property
     def claim_id(self) -> int:
-        return self.like.claim_id
+        return self.template.claim_id
 
 
 class Slot:
@@ -90,12 +90,12 @@ class Slot:
         self.child = child
         self.executor = executor
         self.sent: dict[int, Work] = {}
-        self.parcel: list[Work] = []
+        self.outgoing: list[Work] = []
         self.threads = 0
         self.next_index = 0
-        self.doom: Kind | None = None
-        self.doomed: Work | None = None
-        self.doom_error: bytes | None = None
+        self.ending: Kind | None = None
+        self.ended_work: Work | None = None
+        self.ending_error: bytes | None = None
         self.terminate_at: float | None = None
         self.kill_at: float | None = None
         self.skipping: tuple[int, int] | None = None
@@ -105,18 +105,18 @@ class Slot:
 
     @property
     def usable(self) -> bool:
-        return self.child.ready and self.doom is None and self.skipping is None and not self.retiring
+        return self.child.ready and self.ending is None and self.skipping is None and not self.retiring
 
     def running(self) -> list[tuple[Work, float]]:
-        """The work that runs right now and since when: all of it in an async child, else what the board tells."""
+        """The work that runs right now and since when: all of it in an async child, else what the shared state tells."""
         if self.executor == "async":
             return [(work, work.started) for work in self.sent.values() if work.started is not None]
-        index, busy, started = self.child.board.running()
+        index, busy, started = self.child.shared_state.running()
         work = self.sent.get(index) if busy else None
         return [] if work is None else [(work, started)]
 
 
-class Threads:
+class ChildPool:
     """All children of one worker."""
 
     def __init__(
@@ -190,14 +190,14 @@ class Threads:
         self._failed_starts += 1
         self._open_after = self._now() + min(5.0, 0.1 * 2 ** min(self._failed_starts, 10))
 
-    def take(self, lots: list[AssignmentLot]) -> None:
+    def take(self, batches: list[AssignmentBatch]) -> None:
         now = self._now()
-        for lot in lots:
-            if not self.works.keys().isdisjoint(lot.ids):
+        for batch in batches:
+            if not self.works.keys().isdisjoint(batch.ids):
                 # Assigned again while the old claim is still here: the old one is void, whatever it does.
-                for id in [id for id in lot.ids if id in self.works]:
+                for id in [id for id in batch.ids if id in self.works]:
                     self.drop(id, self.works[id].claim_id)
-            works = {work.id: work for work in works_of(lot, now)}
+            works = {work.id: work for work in works_of(batch, now)}
             self.works.update(works)
             self._waiting.extend(works.values())
         self.pump()
@@ -208,10 +208,10 @@ class Threads:
             return {}
         return {id: self.works[id].claim_id for id in ids if id in self.works}
 
-    def decline(self, lots: list[AssignmentLot], why: str) -> None:
+    def decline(self, batches: list[AssignmentBatch], why: str) -> None:
         """Hand work back without ever having held it."""
         now = self._now()
-        works = [work for lot in lots for work in works_of(lot, now)]
+        works = [work for batch in batches for work in works_of(batch, now)]
         self._end_all([self._given_up(work, "handed_back", why) for work in works])
 
     def pump(self) -> None:
@@ -223,20 +223,20 @@ class Threads:
         waiting = self._waiting
         starting: list[Work] = []
         while waiting:
-            like = waiting[0].like
-            executor = self._executor_of(like.type)
-            for slot in self._places(executor, like):
+            template = waiting[0].template
+            executor = self._executor_of(template.type)
+            for slot in self._places(executor, template):
                 self._hand_over(slot, waiting.popleft())
-                if not waiting or not are_alike(waiting[0].like, like):
+                if not waiting or not are_alike(waiting[0].template, template):
                     break
             else:
                 if self._is_up(executor):
                     break
                 starting.append(waiting.popleft())
         waiting.extendleft(reversed(starting))
-        for slot in [slot for slot in self._slots.values() if slot.parcel]:
-            parcel, slot.parcel = slot.parcel, []
-            slot.child.send(child_lots(parcel, slot.cpus))
+        for slot in [slot for slot in self._slots.values() if slot.outgoing]:
+            outgoing, slot.outgoing = slot.outgoing, []
+            slot.child.send(child_batches(outgoing, slot.cpus))
 
     def _is_up(self, executor: Executor) -> bool:
         """Return whether a child of this executor is ready. An executor that starts a process for each job always is."""
@@ -249,30 +249,30 @@ class Threads:
         if self._may_open(executor):
             self._open(executor, "")
 
-    def _places(self, executor: Executor, like: Assignment) -> Iterator[Slot]:
+    def _places(self, executor: Executor, template: Assignment) -> Iterator[Slot]:
         """Yield the slot for the next work of this kind, and for the one after it, as long as there is room. The caller must
         use each slot before it asks for another."""
         if executor in ("runner", "command"):
-            return self._new_processes(executor, like)
+            return self._new_processes(executor, template)
         slots = [slot for slot in self._slots.values() if slot.executor == executor and slot.usable]
         if slots:
-            return self._places_among(slots, executor, like)
-        self._open_another(executor, like)
+            return self._places_among(slots, executor, template)
+        self._open_another(executor, template)
         return iter(())
 
-    def _new_processes(self, executor: Executor, like: Assignment) -> Iterator[Slot]:
-        while self._fits(like) and not self.closing and self._now() >= self._open_after:
-            slot = self._open(executor, like.type)
+    def _new_processes(self, executor: Executor, template: Assignment) -> Iterator[Slot]:
+        while self._fits(template) and not self.closing and self._now() >= self._open_after:
+            slot = self._open(executor, template.type)
             if slot is None:
                 return
             yield slot
 
-    def _places_among(self, slots: list[Slot], executor: Executor, like: Assignment) -> Iterator[Slot]:
+    def _places_among(self, slots: list[Slot], executor: Executor, template: Assignment) -> Iterator[Slot]:
         """Yield the slot whose child has the least work. When that one can take no more, no child can."""
         together = executor == "async"
         closed = [] if together else [slot for slot in slots if slot.threads > 1 or self._is_long(slot)]
         depth = self._limits.async_concurrency if together else DEPTH
-        fits = self._fits(like)
+        fits = self._fits(template)
         for level in range(min(len(slot.sent) for slot in slots), depth):
             for slot in slots:
                 if len(slot.sent) > level:
@@ -281,23 +281,25 @@ class Threads:
                     if not fits:
                         return
                     yield slot
-                    fits = self._fits(like)
+                    fits = self._fits(template)
                     continue
                 if fits:
                     # No child is idle, but threads are free: one more child, which takes the next job when it is ready.
-                    self._open_another(executor, like)
-                if slot in closed or (like.threads > 1 and not together):
+                    self._open_another(executor, template)
+                if slot in closed or (template.threads > 1 and not together):
                     return
                 yield slot
         if fits:
-            self._open_another(executor, like)  # everybody is full, which is no reason to leave a thread idle
+            self._open_another(
+                executor, template
+            )  # everybody is full, which is no reason to leave a thread idle
 
-    def _fits(self, like: Assignment) -> bool:
-        return self.used + like.threads <= self._threads
+    def _fits(self, template: Assignment) -> bool:
+        return self.used + template.threads <= self._threads
 
-    def _open_another(self, executor: Executor, like: Assignment) -> None:
+    def _open_another(self, executor: Executor, template: Assignment) -> None:
         if self._may_open(executor):
-            self._open(executor, like.type)
+            self._open(executor, template.type)
 
     def _is_long(self, slot: Slot) -> bool:
         return any(self._now() - started > STUCK_SECONDS for _, started in slot.running())
@@ -306,12 +308,12 @@ class Threads:
         work.index = slot.next_index
         slot.next_index += 1
         slot.sent[work.index] = work
-        slot.parcel.append(work)
+        slot.outgoing.append(work)
         if slot.executor == "async":
             slot.threads = 1
             work.started = self._now()
-        elif work.like.threads > slot.threads:
-            slot.threads = work.like.threads
+        elif work.template.threads > slot.threads:
+            slot.threads = work.template.threads
             self._pin(slot, slot.threads)
 
     def _pin(self, slot: Slot, threads: int) -> None:
@@ -347,7 +349,7 @@ class Threads:
             del self.works[work.id]
             ends.others.append(self._ended_by(slot, work, result))
         self._put_back(back)
-        if slot.doom is not None and slot.doomed is not None and slot.doomed.index not in slot.sent:
+        if slot.ending is not None and slot.ended_work is not None and slot.ended_work.index not in slot.sent:
             self._spare(slot)
         if not slot.sent:
             self._idle(slot)
@@ -356,7 +358,7 @@ class Threads:
         if ends:
             self._ended(ends)
 
-    def _complete(self, slot: Slot, completed: Completed) -> CompletedWork:
+    def _complete(self, slot: Slot, completed: CompletedResults) -> CompletedWork:
         """What completed and is still ours; the rest was taken back or dropped meanwhile."""
         sent, held = slot.sent, self.works
         works = [sent.pop(index, None) for index in completed.indexes]
@@ -367,15 +369,15 @@ class Threads:
             columns = tuple(list(compress(column, mask)) for column in columns)
         for work in ours:
             del held[work.id]
-        return CompletedWork([work.id for work in ours], [work.like.claim_id for work in ours], *columns)
+        return CompletedWork([work.id for work in ours], [work.template.claim_id for work in ours], *columns)
 
     def _ended_by(self, slot: Slot, work: Work, result: ChildResult) -> Ended:
         """A result as an end. One that was asked to end ends for the reason it was asked, unless it was done before."""
         kind, error = result.kind, result.error
-        asked = slot.doomed is work or (slot.executor == "async" and work.cancelled)
+        asked = slot.ended_work is work or (slot.executor == "async" and work.cancelled)
         if asked and kind in ("cancelled", "error"):
-            kind = slot.doom if slot.doomed is work and slot.doom is not None else "cancelled"
-            error = slot.doom_error if slot.doomed is work and slot.doom_error is not None else error
+            kind = slot.ending if slot.ended_work is work and slot.ending is not None else "cancelled"
+            error = slot.ending_error if slot.ended_work is work and slot.ending_error is not None else error
         if kind != "completed" and error is None:
             error = problem(kind, f"the job ended as {kind}")
         return Ended(
@@ -394,15 +396,15 @@ class Threads:
     def _spare(self, slot: Slot) -> None:
         """The one that was to end has ended by itself, before any signal: the child may live."""
         if slot.terminate_at is not None:
-            slot.doom = slot.doomed = slot.doom_error = slot.terminate_at = slot.kill_at = None
+            slot.ending = slot.ended_work = slot.ending_error = slot.terminate_at = slot.kill_at = None
 
     def on_exit(self, child: Child) -> None:
         """Handle the end of a child. The job that it was killed for, or else what ran in it, is charged; jobs that waited
         behind go to another child, and tasks that ran beside one in an async child are handed back."""
         slot = self._slots.pop(child)
         running = {work.index: (work, started) for work, started in slot.running()}
-        if slot.doomed is not None:
-            victims = [slot.doomed] if slot.doomed.index in slot.sent else []
+        if slot.ended_work is not None:
+            victims = [slot.ended_work] if slot.ended_work.index in slot.sent else []
         else:
             victims = [work for work, _ in running.values()]
         self._idle(slot)
@@ -429,7 +431,7 @@ class Threads:
         """Work that the child finished, but whose result went down with it: it ran, so it cannot be free."""
         if slot.executor == "async":
             return []
-        last, _, _ = slot.child.board.running()
+        last, _, _ = slot.child.shared_state.running()
         first, end = slot.skipping or (0, 0)
         return [work for index, work in slot.sent.items() if index <= last and not first <= index < end]
 
@@ -454,8 +456,8 @@ class Threads:
 
     def _end_victim(self, slot: Slot, work: Work, started: float | None) -> None:
         del self.works[work.id]
-        kind: Kind = slot.doom or "crash"
-        error = slot.doom_error or crash_error(slot.child.returncode)
+        kind: Kind = slot.ending or "crash"
+        error = slot.ending_error or crash_error(slot.child.returncode)
         self._end_all([self._ended_now(work, kind, error, started)])
 
     def _is_current(self, work: Work) -> bool:
@@ -507,7 +509,7 @@ class Threads:
 
     def _watch(self, slot: Slot, work: Work, started: float, now: float) -> list[tuple[Work, float]]:
         ran = now - started
-        timeout = work.like.timeout_sec
+        timeout = work.template.timeout_sec
         if not self._is_current(work):
             self._end(slot, work, "lost", None)
         elif work.cancelled:
@@ -517,8 +519,8 @@ class Threads:
             self._end(
                 slot, work, "timeout", problem("timeout", message, timeout_sec=timeout), TIMEOUT_GRACE_SECONDS
             )
-        elif work.like.memory_mb is not None and slot.executor != "async":
-            self._watch_memory(slot, work, work.like.memory_mb)
+        elif work.template.memory_mb is not None and slot.executor != "async":
+            self._watch_memory(slot, work, work.template.memory_mb)
         if ran > STUCK_SECONDS and len(slot.sent) > 1 and slot.executor != "async":
             self._begin_to_take_back(slot, work.index)
         if ran > TELL_START_SECONDS and not work.told_start:
@@ -546,13 +548,13 @@ class Threads:
     def _begin_to_take_back(self, slot: Slot, running: int) -> None:
         if slot.skipping is None:
             slot.skipping = (running + 1, slot.next_index)
-            slot.child.board.skip(*slot.skipping)
+            slot.child.shared_state.skip(*slot.skipping)
 
     def _take_back(self, slot: Slot, range_: tuple[int, int]) -> None:
         """A tick after the range was written: what stands behind the running job cannot start any more. What the child
         reached meanwhile it either started or declined, and it says which."""
         first, end = range_
-        index, _, _ = slot.child.board.running()
+        index, _, _ = slot.child.shared_state.running()
         back = [slot.sent.pop(i) for i in range(max(first, index + 1), end) if i in slot.sent]
         slot.skipping = None
         self._put_back(back)
@@ -565,14 +567,14 @@ class Threads:
             self._end_waiting(late, "handed_back", "no thread became free in time")
 
     def _patience(self, work: Work) -> float:
-        if self._is_up(self._executor_of(work.like.type)):
+        if self._is_up(self._executor_of(work.template.type)):
             return PATIENCE_SECONDS
         return START_PATIENCE_SECONDS if self._now() >= self._open_after else REFUSED_PATIENCE_SECONDS
 
     def _recycle(self) -> None:
         """Replace idle warm children that ran many jobs or grew large: leaks must not outlive them."""
         for slot in list(self._slots.values()):
-            if not slot.child.warm or not slot.child.ready or slot.doom is not None:
+            if not slot.child.warm or not slot.child.ready or slot.ending is not None:
                 continue
             old = slot.child.jobs_taken >= self._limits.child_max_jobs
             large = self._memory_kb(slot.child.pid) > self._limits.child_max_memory_mb * 1024
@@ -617,7 +619,7 @@ class Threads:
             self._end_waiting(list(self._waiting), "handed_back", why)
         for slot in self._slots.values():
             if len(slot.sent) > 1 and slot.executor != "async":
-                self._begin_to_take_back(slot, slot.child.board.running()[0])
+                self._begin_to_take_back(slot, slot.child.shared_state.running()[0])
 
     def cancel(self, job_id: str, claim_id: int) -> None:
         """End one piece of work as cancelled, wherever it is."""
@@ -650,7 +652,7 @@ class Threads:
             if running is work:
                 self._watch(slot, work, started, self._now())
                 return
-        self._begin_to_take_back(slot, slot.child.board.running()[0])
+        self._begin_to_take_back(slot, slot.child.shared_state.running()[0])
 
     def kill_all(self) -> None:
         """Kill whatever runs here and report nothing, because the session is lost and its jobs belong to other workers."""
@@ -658,7 +660,7 @@ class Threads:
         self._waiting.clear()
         for slot in self._slots.values():
             if slot.sent:
-                slot.doom = slot.doom or "lost"
+                slot.ending = slot.ending or "lost"
                 slot.child.kill()
 
     def lose_all(self) -> None:
@@ -703,26 +705,26 @@ class Threads:
 
     def _end_cancelled(self, slot: Slot, work: Work) -> None:
         """A word first, so that a job that listens can tidy up; then the signals."""
-        if slot.doom is None:
+        if slot.ending is None:
             error = problem("cancelled", "the job was cancelled while it ran")
-            self._doom(slot, work, "cancelled", error, self._limits.cancel_grace_sec)
+            self._end_child(slot, work, "cancelled", error, self._limits.cancel_grace_sec)
             slot.child.cancel(work.index)
 
     def _end(
         self, slot: Slot, work: Work, kind: Kind, error: bytes | None, grace: float | None = None
     ) -> None:
-        if slot.doom is not None:
+        if slot.ending is not None:
             return
         grace = self._limits.cancel_grace_sec if grace is None else grace
-        self._doom(slot, work, kind, error, grace)
+        self._end_child(slot, work, kind, error, grace)
         if slot.executor == "async":
             slot.child.cancel(work.index)  # its neighbours should not pay: it gets a moment to go by itself
         else:
             slot.terminate_at, slot.kill_at = None, self._now() + grace
             slot.child.terminate()
 
-    def _doom(self, slot: Slot, work: Work, kind: Kind, error: bytes | None, grace: float) -> None:
-        slot.doom, slot.doomed, slot.doom_error = kind, work, error
+    def _end_child(self, slot: Slot, work: Work, kind: Kind, error: bytes | None, grace: float) -> None:
+        slot.ending, slot.ended_work, slot.ending_error = kind, work, error
         slot.terminate_at = self._now() + COOPERATION_SECONDS
         slot.kill_at = slot.terminate_at + grace
 
@@ -739,13 +741,13 @@ class Threads:
         """End all children now."""
         self.closing = True
         for slot in list(self._slots.values()):
-            slot.doom = slot.doom or "handed_back"
+            slot.ending = slot.ending or "handed_back"
             slot.child.end()
 
 
-def works_of(lot: AssignmentLot, now: float) -> list[Work]:
-    like = lot.like
-    return [Work(id, payload, like, now) for id, payload in zip(lot.ids, lot.payloads, strict=True)]
+def works_of(batch: AssignmentBatch, now: float) -> list[Work]:
+    template = batch.template
+    return [Work(id, payload, template, now) for id, payload in zip(batch.ids, batch.payloads, strict=True)]
 
 
 def are_alike(one: Assignment, other: Assignment) -> bool:
@@ -753,15 +755,17 @@ def are_alike(one: Assignment, other: Assignment) -> bool:
     return one is other or (one.type == other.type and one.threads == other.threads)
 
 
-def child_lots(works: list[Work], cpus: list[int] | None) -> list[ChildLot]:
+def child_batches(works: list[Work], cpus: list[int] | None) -> list[ChildBatch]:
     """Work with indexes that follow each other, as it is sent."""
-    lots: list[ChildLot] = []
-    for like, group in groupby(works, attrgetter("like")):
+    batches: list[ChildBatch] = []
+    for template, group in groupby(works, attrgetter("template")):
         alike = list(group)
         ids, payloads = [work.id for work in alike], [work.payload for work in alike]
-        for first, end in cuts([len(payload) for payload in payloads], LOT_BYTES, DEPTH):
-            lots.append(ChildLot(alike[first].index, like, ids[first:end], payloads[first:end], cpus))
-    return lots
+        for first, end in cuts([len(payload) for payload in payloads], BATCH_BYTES, DEPTH):
+            batches.append(
+                ChildBatch(alike[first].index, template, ids[first:end], payloads[first:end], cpus)
+            )
+    return batches
 
 
 def crash_error(returncode: int | None) -> bytes:
