@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from json import dumps
-from typing import Any, Final, Protocol, TextIO, cast
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
 from stoker.log_stream import LogStream
-from stoker.log_terminal import EventLines, JobTicker, terminal_of
+from stoker.log_terminal import EventLines, JobTicker, Sink, terminal_of
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -29,13 +29,6 @@ _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 request_id: ContextVar[str | None] = ContextVar("stoker_request_id", default=None)
 """The id of the request that is being answered; every line that is written meanwhile carries it."""
-
-
-class Sink(Protocol):
-    """What lines can be written to."""
-
-    def write(self, text: str, /) -> object: ...
-    def flush(self) -> object: ...
 
 
 class JobLog:

@@ -68,6 +68,7 @@ class Sink(Protocol):
     """What lines can be written to."""
 
     def write(self, text: str, /) -> object: ...
+    def flush(self) -> object: ...
 
 
 class AttemptEnd(NamedTuple):

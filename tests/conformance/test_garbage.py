@@ -30,4 +30,6 @@ async def test_a_transaction_is_freed_as_soon_as_it_is_over(store: Store, garbag
     await end(store, claimed, "completed")
     await store.replay([job.id])
     gc.collect()
-    assert [found for found in garbage if type(found).__name__ == "Round"] == []
+    assert [
+        found for found in garbage if type(found).__name__ in {"SqliteTransaction", "PostgresTransaction"}
+    ] == []

@@ -43,20 +43,20 @@ LEAVES = {
     "store/sqlite/transaction.py": {
         "_Staged.__init__",  # what one call brings
         "_first_seq",  # a sort key
-        "Round._accept_part",  # of Round._accept
-        "Round._count",  # the counters of /stats
-        "Round._first_of",  # of Round._candidates
-        "Round._heads",  # of Round._candidates
-        "Round._lane_id",  # of Round._place
-        "Round._lane_named",  # of Round._candidates
+        "SqliteTransaction._accept_part",  # of SqliteTransaction._accept
+        "SqliteTransaction._count",  # the counters of /stats
+        "SqliteTransaction._first_of",  # of SqliteTransaction._candidates
+        "SqliteTransaction._stored_candidates",  # of SqliteTransaction._candidates
+        "SqliteTransaction._lane_id",  # of SqliteTransaction._place
+        "SqliteTransaction._lane_named",  # of SqliteTransaction._candidates
     },
     "store/sqlite/store.py": {"SqliteStore.shared"},  # a constant
     "worker/child_pool.py": {
-        "Slot.usable",  # of Threads._places
-        "Threads._idle",  # of Threads.on_results
-        "Threads._is_long",  # of Threads._places_among
-        "Threads._pin",  # of Threads._hand_over
-        "Threads._put_back",  # of Threads.on_results, with nothing to put back
+        "Slot.usable",  # of ChildPool._places
+        "ChildPool._idle",  # of ChildPool.on_results
+        "ChildPool._is_long",  # of ChildPool._places_among
+        "ChildPool._pin",  # of ChildPool._hand_over
+        "ChildPool._put_back",  # of ChildPool.on_results, with nothing to put back
     },
 }
 """Functions of the pipeline that the page may leave out, and why."""

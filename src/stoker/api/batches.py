@@ -169,7 +169,7 @@ def _checked_one(spec: JobSpec, limit: int, now: int, defaults: JobDefaults) -> 
 
 
 def _runs(jobs: Sequence[Place], *, alone: bool) -> list[list[JobSpec] | RequestProblem]:
-    """Neighbours that ask for the same make one run; those with keys, and all if `alone`, are on their own."""
+    """Adjacent jobs that ask for the same make one run; those with keys, and all if `alone`, are on their own."""
     runs: list[list[JobSpec] | RequestProblem] = []
     for is_spec, group in groupby(jobs, lambda job: isinstance(job, JobSpec)):
         if not is_spec:

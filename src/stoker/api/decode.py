@@ -60,7 +60,7 @@ _PATTERNS: Final = {
 
 
 def decode_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """The body as the type that the decoder makes. Raises `Problem`: 400 when it is not JSON, else 422."""
+    """The body as the type that the decoder makes. Raises `RequestProblem`: 400 when it is not JSON, else 422."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

@@ -146,7 +146,7 @@ async def submit_spec(
 
 
 def plain_submissions(context: Context, specs: Sequence[JobSpec], now: int) -> list[Submission]:
-    """Neighbours that ask for the same, payloads aside, go as one batch."""
+    """Adjacent specs that ask for the same, payloads aside, become one `JobBatch`."""
     submissions: list[Submission] = []
     first = 0
     for _, run in groupby(specs, _ASKED):

@@ -7,7 +7,7 @@
 from collections.abc import Iterable
 from http import HTTPStatus
 from inspect import cleandoc
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 from msgspec.structs import fields as struct_fields
@@ -27,6 +27,7 @@ from stoker.domain.job import NO_DEFAULTS, Ident, JobDefaults, JobSpec
 Schema = dict[str, Any]
 
 _REF: Final = "#/components/schemas/{name}"
+_PUBLISHED: Final = {"BatchSpec": "Batch", "DeadLetterChoice": "DeadLetters", "InvalidField": "FieldError"}
 _PROBLEM: Final = "application/problem+json"
 
 _RETRY_AFTER: Final[Schema] = {
@@ -233,7 +234,7 @@ def components(endpoints: Iterable[Endpoint]) -> Schema:
             if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
                 named[kind.__name__] = _describable(kind)
     _, schemas = msgspec.json.schema_components(list(named.values()), ref_template=_REF)
-    schemas = portable(schemas)
+    schemas = _published(portable(schemas))
     for schema in schemas.values():
         if "description" in schema:  # indented as in the source, or not, as the version of Python has it
             schema["description"] = cleandoc(schema["description"])
@@ -282,7 +283,21 @@ def _left_out(properties: Schema, field: str) -> None:
 
 
 def _ref(kind: Any) -> Schema:
-    return {"$ref": _REF.format(name=bare_type(kind).__name__)}
+    return {"$ref": _REF.format(name=published_name(bare_type(kind).__name__))}
+
+
+def published_name(name: str) -> str:
+    """Return the name of a struct in the document: clients may be generated from it, so it outlives the class's name."""
+    return _PUBLISHED.get(name, name)
+
+
+def _published(schemas: Schema) -> Schema:
+    text = msgspec.json.encode(schemas).decode()
+    for name, published in _PUBLISHED.items():
+        text = text.replace(f'"{name}"', f'"{published}"').replace(
+            f'"{_REF.format(name=name)}"', f'"{_REF.format(name=published)}"'
+        )
+    return cast(Schema, msgspec.json.decode(text))
 
 
 def _without_raw_default(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:

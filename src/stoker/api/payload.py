@@ -39,7 +39,7 @@ def _read(raw: bytes) -> None:
 
 
 def check_payload(raw: bytes, field: str, max_bytes: int) -> None:
-    """Raise a `Problem` that names `field` unless this is JSON that everybody behind us can read."""
+    """Raise a `RequestProblem` that names `field` unless this is JSON that everybody behind us can read."""
     size = len(raw)
     if size > max_bytes:
         message = (

@@ -71,7 +71,7 @@ def render_minimal(accepted: Accepted, warnings: Sequence[str]) -> bytes:
 
 
 def minimal_places(accepted: Accepted) -> bytes:
-    """Return the places of a batch in a batch, without brackets around them."""
+    """Return the jobs of a `JobBatch` as items of a list, without brackets around them."""
     end = b'","replayed":true}' if _replayed(accepted) else b'"}'
     if accepted.unique is not None:
         end = b'","unique":"%b"}' % accepted.unique.encode()

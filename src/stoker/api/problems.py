@@ -1,8 +1,8 @@
 """What can be answered instead of what was asked: RFC 9457 problem documents.
 
 One table gives every kind of problem its name, title and status. The `type` is stable: programs match on it, people read
-`detail`, which says what happened and what to do next. Everything that goes wrong inside a request is raised as `Problem`,
-or as one of the coordinator's own errors, which `from_domain` translates; nothing else may reach a client.
+`detail`, which says what happened and what to do next. Everything that goes wrong inside a request is raised as
+`RequestProblem`, or as one of the coordinator's own errors, which `from_domain` translates; nothing else may reach a client.
 
 `docs/reference/errors.md` is made from that table and the one of jobs' errors: `python -m stoker.api.problems`.
 """

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from stoker.api.endpoints import ENDPOINTS, Endpoint, problems_of
-from stoker.api.openapi import components
+from stoker.api.openapi import components, published_name
 from stoker.api.problems import Kind
 from stoker.api.query import present_type
 
@@ -77,7 +77,8 @@ def _link(kind: Any) -> str:
     if kind is str:
         return "text"
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+        name = published_name(kind.__name__)
+        return f"[{name}](#{name.lower()})"
     return "a JSON object"
 
 

@@ -37,7 +37,7 @@ class Action:
             self._other = msgspec.json.Decoder(endpoint.or_body[0])
 
     def decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-        """The body as one of the types that this endpoint takes. Raises `Problem`."""
+        """The body as one of the types that this endpoint takes. Raises `RequestProblem`."""
         other = self.endpoint.or_body
         if other is not None and self._other is not None and other[1](body):
             decoder = self._other

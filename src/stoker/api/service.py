@@ -251,7 +251,8 @@ class Service(Protocol):
     async def http_register(self, hello: HttpHello) -> HttpWelcome: ...
 
     async def http_admit(self, worker_id: str, secret: str | None) -> None:
-        """Raises `WrongSecret` when this session began with another secret, `Conflict` when it is none of plain HTTP."""
+        """Raises `WrongSecret` when this session began with another secret, `StateConflict` when it is none of plain
+        HTTP."""
         ...
 
     async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> Sequence[HttpAssignment]:

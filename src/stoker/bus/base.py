@@ -19,7 +19,7 @@ HAPPENED_IDS: Final = 120
 
 
 class JobsWaiting(msgspec.Struct, frozen=True, tag="Work", gc=False):
-    """Jobs stand in the queue that the sender could not place itself: look again."""
+    """Jobs stand in the queue that the sender could not place itself: look again. Its name on the bus is older."""
 
 
 class Watch(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -89,7 +89,7 @@ class Bus(Protocol):
 
     def start(self, receive: Receive) -> None:
         """Begin, inside a running loop. `receive` is called on that loop, never with one's own notifications; after each
-        connect it is called with `[Work()]`, since notifications may have been missed."""
+        connect it is called with `[JobsWaiting()]`, since notifications may have been missed."""
         ...
 
     def publish(self, notification: Notification) -> None:

@@ -41,7 +41,7 @@ class JobWaiters:
 
     @contextlib.contextmanager
     def watch_many(self, ids: Collection[str]) -> Iterator["ManyWaiter"]:
-        """The same for many jobs at once: one waiter, which remembers which of them there was notifications of."""
+        """The same for many jobs at once: one waiter, which remembers which of them changed."""
         waiter, many = ManyWaiter(), self._many
         alone = (waiter,)  # shared by all ids that no other waiter waits for
         for id in ids:
@@ -60,7 +60,7 @@ class JobWaiters:
 
 
 class ManyWaiter:
-    """Waits for any of many jobs, and remembers which of them there was notifications of."""
+    """Waits for any of many jobs, and remembers which of them changed."""
 
     def __init__(self) -> None:
         self._heard: dict[str, None] = {}
@@ -73,8 +73,7 @@ class ManyWaiter:
             self._event.set()
 
     async def changed(self, seconds: float, enough: int = 1) -> bool:
-        """Wait until there is notifications of `enough` jobs, for at most `seconds`. Return whether there is any
-        notifications."""
+        """Wait until `enough` jobs changed, for at most `seconds`. Return whether any did."""
         self._enough = enough
         if len(self._heard) < enough:
             self._event.clear()
@@ -86,14 +85,13 @@ class ManyWaiter:
         return bool(self._heard)
 
     def take(self) -> list[str]:
-        """Return the jobs that there was notifications of since the last call."""
+        """Return the jobs that changed since the last call."""
         heard, self._heard = self._heard, {}
         return list(heard)
 
 
 class JobWatch:
-    """`with waiters.watch(id) as event:` registers before the job is looked at, so that no notifications can fall
-    between."""
+    """`with waiters.watch(id) as event:` registers before the job is looked at, so that no change can fall between."""
 
     def __init__(self, waiting: dict[str, dict[asyncio.Event, None]], id: str) -> None:
         self._waiting = waiting

@@ -1,10 +1,10 @@
 """Notifications that wait to be sent, merged; and their form on the line. No I/O.
 
 While a message is under way, or the line is down, notifications gather here. Telling a coordinator twice to look again
-says no more than once, so notifications merge: one `Work`, each id once, the newest progress of each job. Their number
-is bounded: while the line is down, the oldest are dropped.
+says no more than once, so notifications merge: one `JobsWaiting`, each id once, the newest progress of each job. Their
+number is bounded: while the line is down, the oldest are dropped.
 
-A message is a JSON object, `{"sender": …, "notifications": [ … ]}`, of at most as many bytes as the line takes. Each of the
+A message is a JSON object, `{"sender": …, "news": [ … ]}`, of at most as many bytes as the line takes. Each of the
 notifications is read by itself, so that a coordinator of another version may send kinds that this one does not know.
 """
 

@@ -1,6 +1,6 @@
 """What the SDK and the command line ask of the REST API, as values: no I/O here.
 
-A `Request` is one exchange. A conversation is a generator that yields requests and receives their decoded
+An `ApiRequest` is one exchange. A conversation is a generator that yields requests and receives their decoded
 answers; `Transport.run` and `Transport.run_async` drive the same generator, so the logic of waiting, batching and
 paging exists once, not once for each colour of function.
 

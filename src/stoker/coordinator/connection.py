@@ -295,7 +295,7 @@ class Connection:
         session.send(frames.Renewed(frame.number))
         if (
             status == "draining" and not session.draining
-        ):  # told to another coordinator, and the notifications was lost
+        ):  # told to another coordinator, and the notification was lost
             session.draining = True
             session.send(frames.Drain())
         if foreign:

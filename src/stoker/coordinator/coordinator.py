@@ -301,7 +301,7 @@ class Coordinator:
         self._tasks = [
             asyncio.create_task(self._dispatch.run(), name="stoker-dispatch"),
             asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
-            asyncio.create_task(self._log_retention.run(), name="stoker-log-keeper"),
+            asyncio.create_task(self._log_retention.run(), name="stoker-log-retention"),
             asyncio.create_task(self._series.run(), name="stoker-series"),
             asyncio.create_task(self._bulks.run(), name="stoker-bulks"),
             asyncio.create_task(self._dead_groups.run(), name="stoker-dead-groups"),
@@ -311,7 +311,7 @@ class Coordinator:
             self._tasks.append(asyncio.create_task(self._webhooks.run(), name="stoker-webhooks"))
         if self._store.shared:
             self._peers.start()
-            self._tasks.append(asyncio.create_task(self._peers.run(), name="stoker-neighbours"))
+            self._tasks.append(asyncio.create_task(self._peers.run(), name="stoker-peers"))
         for task in self._tasks:
             task.add_done_callback(_complain)
 

@@ -147,7 +147,7 @@ def word_for(status: Status, kind: Kind) -> str:
 
 
 def happened(window: EventBuffer) -> Happened:
-    """Return a window as notifications for other coordinators. A message of the bus is short, so ids beyond
+    """Return a window as a notification for other coordinators. A message of the bus is short, so ids beyond
     `HAPPENED_IDS` are sent only as a count."""
     ids = list(window.ids)
     return Happened(
@@ -471,9 +471,11 @@ class Events:
         self._interest_until = self._monotonic() + LISTEN_SECONDS
         self._begin()
 
-    def heard(self, news: Happened) -> None:
+    def heard(self, notification: Happened) -> None:
         if self.wanted:
-            self._heard.add(news.ids, news.more, news.tally, news.waits, news.runs)
+            self._heard.add(
+                notification.ids, notification.more, notification.tally, notification.waits, notification.runs
+            )
 
     def heard_changed(self, ids: Sequence[str]) -> None:
         self._of_job.finished(ids)
@@ -513,7 +515,7 @@ class Events:
 
     @contextlib.contextmanager
     def watch_job(self, id: str) -> Iterator[asyncio.Event]:
-        """`with events.watch_job(id) as notifications:` is set when something happened to the job."""
+        """`with events.watch_job(id) as news:` is set when something happened to the job."""
         self.heeded = True
         try:
             with self._of_job.watch(id) as news:

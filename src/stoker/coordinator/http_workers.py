@@ -379,7 +379,7 @@ class HttpWorkers:
         return self._push
 
     async def _renew(self, session: WorkerSession) -> str:
-        """Extend the lease and return the status of the session, or raise `NotFound`."""
+        """Extend the lease and return the status of the session, or raise `MissingError`."""
         (status,) = await self._store.renew([Renewal(session.id, session.threads_used)])
         if status is None:
             self._sessions.remove(session, self._store.now_us())

@@ -6,7 +6,7 @@ was reported, taken back or given to another worker is ignored. A worker therefo
 its report, and on one connection that is also the order in which they arrive; so once a job is final, all of its output has
 been appended.
 
-Output lives as long as its job: the keeper walks through what is stored and deletes that of jobs which are gone.
+Output lives as long as its job: `LogRetention` walks through what is stored and deletes that of jobs which are gone.
 """
 
 import asyncio
@@ -101,11 +101,13 @@ class JobOutput:
                 self._publish(ProgressOf(note.id, note.claim_id, *msgspec.structs.astuple(progress)))
         self._progressed([note.id for note in heard])
 
-    def note_elsewhere(self, news: ProgressOf) -> None:
+    def note_elsewhere(self, notification: ProgressOf) -> None:
         """Progress of a job that runs at another coordinator's worker; only the latest of so many are kept."""
-        progress = JobProgress(news.done, news.total, news.message, news.percent)
-        self._elsewhere[news.id] = (news.claim_id, progress)
-        self._elsewhere.move_to_end(news.id)
+        progress = JobProgress(
+            notification.done, notification.total, notification.message, notification.percent
+        )
+        self._elsewhere[notification.id] = (notification.claim_id, progress)
+        self._elsewhere.move_to_end(notification.id)
         if len(self._elsewhere) > ELSEWHERE_MAX:
             self._elsewhere.popitem(last=False)
 
@@ -145,7 +147,7 @@ class JobOutput:
         return None
 
     def watch(self, id: str) -> JobWatch:
-        """`with desk.watch(id) as news:` is set when there may be something new to read, or an end."""
+        """`with output.watch(id) as news:` is set when there may be something new to read, or an end."""
         return self._followers.watch(id)
 
     async def read(self, job: Job, which: Selection, after: int) -> LogPage:

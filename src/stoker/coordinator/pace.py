@@ -1,6 +1,6 @@
 """How much of its prefetch a worker is really given: as much as starts in time, by what was observed.
 
-A prefetch is measured in run times (`WINDOW_US` of them per thread). Where a machine is busy with other things, or where
+The prefetch is measured in run times (`PREFETCH_US` of them per thread). Where a machine is busy with other things, or where
 handing over a short job costs more than running it, jobs that were sent ahead of time wait for longer than that, and so
 does an urgent one that needs a thread. So the time between sending and starting is watched. When it exceeds `SLOW_US`
 the share shrinks; below `QUICK_US` it grows back. What the connection itself takes, the quickest start that was seen on

@@ -257,7 +257,7 @@ FLYING_BYTES: Final = 24 * 1024 * 1024
 
 
 class PushSession(WorkerSession):
-    """A session without a prefetch: each job is a request of its own, and needs its threads at once."""
+    """A session without prefetch: each job is a request of its own, and needs its threads at once."""
 
     def __init__(self, hello: frames.Hello, send: Send) -> None:
         super().__init__(hello, send)

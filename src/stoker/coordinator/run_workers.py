@@ -91,7 +91,7 @@ class RunWorkers:
         self._expired(Expired([row.id, *orphans.sessions], orphans.losses))
 
     async def heartbeat(self, worker_id: str) -> None:
-        """Raises `NotFound` for a worker that is not registered, or was given up."""
+        """Raises `MissingError` for a worker that is not registered, or was given up."""
         known = self._ids.get(worker_id)
         if known is not None:
             try:
@@ -132,7 +132,8 @@ class RunWorkers:
         line.adopt(await self._http.accepted(new), self._store.now_us())
 
     async def complete(self, ref: ClaimRef, outcome: RunOutcome) -> None:
-        """Store how a job ended. Raises `StaleClaim`, `NotFound`, or `Conflict` for a job of another kind of worker."""
+        """Store how a job ended. Raises `StaleClaim`, `MissingError`, or `StateConflict` for a job of another kind
+        of worker."""
         from stoker.coordinator.push_workers import run_report
 
         report = run_report(ref, outcome)

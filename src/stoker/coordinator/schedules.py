@@ -212,7 +212,7 @@ class Schedules:
         return changed[0] if changed else None
 
     async def _changed(self, name: str, decide: Decide) -> Schedule:
-        """The schedule after a change. Raises `NotFound` where there is none."""
+        """The schedule after a change. Raises `MissingError` where there is none."""
         changed = await self._change(name, decide)
         if changed is None or changed.after is None:
             raise _missing(name)

@@ -1,6 +1,6 @@
 """Waiting for any of many jobs: one request, one waiter, one read for all of them.
 
-A waiter registers its jobs, looks at all of them once, and from then on reads only those that there was news of. On a store
+A waiter registers its jobs, looks at all of them once, and from then on reads only those that changed. On a store
 that several coordinators share, what happens elsewhere is told to the coordinators that asked for it (`Watch`), and a
 look at all jobs that are left stands behind that. While nothing happens, a waiter costs nothing here and, on a shared
 store, that look.

@@ -112,7 +112,7 @@ class HttpPost:
 
 
 class _Session(WorkerSession):
-    """A session without a prefetch: each delivery needs its place at once."""
+    """A session without prefetch: each delivery needs its place at once."""
 
     def view(self) -> WorkerView:
         view = super().view()

@@ -43,8 +43,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def edited(job: Job, changes: Changes, now: int) -> Job:
-    """Return the job with these changes. Raises `Conflict` for a job that does not wait, `InvalidOption` for a change that
-    does not fit the job."""
+    """Return the job with these changes. Raises `StateConflict` for a job that does not wait, `InvalidOption` for a
+    change that does not fit the job."""
     if job.status not in WAITING:
         raise StateConflict(f"job {job.id} is {job.status}; only a job that waits can be changed")
     given = {name: value for name, value in msgspec.structs.asdict(changes).items() if value is not UNSET}

@@ -1,8 +1,8 @@
 """What can go wrong, as one tree. Every message says what happened and what to do next.
 
 StokerDomainError
-├── NotFound             no such job or worker
-├── Conflict             the job is in a status that the request does not fit
+├── MissingError         no such job or worker
+├── StateConflict        the job is in a status that the request does not fit
 │   ├── StaleClaim       a later claim owns the job now: discard this result
 │   └── UniqueConflict   another unfinished job holds the unique key
 ├── IdempotencyMismatch  the key was used before with another body

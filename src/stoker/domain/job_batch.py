@@ -1,4 +1,4 @@
-"""Jobs that are alike, as columns: what a batch, a transaction of the store and a frame to a worker are made of.
+"""Jobs that are alike, as columns: what a request, a transaction of the store and a frame to a worker are made of.
 
 Most jobs come in company and differ from their neighbours in little more than number, id and payload. A batch keeps what
 they share once, so that planning, storing, sending and counting a hundred of them costs little more than it does for
@@ -70,12 +70,12 @@ class JobBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 def run_at_in_batch(template: Job | Claim, created_at: int) -> int:
-    """When a job is due that is like this one and was created then."""
+    """Return `run_at` for another job of the batch of `template`, given its `created_at`."""
     return created_at if template.run_at == template.created_at else template.run_at
 
 
 def claim_in_batch(template: Claim, id: str, seq: int, created_at: int) -> Claim:
-    """The claim of another job of the same batch."""
+    """Return the claim of another job of the batch of `template`."""
     run_at = run_at_in_batch(template, created_at)
     return replace(template, id=id, seq=seq, created_at=created_at, run_at=run_at)
 
@@ -96,7 +96,7 @@ def _stored_batch(job: Job) -> JobBatch:
 
 
 def joined(batches: Iterable[JobBatch]) -> list[JobBatch]:
-    """Neighbours that are alike and whose numbers follow each other become one batch."""
+    """Join adjacent batches that share a template and whose numbers follow each other."""
     runs: list[list[JobBatch]] = []
     shared: Job | None = None
     named = False

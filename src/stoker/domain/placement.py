@@ -1,19 +1,19 @@
 """Which job goes to which worker: a pure function from a snapshot to a plan.
 
 Jobs stand in lanes: those that can run in the same places (queue, type, labels, thread demand and what becomes of it
-when it is too large, group, concurrency key). Candidates come in batches, in order of (rank, seq): the heads of the lanes
-that a worker serves. For each job the planner looks for a worker with enough free threads, by the policy in force;
-failing that, for room in a worker's prefetch, where jobs that are alike are dealt out in turns. A lane whose head found no
-place is closed for the rest of the plan, because those behind it need the same.
+when it is too large, group, concurrency key). Candidates come in batches, in order of (rank, seq): the first jobs of the
+lanes that a worker serves. For each job the planner looks for a worker with enough free threads, by the policy in force;
+failing that, for room in a worker's prefetch, where jobs that are alike are given out in turns. A lane whose first job
+found no place is closed for the rest of the plan, because those behind it need the same.
 
 The prefetch: beyond its free threads a worker may hold jobs that, by the run times observed for their type, will start
-within `WINDOW_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt, or
+within `PREFETCH_US`. A type that is unknown or slow gets none, and neither does a job that has only one attempt, or
 an expiry or a deadline.
 
 Precedence: a job that finds no place keeps later ones out of the prefetch of every worker that could run it, so that what
 these workers hold ahead of time runs dry, a thread becomes free and the job is next. This is strict against lower
 ranks. Against its own rank it holds until that worker was given a job on a free thread in the same plan: short jobs and
-those that need a free thread then take turns, about every `WINDOW_US`, and neither kind starves the other.
+those that need a free thread then take turns, about every `PREFETCH_US`, and neither kind starves the other.
 
 A job for more threads than any worker has free reserves the worker that will have them soonest: at once against lower
 ranks, after `RESERVE_AFTER_US` against its own. A demand that no worker could ever meet runs on one thread after
@@ -65,7 +65,7 @@ def lane_key(job: Job) -> tuple[str, str, str | None, int, str | None, str | Non
 
 
 class WorkerView(msgspec.Struct):
-    """A worker as the planner sees it. The planner spends `free` and `window_us` on its own copy.
+    """A worker as the planner sees it. The planner spends `free` and `prefetch_us` on its own copy.
 
     `present` is False for a worker that is leaving or was seen lately: it takes nothing, but a job that would fit it is
     not degraded yet. `room` is how many jobs it may be given at all. `soon` is how many threads are free once the short
@@ -123,7 +123,7 @@ def serves(worker: WorkerView, lane: Lane) -> bool:
 
 
 def prefetch_cost(run_us: int | None) -> int:
-    """What a job takes of a prefetch: its observed run time. An unknown or slow one fills a thread's share, so that a
+    """What a job takes of the prefetch: its observed run time. An unknown or slow one fills a thread's share, so that a
     worker can still be fed short jobs beside a long one."""
     return PREFETCH_US if run_us is None else min(max(run_us, SHORTEST_US), PREFETCH_US)
 
@@ -314,7 +314,7 @@ def _may_degrade(job: Job, now: int) -> bool:
 
 
 class _Allocation:
-    """A batch while it is dealt out: which places of it go to whom."""
+    """A batch while it is shared out among workers: which places of it go to which."""
 
     __slots__ = ("_batch", "_cursor", "_hands", "count", "left", "on_free_threads")
 
@@ -372,7 +372,7 @@ class _Allocation:
 
 
 def _place(allocation: _Allocation, lane: _LaneState, now: int, policy: Policy) -> None:
-    """Deal out a batch, until it is empty or no worker has room for more."""
+    """Share out a batch, until it is empty or no worker has room for more."""
     while allocation.left:
         if allocation.left > 1 and lane.free_spent and not lane.has_async:
             _allocate_prefetch(allocation, lane, now)
@@ -384,7 +384,7 @@ def _place(allocation: _Allocation, lane: _LaneState, now: int, policy: Policy) 
 
 
 def _allocate_prefetch(allocation: _Allocation, lane: _LaneState, now: int) -> None:
-    """Jobs into prefetch, in turns of one each, beginning where the cursor stands."""
+    """Give jobs ahead of time, in turns of one each, beginning where the cursor stands."""
     cost = lane.cost
     first = allocation.cursor % len(lane.workers)
     workers = [

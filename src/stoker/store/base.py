@@ -453,7 +453,7 @@ class Store(ScheduleStore, Protocol):
 
     async def claim(self, request: ClaimRequest) -> Granted:
         """Plan queued jobs onto the workers' capacity and mark exactly those running, each under the next `claim_id` of
-        its job. Reads only the heads of lanes that some worker serves. Jobs inserted in the same transaction count. The
+        its job. Reads only the first jobs of lanes that some worker serves. Jobs inserted in the same transaction count. The
         payloads handed out are within the request's byte bounds, and large payloads are read of jobs that were placed
         only. A job whose expiry or deadline has passed by the store's clock is never claimed: it is ended and returned in
         `ended`."""
@@ -540,7 +540,8 @@ class Store(ScheduleStore, Protocol):
 
     async def edit(self, id: str, changes: Changes) -> Job | None:
         """Change a job that waits, and return it; it keeps its place among those of its lane and rank. None where there is
-        no such job. Raises `Conflict` for one that runs or is over, and `InvalidOption` for a change that does not fit."""
+        no such job. Raises `StateConflict` for one that runs or is over, and `InvalidOption` for a change that does
+        not fit."""
         ...
 
     async def replay(self, ids: Sequence[str]) -> list[Job | None]:

@@ -83,8 +83,8 @@ class Work(msgspec.Struct, eq=False, gc=False):
 
 
 class Slot:
-    """A child and the work that was sent to it, in order; the last of it, `parcel`, in a moment. `doom` says why the child
-    is being ended."""
+    """A child and the work that was sent to it, in order; the last of it, `outgoing`, in a moment. `ending` says why the
+    child is being ended."""
 
     def __init__(self, child: Child, executor: Executor) -> None:
         self.child = child
@@ -443,11 +443,11 @@ class ChildPool:
     def _hand_back_started(self, works: list[Work]) -> None:
         """Hand back tasks that ran beside one whose process had to be killed. They had started, so another start needs
         another claim: the coordinator gives it, and charges no attempt."""
-        neighbours = [work for work in works if self._is_current(work)]
-        if not neighbours:
+        others = [work for work in works if self._is_current(work)]
+        if not others:
             return
         ended: list[Ended] = []
-        for work in neighbours:
+        for work in others:
             del self.works[work.id]
             kind: Kind = "cancelled" if work.cancelled else "handed_back"
             error = problem(kind, "the process that it shared with another job was killed")

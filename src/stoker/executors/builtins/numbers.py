@@ -46,7 +46,7 @@ def large_array_sum(payload: bytes) -> bytes:
 
 
 def total(numbers: Sequence[int | float]) -> int | float:
-    """The sum by the rule above, or `Refused` if it is out of range."""
+    """The sum by the rule above, or `PayloadRefused` if it is out of range."""
     if float in set(map(type, numbers)):
         return _total_of_doubles(numbers)
     result = sum(numbers)

@@ -27,7 +27,7 @@ class PayloadRefused(ValueError):
 
 
 def decode(payload: bytes) -> Any:
-    """The payload as plain values, or `Refused`."""
+    """The payload as plain values, or `PayloadRefused`."""
     broken = broken_bound(payload)
     if broken is not None:
         raise PayloadRefused(f"the payload {broken}")

@@ -42,7 +42,7 @@ SELECT id FROM lane WHERE id IS NOT NULL
 -- ── claim ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 -- name: claim_candidates
--- The heads of some lanes, straight off the partial index; what another coordinator is claiming right now is stepped over.
+-- The first jobs of some lanes, straight off the partial index; what another coordinator is claiming right now is stepped over.
 -- A large payload stays where it is: its length is known without it.
 SELECT head.* FROM unnest($1::int[], $2::int[]) AS wanted (lane_id, room)
 CROSS JOIN LATERAL (

@@ -3,7 +3,7 @@
 It has the shape of the embedded store's transaction (`stoker.store.sqlite.transaction`): reports before claims, jobs
 to insert resolved before the claim and written after it, so that a job which finds a free worker is written once, as
 already claimed. What differs is that others write to the same tables. So nothing is believed that was not read, or
-locked, in this transaction; rows are locked in the order of their numbers; and heads that another coordinator is
+locked, in this transaction; rows are locked in the order of their numbers; and jobs that another coordinator is
 claiming are stepped over.
 
 The statements take arrays, and rows are written by COPY, so a transaction costs a handful of exchanges with the server
@@ -136,7 +136,7 @@ class PostgresTransaction(PostgresScheduleVerbs):
         self._deltas: Counter[tuple[str, str, str]] = Counter()
         self._woken: set[int] = set()
         self._read: set[int] = set()
-        """Lanes from whose heads this transaction may have claimed."""
+        """Lanes from which this transaction may have claimed."""
         self._firsts: dict[int, JobBatch | None] = {}
         self._fresh: list[JobBatch] = []
         """Jobs of this transaction that are due and not claimed yet."""

@@ -181,7 +181,7 @@ class SqliteTransaction(SqliteScheduleVerbs):
         self._woken: set[int] = set()
         self._emptied: set[int] = set()
         self._read: set[int] = set()
-        """Lanes from whose heads this transaction may have claimed."""
+        """Lanes from which this transaction may have claimed."""
         self._firsts: dict[int, JobBatch | None] = {}
         self._lanes: dict[Lane, int] = {}
         self._lane_ids: dict[tuple[Any, ...], int] = {}
@@ -568,7 +568,7 @@ class SqliteTransaction(SqliteScheduleVerbs):
         return lane or next(lane for lane, number in self._lanes.items() if number == id)
 
     def _candidates(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[JobBatch]:
-        """The heads of the lanes, those in the file and those of this transaction."""
+        """The first jobs of the lanes, those in the file and those of this transaction."""
         found: list[JobBatch] = []
         rooms = {
             id: candidates_wanted(self._lane_named(id), workers, request.run_us)
