@@ -155,7 +155,7 @@ def test_of_a_message_what_can_be_read_is_read() -> None:
         {
             "sender": "newer",
             "news": [
-                {"type": "JobsWaiting"},
+                {"type": "Work"},
                 {"type": "Unheard", "of": 1},
                 {"type": "Changed", "ids": [1]},
                 5,

@@ -50,14 +50,15 @@ def test_nothing_is_said_to_an_earlier_release_that_it_would_refuse(side: str, r
     assert fields <= set(FIELDS[type(frame).__name__])
 
 
-STRUCTS = [getattr(frames, name) for name in FIELDS]
+RENAMED = {"AssignmentLot": "AssignmentBatch"}
+"""Structs whose name, which is not sent, changed since; the names of their fields on the wire did not."""
+STRUCTS = [(getattr(frames, RENAMED.get(name, name)), known) for name, known in FIELDS.items()]
 
 
-@pytest.mark.parametrize("struct", STRUCTS, ids=list(FIELDS))
-def test_a_new_field_has_a_default_and_is_left_out_while_it_has_it(struct: Any) -> None:
-    known = FIELDS[struct.__name__]
-    assert list(struct.__struct_fields__[: len(known)]) == known, "fields are added at the end"
-    new = [field for field in msgspec.structs.fields(struct) if field.name not in known]
+@pytest.mark.parametrize(("struct", "known"), STRUCTS, ids=list(FIELDS))
+def test_a_new_field_has_a_default_and_is_left_out_while_it_has_it(struct: Any, known: list[str]) -> None:
+    assert list(struct.__struct_encode_fields__[: len(known)]) == known, "fields are added at the end"
+    new = [field for field in msgspec.structs.fields(struct) if field.encode_name not in known]
     assert all(not field.required for field in new)
     config = struct.__struct_config__
     assert not new or (config.omit_defaults and not config.array_like)

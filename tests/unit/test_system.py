@@ -201,7 +201,7 @@ async def test_signals_reach_the_loop_also_where_it_has_no_handlers(monkeypatch:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_port_is_never_shared_on_prefetch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_is_never_shared_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
     with socket.socket() as listener:
         Portable().prepare_listener(listener)

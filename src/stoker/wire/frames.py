@@ -250,7 +250,7 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class AssignmentBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Assignments that differ in id and payload alone. `template` is what they share; its own id and payload are empty."""
 
-    template: Assignment
+    template: Assignment = msgspec.field(name="like")
     ids: list[str]
     payloads: list[bytes]
 
