@@ -419,7 +419,7 @@ async def test_what_a_call_stored_itself_is_no_repeat_when_the_answer_to_its_com
     jobs = [named(pair.a), a_job(pair.a), named(pair.a, payload=b"1")]
     repeat = replace(again(pair.a, known), created_at=known.created_at + 1, run_at=known.created_at + 1)
     monkeypatch.setattr(postgres_writer, "RECONNECT_SECONDS", 0.0)
-    monkeypatch.setattr(PostgresWriter, "_round", losing)
+    monkeypatch.setattr(PostgresWriter, "_transaction", losing)
     assert await put(pair.a, *jobs, repeat) == [(job.id, False) for job in jobs] + [(known.id, True)]
     assert len(await every_job(pair.a)) == 4
 
