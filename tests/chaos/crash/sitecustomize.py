@@ -119,7 +119,7 @@ def install(text: str) -> None:
     module, function, when, *conditions = text.split("|")
     changes: dict[str, list[tuple[str, Callable[[Any], Any]]]] = {
         "stoker.store.sqlite.store": [("SqliteStore._transact", noting_verbs)],
-        "stoker.store.postgres.writer": [("Writer.transact", noting_verbs)],
+        "stoker.store.postgres.writer": [("PostgresWriter.transact", noting_verbs)],
     }
     changes.setdefault(module, []).append(
         (function, lambda found: wrapped(found, when, [c for c in conditions if c]))
