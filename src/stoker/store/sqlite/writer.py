@@ -10,6 +10,7 @@ awaits its commit before the next begins.
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, Protocol, TypeVar
@@ -19,7 +20,10 @@ import apsw
 from stoker.domain.errors import StoreUnavailable
 
 T = TypeVar("T")
-QUICK_COMMIT_SECONDS: Final = 0.002
+QUICK_SECONDS: Final = 0.002
+"""Statements that took longer than this have much to commit."""
+QUICK_COMMIT_SECONDS: Final = 0.005
+"""While commits take less than this, the event loop can wait for one."""
 
 
 class SqliteWriter(Protocol):
@@ -37,13 +41,13 @@ class StatementThread:
 
     def __init__(self, db: apsw.Connection, name: str) -> None:
         self._db = db
-        self._orders: SimpleQueue[tuple[asyncio.Future[None], str] | None] = SimpleQueue()
+        self._orders: SimpleQueue[tuple[asyncio.Future[float], str] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def execute(self, statement: str) -> asyncio.Future[None]:
-        """Run it there; what this returns is done when it is, or has its error."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def execute(self, statement: str) -> asyncio.Future[float]:
+        """Run it there. The future is done when it is, with the seconds that it took there, or its error."""
+        future: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._orders.put((future, statement))
         return future
 
@@ -56,19 +60,21 @@ class StatementThread:
         while (order := self._orders.get()) is not None:
             future, statement = order
             error: Exception | None = None
+            began = time.monotonic()
             try:
                 self._db.execute(statement)
             except Exception as raised:  # noqa: BLE001 - the awaiting caller decides
                 error = raised
+            seconds = time.monotonic() - began
             with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller awaits it
-                future.get_loop().call_soon_threadsafe(_settle, future, error)
+                future.get_loop().call_soon_threadsafe(_settle, future, seconds, error)
 
 
-def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
+def _settle(future: asyncio.Future[float], seconds: float, error: Exception | None) -> None:
     if future.done():  # cancelled meanwhile
         return
     if error is None:
-        future.set_result(None)
+        future.set_result(seconds)
     else:
         future.set_exception(error)
 
@@ -77,7 +83,7 @@ class ThreadWriter:
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
         self._thread = StatementThread(db, "stoker-commit")
-        self._usual_seconds = 1.0
+        self._usual_seconds = 0.0
 
     async def transact(self, work: Callable[[], T], *, alone: bool) -> T:
         loop = asyncio.get_running_loop()
@@ -87,7 +93,7 @@ class ThreadWriter:
                 began = loop.time()
                 result = work()
                 # A transaction that was long in the making has much to write: large payloads, say.
-                await self._commit(loop, alone=alone and loop.time() - began < QUICK_COMMIT_SECONDS)
+                await self._commit(alone=alone and loop.time() - began < QUICK_SECONDS)
             except BaseException:
                 self._roll_back()
                 raise
@@ -97,15 +103,16 @@ class ThreadWriter:
             ) from error
         return result
 
-    async def _commit(self, loop: asyncio.AbstractEventLoop, *, alone: bool) -> None:
+    async def _commit(self, *, alone: bool) -> None:
         # Two hops between threads cost more than a fast disk does. When no other command waits and the disk has been
-        # fast, it is quicker for all to wait for it here; one slow commit is enough to go back to the thread.
-        started = loop.time()
+        # fast, it is quicker for all to wait for it here; one slow commit is enough to go back to the thread. Only the
+        # commit itself is measured: the way to the thread and back says how busy the loop is, not how slow the disk.
         if alone and self._usual_seconds < QUICK_COMMIT_SECONDS:
+            began = time.monotonic()
             self._db.execute("COMMIT")
+            seconds = time.monotonic() - began
         else:
-            await self._thread.execute("COMMIT")
-        seconds = loop.time() - started
+            seconds = await self._thread.execute("COMMIT")
         self._usual_seconds = max(seconds, self._usual_seconds + (seconds - self._usual_seconds) * 0.1)
 
     async def _begin(self) -> None:
