@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from stoker.domain import extras
 from stoker.domain.edit import Changes
 from stoker.domain.errors import StateConflict
-from stoker.domain.extras import InvalidOption
+from stoker.domain.extras import Extras, InvalidOption
 from stoker.domain.job import NULL, Job
 from stoker.domain.retry import Kind
 from stoker.store.base import Store
@@ -95,6 +96,15 @@ async def test_a_later_time_postpones_and_an_earlier_one_hurries(store: Store, c
 async def test_a_blocked_job_stays_blocked(store: Store, clock: FakeClock) -> None:
     job = await blocked(store)
     assert (await edit(store, job, run_at=clock.now_us() + HOUR, priority=5, rank=5)).status == "blocked"
+
+
+async def test_a_timeout_stays_above_the_soft_one(store: Store) -> None:
+    (job,) = await submit(
+        store, replace(a_job(store, timeout_sec=60), extras=extras.encode(Extras(soft_timeout_sec=50)))
+    )
+    with pytest.raises(InvalidOption, match="timeout_sec"):
+        await edit(store, job, timeout_sec=50.0)
+    assert (await edit(store, job, timeout_sec=51.0)).timeout_sec == 51
 
 
 async def test_a_job_that_backs_off_keeps_its_attempts(store: Store) -> None:

@@ -7,17 +7,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from stoker.clock import SECOND
 from stoker.domain import extras
+from stoker.domain.edit import Changes
 from stoker.domain.errors import MissingError, StateConflict
-from stoker.domain.job import Job, JobSpec
+from stoker.domain.extras import Extras
+from stoker.domain.job import Job, JobSpec, OnConflict
+from stoker.domain.job_batch import batch_of
 from stoker.domain.recurrence import BadSchedule
 from stoker.domain.schedule import ScheduleDecision
-from stoker.store.base import Store
+from stoker.store.base import Store, Submission
 from stoker.store.schedules import ScheduleChange, SchedulesQuery, Seen
 from stoker.wire.schedules import DeclaredSchedule
-from tests.conformance.steps import claim, end
+from tests.conformance.steps import a_job, claim, end
 from tests.conformance.stores import STORES, StoreKind, books_balance, every_job
 from tests.support.clock import START_US, FakeClock
 from tests.support.in_loop import in_loop
@@ -150,6 +154,78 @@ async def test_queue_one_holds_a_job_back_until_the_earlier_one_has_ended(
         ("skipped", "overlap"),
     ]
     assert len(await claim(store)) == 1
+
+
+async def held(desk: Desk, store: Store, clock: FakeClock) -> Job:
+    """The job of a second tick, which waits for that of the first."""
+    for _ in range(2):
+        clock.advance(60)
+        await desk.fire()
+    (job,) = [job for job in await every_job(store) if job.status == "blocked"]
+    return job
+
+
+async def test_an_edit_does_not_release_a_job_that_is_held_back(store: Store, clock: FakeClock) -> None:
+    desk = Desk(store)
+    await desk.set(overlap="queue_one")
+    job = await held(desk, store, clock)
+    for run_at in (clock.now_us() + 600 * SECOND, clock.now_us()):
+        edited = await store.edit(job.id, Changes(run_at=run_at))
+        assert edited is not None
+        assert edited.status == "blocked"
+    assert len(await claim(store)) == 1
+
+
+async def test_a_replacement_does_not_release_a_job_that_is_held_back(store: Store, clock: FakeClock) -> None:
+    desk = Desk(store)
+    await desk.set(
+        overlap="queue_one", job=JobSpec(unique_key="k", unique_until="started", on_conflict="replace")
+    )
+    clock.advance(60)
+    await desk.fire()
+    await claim(store)
+    clock.advance(60)
+    await desk.fire()
+    assert await statuses(store) == ["running", "blocked"]
+    new = replace(
+        a_job(store), payload=b"2", extras=extras.encode(Extras(unique_key="k", unique_until="started"))
+    )
+    (answer,) = await store.insert([Submission(batch_of(new), on_conflict="replace")])
+    assert (answer.unique, answer.job.status, answer.job.payload) == ("replaced", "blocked", b"2")
+    assert await claim(store) == []
+
+
+async def test_a_job_that_was_held_back_still_waits_for_its_own_time(store: Store, clock: FakeClock) -> None:
+    desk = Desk(store)
+    await desk.set(overlap="queue_one", job=JobSpec(delay_sec=600))
+    first = await desk.trigger("s")
+    clock.advance(60)
+    await desk.fire()
+    await store.cancel([first.batch.template.id])
+    clock.advance(1)
+    await desk.fire()
+    assert await statuses(store) == ["cancelled", "scheduled"]
+    assert await store.next_due_at() == START_US + 660 * SECOND
+    assert {(count.status, count.count) for count in await store.counts()} == {
+        ("cancelled", 1),
+        ("scheduled", 1),
+    }
+    clock.advance(600)
+    assert await store.promote(10) == 1
+    assert len(await claim(store)) == 1
+
+
+@pytest.mark.parametrize("on_conflict", ["return", "reject", "replace"])
+async def test_cancel_previous_cancels_nothing_when_no_job_takes_its_place(
+    store: Store, clock: FakeClock, on_conflict: OnConflict
+) -> None:
+    desk = Desk(store)
+    await desk.set(overlap="cancel_previous", job=JobSpec(unique_key="k", on_conflict=on_conflict))
+    for _ in range(2):
+        clock.advance(60)
+        await desk.fire()
+    assert await statuses(store) == ["queued"]
+    assert [row[3] for row in await ticks(desk)] == ["fired", "skipped"]
 
 
 async def test_cancel_previous_cancels_what_waits_and_tells_what_runs(store: Store, clock: FakeClock) -> None:

@@ -3,13 +3,15 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from stoker.clock import SECOND
 from stoker.domain import extras
-from stoker.domain.errors import UniqueConflict
+from stoker.domain.errors import StateConflict, UniqueConflict
 from stoker.domain.extras import Extras
-from stoker.domain.job import Job, OnConflict, UniqueUntil
+from stoker.domain.job import Job, JobSpec, OnConflict, UniqueUntil
 from stoker.domain.job_batch import batch_of
 from stoker.domain.retry import Kind
 from stoker.store.base import Accepted, JobFilter, Store, Submission
@@ -28,7 +30,9 @@ from tests.conformance.steps import (
     look,
     status_of,
 )
-from tests.support.clock import FakeClock
+from tests.conformance.stores import every_job
+from tests.support.clock import START_US, FakeClock
+from tests.support.schedules import Desk
 
 
 def a_unique_job(store: Store, key: str = "k", until: UniqueUntil = "finished", **fields: Any) -> Job:
@@ -39,6 +43,56 @@ def a_unique_job(store: Store, key: str = "k", until: UniqueUntil = "finished", 
 async def put(store: Store, job: Job, on_conflict: OnConflict = "return", **more: Any) -> Accepted:
     (accepted,) = await store.insert([Submission(batch_of(job), on_conflict=on_conflict, **more)])
     return accepted
+
+
+# ── schedules ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_job_of_a_schedule_takes_its_key_and_finds_it_taken(store: Store, clock: FakeClock) -> None:
+    desk = Desk(store)
+    for name in ("one", "two"):
+        await desk.set(name, job=JobSpec(unique_key="k"))
+    clock.advance(60)
+    await desk.fire_all()
+    (job,) = await every_job(store)
+    assert await store.key_holder("k") == job.id
+    assert (await put(store, a_unique_job(store))).unique == "existing"
+    fired = [(await desk.ticks(name, 9))[0].outcome for name in ("one", "two")]
+    assert sorted(fired) == ["fired", "skipped"]
+    (running,) = await claim(store)
+    await end(store, running)
+    assert await store.key_holder("k") is None
+    clock.advance(60)
+    await desk.fire_all()
+    assert len(await every_job(store)) == 2
+
+
+async def test_a_trigger_and_a_backfill_respect_keys(store: Store, clock: FakeClock) -> None:
+    desk = Desk(store)
+    first = await put(store, a_unique_job(store))
+    await desk.set(paused=True, job=JobSpec(unique_key="k"))
+    assert (await desk.trigger("s")).batch.template.id == first.job.id
+    clock.advance(300)
+    await desk.resume("s")
+    done = await desk.backfill("s", START_US, START_US + 300 * SECOND)
+    assert (done.jobs, len(await every_job(store))) == ([], 1)
+    await desk.set(job=JobSpec(unique_key="k", on_conflict="reject"))
+    with pytest.raises(StateConflict, match=first.job.id):
+        await desk.trigger("s")
+    await desk.set(job=JobSpec(payload=msgspec.Raw(b"2"), unique_key="k", on_conflict="replace"))
+    assert (await desk.trigger("s")).batch.template.id == first.job.id
+    assert (await look(store, first.job)).payload == b"2"
+
+
+async def test_submissions_and_schedules_that_come_together_share_one_holder(
+    store: Store, clock: FakeClock
+) -> None:
+    desk = Desk(store)
+    for number in range(5):
+        await desk.set(f"s{number}", job=JobSpec(unique_key="k"))
+    clock.advance(60)
+    await asyncio.gather(*(put(store, a_unique_job(store)) for _ in range(5)), desk.fire_all())
+    assert len(await every_job(store)) == 1
 
 
 # ── submitting ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -981,6 +981,7 @@ class Coordinator:
         released = [id for one in changed for id in one.released]
         if released:
             self._dispatch.wake()
+            self._upkeep.nudge()  # one that was held back beyond its tick may have a later time of its own
             self._events.changed(released)
             self._peers.tell_changed(released)
         self._metrics.on_schedules(changed)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from stoker.domain import extras
 from stoker.domain.errors import StateConflict
 from stoker.domain.extras import InvalidOption
 from stoker.domain.job import Attempts, Ident, Job, Priority, StringMap, TimeoutOrZero
@@ -51,11 +52,15 @@ def edited(job: Job, changes: Changes, now: int) -> Job:
     after: Job = replace(job, **given)
     if after.max_attempts <= after.attempt:
         raise InvalidOption("max_attempts", f"must be more than {after.attempt}, the attempts that were made")
+    soft = extras.decode(job.extras).soft_timeout_sec
+    if soft is not None and after.timeout_sec is not None and after.timeout_sec <= soft:
+        raise InvalidOption("timeout_sec", f"must be more than soft_timeout_sec, which is {soft:g}")
     return replace(after, status=_status(job, after, now))
 
 
 def _status(before: Job, after: Job, now: int) -> str:
-    """The status changes only with what the job waits for: one that is scheduled, and due, is queued by upkeep."""
-    if before.run_at == after.run_at:
+    """The status changes only with what the job waits for: one that is scheduled, and due, is queued by upkeep. A blocked
+    job waits for other jobs, or for the earlier ones of its schedule, whatever its time is."""
+    if before.run_at == after.run_at or before.status == "blocked":
         return before.status
     return waiting(after.pending_deps, after.run_at, now)

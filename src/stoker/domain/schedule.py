@@ -451,6 +451,12 @@ def settled(
     return schedule, ticks
 
 
+def to_cancel(decision: ScheduleDecision, inserted: Sequence[Inserted]) -> Sequence[str]:
+    """Return the earlier jobs to cancel. Where none takes their place, because the unique key was taken, they go on."""
+    took_place = any(what.job_id is not None and not what.repeated for what in inserted)
+    return decision.cancel if took_place else ()
+
+
 def next_ticks(schedule: Schedule, now: int, count: int) -> list[int]:
     """Return the ticks to come, whether or not the schedule is paused."""
     return list(islice(schedule.recurrence.ticks(max(now, schedule.last_tick or 0)), count))

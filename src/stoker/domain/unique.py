@@ -80,6 +80,7 @@ def _replaced(holder: Job, new: Job, now: int) -> Job:
         holder,
         payload=new.payload,
         run_at=new.run_at,
-        status=waiting(holder.pending_deps, new.run_at, now),
+        # A blocked job waits for others, and one of them may be its schedule's, which `pending_deps` does not count.
+        status="blocked" if holder.status == "blocked" else waiting(holder.pending_deps, new.run_at, now),
         extras=extras.encode(used),
     )

@@ -21,11 +21,13 @@ from stoker.domain.schedule import (
     Tick,
     is_news,
     settled,
+    to_cancel,
 )
 from stoker.store import queries
 from stoker.store.base import Accepted, Submission
 from stoker.store.postgres.database import Database, Link
 from stoker.store.postgres.memory import PostgresMemory
+from stoker.store.postgres.unique import PostgresUniqueKeys
 from stoker.store.schedules import (
     COLUMN_LIST,
     AppChange,
@@ -56,6 +58,7 @@ class PostgresScheduleVerbs:
     _now: int
     _judge: int | None
     _made: set[str]
+    _unique: PostgresUniqueKeys
     """Jobs that schedules made in this transaction, which are written at its end."""
 
     async def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
@@ -64,7 +67,7 @@ class PostgresScheduleVerbs:
     async def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         raise NotImplementedError
 
-    def _released(self, lane_id: int, queue: str, type: str) -> None:
+    def _released(self, lane_id: int, queue: str, type: str, status: Status) -> None:
         raise NotImplementedError
 
     async def change_schedules(self, calls: list[ScheduleChange]) -> list[list[ScheduleChanged]]:
@@ -130,14 +133,17 @@ class PostgresScheduleVerbs:
             for _, decision in decided
             for firing in decision.firings
         ]
+        self._unique.require(submission for call in calls for submission in call)
         answers = iter(await self.insert(calls) if calls else [])
         changed: list[ScheduleChanged] = []
         for before, decision in decided:
             own = [next(answers) for _ in decision.firings]
-            after, ticks = settled(decision, [inserted(answer) for answer in own], self._now)
+            outcomes = [inserted(answer) for answer in own]
+            after, ticks = settled(decision, outcomes, self._now)
             if after is None and before is not None:
                 await self._link.execute(S["delete"], before.name)
-            cancelled = (await self.cancel([decision.cancel]))[0] if decision.cancel else []
+            unwanted = to_cancel(decision, outcomes)
+            cancelled = (await self.cancel([unwanted]))[0] if unwanted else []
             released = await self._release(decision.release) if decision.release else []
             accepted = [item for answer in own if not isinstance(answer, Exception) for item in answer]
             self._made |= {
@@ -160,8 +166,8 @@ class PostgresScheduleVerbs:
     async def _release(self, ids: Sequence[str]) -> list[str]:
         rows = await self._link.fetch(S["release"], list(ids), self._now)
         lanes = await self._memory.lanes_named(self._link, {row[1] for row in rows})
-        for _, lane_id in rows:
-            self._released(lane_id, lanes[lane_id].queue, lanes[lane_id].type)
+        for _, lane_id, status in rows:
+            self._released(lane_id, lanes[lane_id].queue, lanes[lane_id].type, status)
         return [row[0] for row in rows]
 
     async def purge_ticks(self, calls: list[tuple[int, int]]) -> list[int]:

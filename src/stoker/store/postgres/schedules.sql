@@ -50,8 +50,9 @@ SELECT id::text, status FROM stoker.jobs WHERE id = ANY($1::uuid[])
 UNION ALL SELECT id::text, status FROM stoker.history WHERE id = ANY($1::uuid[])
 
 -- name: release
-UPDATE stoker.jobs SET status = 'queued', run_at = $2 WHERE id = ANY($1::uuid[]) AND status = 'blocked'
-RETURNING id::text, lane_id
+UPDATE stoker.jobs SET status = CASE WHEN run_at > $2 THEN 'scheduled' ELSE 'queued' END, run_at = greatest(run_at, $2)
+WHERE id = ANY($1::uuid[]) AND status = 'blocked'
+RETURNING id::text, lane_id, status
 
 -- name: next_at
 SELECT due_at FROM stoker.schedules WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1

@@ -97,9 +97,9 @@ from stoker.store.postgres.rows import (
 )
 from stoker.store.postgres.schedules import PostgresScheduleVerbs
 from stoker.store.postgres.time_limits import PostgresTimeLimits
-from stoker.store.postgres.unique import Again, PostgresUniqueKeys
+from stoker.store.postgres.unique import Again, KeysNeeded, PostgresUniqueKeys
 
-__all__ = ["Again", "PostgresTransaction"]
+__all__ = ["Again", "KeysNeeded", "PostgresTransaction"]
 
 KeyName = tuple[str, str]
 _SEQ: Final = itemgetter(0)
@@ -124,6 +124,7 @@ class PostgresTransaction(PostgresScheduleVerbs):
         shard: int,
         in_doubt: bool,
         look_up_ids: bool,
+        keys_ahead: Sequence[Submission] = (),
     ) -> None:
         self._link = link
         self._memory = memory
@@ -150,6 +151,8 @@ class PostgresTransaction(PostgresScheduleVerbs):
         self._left_behind: list[int] = []
         """Jobs that ended in this transaction, and whose end is told by a webhook or begins a retention of their own."""
         self._unique = PostgresUniqueKeys(link, now)
+        self._keys_ahead = keys_ahead
+        """Submissions of schedules whose unique keys an earlier try of this transaction turned out to want."""
         self._limits = PostgresTimeLimits(link)
 
     # ── running a transaction ────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,7 +160,7 @@ class PostgresTransaction(PostgresScheduleVerbs):
     async def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
         """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
-        await self._unique.take_all(calls, self._holders)
+        await self._unique.take_all(calls, self._keys_ahead, self._holders)
         for verb, places in by_verb(calls, VERBS):
             answers = await VERBS[verb](self, [calls[place][1] for place in places])
             for place, answer in zip(places, answers, strict=True):
@@ -805,11 +808,12 @@ class PostgresTransaction(PostgresScheduleVerbs):
         await self._link.execute(Q["correct_heartbeats"], self._judge)
         return len(corrected)
 
-    def _released(self, lane_id: int, queue: str, type: str) -> None:
-        """A blocked job became queued."""
-        self._woken.add(lane_id)
+    def _released(self, lane_id: int, queue: str, type: str, status: Status) -> None:
+        """A blocked job became queued, or scheduled where its time has not come."""
+        if status == "queued":
+            self._woken.add(lane_id)
         self._deltas[queue, type, "blocked"] -= 1
-        self._deltas[queue, type, "queued"] += 1
+        self._deltas[queue, type, status] += 1
 
     async def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         found = await self._found([id for call in calls for id in call])

@@ -22,6 +22,15 @@ class Again(Exception):
     """Another coordinator got in between: the same transaction, run again, will see what it did."""
 
 
+class KeysNeeded(Again):
+    """Jobs of schedules want keys, which is known only once the schedules are locked. The same transaction, run again,
+    takes them at its beginning: taken now, they could be waited for in a circle."""
+
+    def __init__(self, submissions: Sequence[Submission]) -> None:
+        super().__init__("jobs of schedules want unique keys")
+        self.submissions = submissions
+
+
 Find = Callable[[Collection[str], bool], Awaitable[Mapping[str, Job]]]
 """Reads jobs by their ids, locked or not."""
 
@@ -32,6 +41,10 @@ class PostgresUniqueKeys:
     def __init__(self, link: Link, now: int) -> None:
         self._link = link
         self._now = now
+        self._wanted: dict[str, str] = {}
+        """Keys that this transaction asked for at its beginning, and the job in whose name."""
+        self._to_replace: set[str] = set()
+        """Those whose holders are locked, because a submission may replace them."""
         self._taken: dict[str, str] = {}
         """Keys that this transaction took, and the job in whose name."""
         self._holders: dict[str, Job] = {}
@@ -42,16 +55,27 @@ class PostgresUniqueKeys:
 
     # ── submissions ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def take_all(self, calls: Iterable[tuple[str, Any]], find: Find) -> None:
-        """Take the keys that the submissions of a transaction want, and read the jobs that hold the others. `find` is
-        not kept: it belongs to the transaction, and a cycle would keep the transaction's jobs in memory."""
-        wanted: dict[str, str] = {}
-        replaced: set[str] = set()
+    async def take_all(
+        self, calls: Iterable[tuple[str, Any]], ahead: Sequence[Submission], find: Find
+    ) -> None:
+        """Take the keys that the submissions of a transaction want, and those `ahead`, and read the jobs that hold the
+        others.
+        `find` is not kept: it belongs to the transaction, and a cycle would keep the transaction's jobs in memory."""
+        _want(ahead, self._wanted, self._to_replace)
         for verb, argument in calls:
             if verb == "insert":
-                _want(argument, wanted, replaced)
-        if wanted:
-            await self._take(wanted, replaced, find)
+                _want(argument, self._wanted, self._to_replace)
+        if self._wanted:
+            await self._take(self._wanted, self._to_replace, find)
+
+    def require(self, submissions: Iterable[Submission]) -> None:
+        """Raise `KeysNeeded` for submissions whose keys this transaction did not ask for at its beginning."""
+        keyed = [item for item in submissions if key_of(item.batch.template.extras) is not None]
+        wanted: dict[str, str] = {}
+        replaced: set[str] = set()
+        _want(keyed, wanted, replaced)
+        if not (wanted.keys() <= self._wanted.keys() and replaced <= self._to_replace):
+            raise KeysNeeded(keyed)
 
     async def _take(self, wanted: Mapping[str, str], replaced: Collection[str], find: Find) -> None:
         rows = sorted(wanted.items())

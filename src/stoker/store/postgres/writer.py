@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
+from stoker.store.base import Submission
 from stoker.store.group_commit import Command
 from stoker.store.postgres import database as db
 from stoker.store.postgres.clock import ServerClock
 from stoker.store.postgres.database import UNPREPARED, Contended, Database, Link
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
-from stoker.store.postgres.transaction import Again, PostgresTransaction
+from stoker.store.postgres.transaction import Again, KeysNeeded, PostgresTransaction
 
 RECONNECT_SECONDS: Final = 0.1
 TRIES: Final = 5
@@ -56,9 +57,10 @@ class PostgresWriter:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_seconds
         in_doubt = False
+        keys_ahead: list[Submission] = []
         for attempt in range(1, 1_000_000):
             try:
-                return await self._transaction(calls, in_doubt=in_doubt, again=attempt > 1)
+                return await self._transaction(calls, keys_ahead, in_doubt=in_doubt, again=attempt > 1)
             except StoreUnreachable:
                 in_doubt = True
                 if loop.time() >= deadline:
@@ -68,12 +70,19 @@ class PostgresWriter:
                 await self.let_go()
                 await self._database.stop_preparing()
             except (Again, Contended) as error:
+                if isinstance(error, KeysNeeded):
+                    keys_ahead += error.submissions
                 if attempt >= TRIES:
                     raise StoreUnavailable(f"{error}; try again") from error
         raise AssertionError("unreachable")
 
     async def _transaction(
-        self, calls: list[tuple[str, Any]], *, in_doubt: bool, again: bool
+        self,
+        calls: list[tuple[str, Any]],
+        keys_ahead: Sequence[Submission],
+        *,
+        in_doubt: bool,
+        again: bool,
     ) -> Sequence[Any]:
         link = await self._connected()
         made_before = self._memory.last_lane
@@ -85,6 +94,7 @@ class PostgresWriter:
             shard=self._shard,
             in_doubt=in_doubt,
             look_up_ids=again or self._memory.ids_repeat,
+            keys_ahead=keys_ahead,
         )
         try:
             async with self._database.transaction(link, first=_first(calls)):

@@ -17,6 +17,7 @@ from stoker.domain.schedule import (
     Tick,
     is_news,
     settled,
+    to_cancel,
 )
 from stoker.store import queries
 from stoker.store.base import Accepted, Submission
@@ -58,7 +59,7 @@ class SqliteScheduleVerbs:
     def _cancel(self, id: str) -> Job | None:
         raise NotImplementedError
 
-    def _released(self, lane_id: int, queue: str, type: str) -> None:
+    def _released(self, lane_id: int, queue: str, type: str, status: Status) -> None:
         raise NotImplementedError
 
     def change_schedules(self, calls: list[ScheduleChange]) -> list[list[ScheduleChanged]]:
@@ -123,13 +124,14 @@ class SqliteScheduleVerbs:
         rows: list[Schedule] = []
         for before, decision in decided:
             own = [next(answers) for _ in decision.firings]
-            after, recorded = settled(decision, [inserted(answer) for answer in own], self._now)
+            outcomes = [inserted(answer) for answer in own]
+            after, recorded = settled(decision, outcomes, self._now)
             ticks += recorded
             if after is not None:
                 rows.append(after)
             elif before is not None:
                 self._db.execute(S["delete"], (before.name,))
-            cancelled = [job for id in decision.cancel if (job := self._cancel(id)) is not None]
+            cancelled = [job for id in to_cancel(decision, outcomes) if (job := self._cancel(id)) is not None]
             released = [id for id in decision.release if self._release(id)]
             accepted = [item for answer in own if not isinstance(answer, Exception) for item in answer]
             self._made |= {

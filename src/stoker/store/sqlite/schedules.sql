@@ -32,7 +32,8 @@ SELECT tick FROM schedule_ticks WHERE schedule = ?1 AND tick = ?2 AND kind <> 't
 SELECT status FROM jobs WHERE id = ?
 
 -- name: release
-UPDATE jobs SET status = 'queued', run_at = ?2 WHERE id = ?1 AND status = 'blocked' RETURNING lane_id, queue, type
+UPDATE jobs SET status = CASE WHEN run_at > ?2 THEN 'scheduled' ELSE 'queued' END, run_at = max(run_at, ?2)
+WHERE id = ?1 AND status = 'blocked' RETURNING lane_id, queue, type, status
 
 -- name: next_at
 SELECT due_at FROM schedules WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1

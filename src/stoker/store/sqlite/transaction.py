@@ -832,11 +832,12 @@ class SqliteTransaction(SqliteScheduleVerbs):
         self._db.execute(Q["correct_heartbeats"], (self._now,))
         return len(far)
 
-    def _released(self, lane_id: int, queue: str, type: str) -> None:
-        """A blocked job became queued."""
-        self._woken.add(lane_id)
+    def _released(self, lane_id: int, queue: str, type: str, status: Status) -> None:
+        """A blocked job became queued, or scheduled where its time has not come."""
+        if status == "queued":
+            self._woken.add(lane_id)
         self._deltas[queue, type, "blocked"] -= 1
-        self._deltas[queue, type, "queued"] += 1
+        self._deltas[queue, type, status] += 1
 
     def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
         return [[self._cancel(id) for id in call] for call in calls]
