@@ -17,6 +17,12 @@ _NAME: Final = re.compile(
 )
 _PORTS: Final = {"http": 80, "https": 443}
 
+# What counts as public differs between releases of Python (`is_global`), so the doubtful ones are named here.
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_NOT_PUBLIC: Final = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("3fff::/20"))
+"""6to4, which wraps any IPv4 address, and addresses for documentation."""
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -76,10 +82,21 @@ def may_dial(text: str, listed: Sequence[str]) -> bool:
     address = _address(text)
     if address is None:
         return False
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    public = address.is_global and not address.is_multicast
-    return public or _lists_address(address, listed)
+    if _lists_address(address, listed):
+        return True
+    if isinstance(address, ipaddress.IPv6Address):
+        if (inner := _ipv4_inside(address)) is not None:
+            return may_dial(str(inner), listed)
+        if address not in _GLOBAL_UNICAST or any(address in network for network in _NOT_PUBLIC):
+            return False
+    return address.is_global and not address.is_multicast
+
+
+def _ipv4_inside(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address that a packet to this one would reach: it is mapped, or translated by a NAT64 gateway."""
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped
 
 
 def _lists_name(host: str, listed: Iterable[str]) -> bool:

@@ -10,6 +10,7 @@ from stoker.domain import extras
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.extras import Extras
 from stoker.domain.job import JobDefaults
+from stoker.domain.retry_rules import RetryRules
 from tests.unit.test_api_jobs import NOW, StoppedClock, a_job, service_with
 from tests.unit.test_api_service import FakeService, ask
 
@@ -102,6 +103,21 @@ def test_null_clears() -> None:
     assert (after["timeout_sec"], after["metadata"], after["run_at"]) == (None, {}, rfc3339(NOW))
 
 
+def test_null_attempts_are_those_of_the_jobs_own_list_of_delays() -> None:
+    policy = extras.encode(Extras(retry=RetryRules(delays_sec=(1, 5))))
+    job = a_job(max_attempts=9, extras=policy)
+    after = ask(service_with(job), "PATCH", f"/jobs/{job.id}", json={"max_attempts": None}).json()
+    assert after["max_attempts"] == 3
+
+
+def test_a_timeout_is_not_edited_below_the_soft_one() -> None:
+    job = a_job(timeout_sec=60.0, extras=extras.encode(Extras(soft_timeout_sec=50)))
+    answer = ask(service_with(job), "PATCH", f"/jobs/{job.id}", json={"timeout_sec": 50})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["timeout_sec"]
+    assert ask(service_with(job), "PATCH", f"/jobs/{job.id}", json={"timeout_sec": None}).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -126,6 +142,7 @@ def test_a_running_job_cannot_be_edited() -> None:
     answer = ask(service_with(job), "PATCH", f"/jobs/{job.id}", json={"priority": 0})
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:stoker:problem:conflict")
     assert "running" in answer.json()["detail"]
+    assert [error["field"] for error in answer.json()["errors"]] == ["status"]
 
 
 def test_an_edit_of_no_job_is_not_found() -> None:

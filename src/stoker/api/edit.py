@@ -7,13 +7,16 @@ from stoker.api.context import Context
 from stoker.api.exchange import Request, Response
 from stoker.api.jobs import job_id
 from stoker.api.payload import check_payload
-from stoker.api.problems import invalid_field
+from stoker.api.problems import InvalidField, Kind, RequestProblem, invalid_field
 from stoker.api.times import parse_rfc3339
 from stoker.api.views import render_job
 from stoker.clock import SECOND
+from stoker.domain import extras
 from stoker.domain.edit import Changes, JobEdit
+from stoker.domain.errors import StateConflict
 from stoker.domain.extras import InvalidOption
 from stoker.domain.job import MAX_DELAY_SEC, JobDefaults, encode_map, rank_of
+from stoker.domain.retry_rules import RetryRules, attempts_of
 from stoker.domain.webhooks import WEBHOOK_QUEUE
 
 
@@ -23,20 +26,23 @@ async def edit(request: Request) -> Response:
         raise invalid_field("body", f"changes nothing; give one of {', '.join(JobEdit.__struct_fields__)}")
     id = await job_id(request)
     job = await context.service.get(id)
-    changes = resolved(context, asked, context.service.defaults(job.type))
+    changes = resolved(context, asked, context.service.defaults(job.type), extras.decode(job.extras).retry)
     try:
         return Response(200, render_job(await context.service.edit(id, changes)))
     except InvalidOption as error:
         raise invalid_field(error.field, error.message) from None
+    except StateConflict as error:
+        raise RequestProblem(Kind.CONFLICT, str(error), errors=[InvalidField("status", str(error))]) from None
 
 
-def resolved(context: Context, asked: JobEdit, defaults: JobDefaults) -> Changes:
-    """Return the values that a job gets. What null clears is as workers announced it, else as the settings have it."""
+def resolved(context: Context, asked: JobEdit, defaults: JobDefaults, retry: RetryRules | None) -> Changes:
+    """Return the values that a job gets. What null clears is as the job's retry policy or its type has it, else as the
+    settings have it."""
     settings = context.settings
     priority = defaults.priority if asked.priority is None else asked.priority
     attempts = asked.max_attempts
     if attempts is None:
-        attempts = defaults.max_attempts or settings.max_attempts
+        attempts = attempts_of(retry) or defaults.max_attempts or settings.max_attempts
     if not isinstance(asked.payload, msgspec.UnsetType):
         check_payload(bytes(asked.payload), "payload", settings.max_payload_bytes)
     if WEBHOOK_QUEUE in (asked.queue, defaults.queue if asked.queue is None else None):
