@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from stoker.clock import SECOND
 from stoker.domain import extras
+from stoker.domain.edit import Changes
 from stoker.domain.errors import StateConflict, UniqueConflict
 from stoker.domain.extras import Extras
 from stoker.domain.job import Job, JobSpec, OnConflict, UniqueUntil
@@ -132,6 +133,25 @@ async def test_replace_gives_a_waiting_job_the_new_payload_and_due_time(
     await put(store, replace(a_unique_job(store), payload=b"3"), "replace")
     assert {(c.status, c.count) for c in await store.counts()} == {("queued", 1)}
     assert [job.payload for job in await claim(store)] == [b"3"]
+
+
+async def test_a_job_that_becomes_due_while_it_is_replaced_is_counted_once(
+    store: Store, clock: FakeClock
+) -> None:
+    first = await put(store, a_unique_job(store, delay_us=HOUR))
+    clock.advance(3_601)
+    await asyncio.gather(store.promote(10), put(store, a_unique_job(store), "replace"))
+    assert {(c.status, c.count) for c in await store.counts() if c.count} == {("queued", 1)}
+    assert ids(await claim(store)) == [first.job.id]
+
+
+async def test_an_edit_that_comes_with_a_replacement_is_kept(store: Store) -> None:
+    first = await put(store, a_unique_job(store, priority=5))
+    edit = store.edit(first.job.id, Changes(priority=0, rank=0, queue="fast"))
+    await asyncio.gather(edit, put(store, replace(a_unique_job(store), payload=b"2"), "replace"))
+    after = await look(store, first.job)
+    assert (after.priority, after.queue, after.payload) == (0, "fast", b"2")
+    assert {(c.queue, c.count) for c in await store.counts() if c.count} == {("fast", 1)}
 
 
 @pytest.mark.parametrize("started", ["running", "backing off"])

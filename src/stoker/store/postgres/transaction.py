@@ -254,6 +254,7 @@ class PostgresTransaction(PostgresScheduleVerbs):
         keys = await self._known_keys(submissions)
         stored = await self._stored_before(submissions)
         self._ids = await self._client_ids(submissions)
+        await self._unique.look_again(self._holders)
         taken: dict[KeyName, tuple[bytes, str, int]] = {}
         answers: list[list[Accepted] | Exception] = []
         for call in calls:

@@ -93,6 +93,20 @@ class PostgresUniqueKeys:
                 raise Again("a unique key was given up on another coordinator at the same time")
             self._holders[key] = holder
 
+    async def look_again(self, find: Find) -> None:
+        """Read again the jobs that submissions may replace: a command of this transaction that ran before may have
+        changed them."""
+        ids = {key: self._holders[key].id for key in self._to_replace if key in self._holders}
+        if not ids:
+            return
+        jobs = await find(list(ids.values()), True)
+        for key, id in ids.items():
+            holder = jobs.get(id)
+            if holder is None or holder.status in FINAL:
+                # Run one by one, each command sees what the others did.
+                raise RuntimeError(f"job {id} was ended and replaced in one round")
+            self._holders[key] = holder
+
     def begin(self) -> None:
         """Begin a call: what the last one took and did not keep is forgotten."""
         self._call, self._replaced = {}, {}
