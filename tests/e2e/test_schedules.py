@@ -102,6 +102,47 @@ def test_commands(office: System, server: Server) -> None:
     assert max(map(len, run("list").splitlines())) <= 120
     assert "deleted" in run("delete", "digest")
     assert json.loads(run("prune", "--json"))["orphaned"] == []
+    rules = [
+        "--unique-key",
+        "k",
+        "--on-conflict",
+        "replace",
+        "--unique-until",
+        "started",
+        "--expires-in",
+        30,
+        "--deadline",
+        90,
+    ]
+    rules += [
+        "--timeout",
+        20,
+        "--soft-timeout",
+        10,
+        "--backoff",
+        "fixed",
+        "--retry-base",
+        3,
+        "--retry-jitter",
+        0.5,
+    ]
+    rules += ["--retry-never", "ValueError", "--keep", 60, "--label", "zone=eu", "--metadata", "customer=42"]
+    job = json.loads(run("set", "ruled", "echo", "--every", 900, *rules, "--json"))["job"]
+    assert {name: value for name, value in job.items() if value is not None} == {
+        "type": "echo",
+        "unique_key": "k",
+        "on_conflict": "replace",
+        "unique_until": "started",
+        "expires_in_sec": 30.0,
+        "deadline_sec": 90.0,
+        "timeout_sec": 20.0,
+        "soft_timeout_sec": 10.0,
+        "retry": {"backoff": "fixed", "base_sec": 3.0, "jitter": 0.5, "never": ["ValueError"]},
+        "keep_sec": 60.0,
+        "labels": {"zone": "eu"},
+        "metadata": {"customer": "42"},
+    }
+    run("delete", "ruled")
     bad = office.run("schedules", "set", "x", "echo", "--cron", "0 0 31 2 *", STOKER_API_URL=server.url)
     assert (bad.returncode, "cron" in bad.stderr) == (4, True)
 

@@ -32,6 +32,17 @@ RetryCap = Annotated[
         "--retry-cap", metavar="SECONDS", min=0, callback=finite, help="The longest delay of the backoff."
     ),
 ]
+RetryJitter = Annotated[
+    float | None,
+    typer.Option(
+        "--retry-jitter",
+        metavar="PART",
+        min=0,
+        max=1,
+        callback=finite,
+        help="Spread each delay by ± this part of it.",
+    ),
+]
 RetryDelays = Annotated[
     str | None,
     typer.Option(
@@ -66,9 +77,12 @@ def retry_option(
     delays: str | None,
     on: list[str] | None,
     never: list[str] | None,
+    jitter: float | None = None,
 ) -> RetryRules | msgspec.UnsetType:
     """The retry policy that these options ask for; UNSET for none."""
-    if not any(given is not None and given != [] for given in (backoff, base, cap, delays, on, never)):
+    if not any(
+        given is not None and given != [] for given in (backoff, base, cap, delays, on, never, jitter)
+    ):
         return msgspec.UNSET
     hint = "--retry-delays" if delays is not None else "--backoff"
     try:
@@ -76,6 +90,7 @@ def retry_option(
             backoff,  # type: ignore[arg-type]  # checked by Retry
             base,
             cap,
+            jitter,
             delays_sec=None if delays is None else [float(part) for part in delays.split(",")],
             on=on or (),
             never=never or (),

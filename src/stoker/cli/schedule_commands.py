@@ -11,6 +11,26 @@ import typer
 
 from stoker.cli import completion, output
 from stoker.cli.exits import Exit
+from stoker.cli.job_features import (
+    Backoff,
+    Keep,
+    NotifyUrl,
+    RetryBase,
+    RetryCap,
+    RetryDelays,
+    RetryJitter,
+    RetryNever,
+    RetryOn,
+    retry_option,
+)
+from stoker.cli.limit_options import (
+    Deadline,
+    ExpiresIn,
+    OnConflictOption,
+    SoftTimeout,
+    UniqueKey,
+    UniqueUntilOption,
+)
 from stoker.cli.options import (
     Json,
     Priority,
@@ -245,11 +265,39 @@ def set_schedule(
         str | None, typer.Option("--queue", help="The queue of its jobs.", autocompletion=completion.queues)
     ] = None,
     priority: Priority = None,
-    max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, max=100)] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", metavar="SECONDS", callback=finite, help="Kill an attempt that runs longer."
+        ),
+    ] = None,
+    max_attempts: Annotated[
+        int | None,
+        typer.Option("--max-attempts", min=1, max=100, help="Tries before a job counts as failed."),
+    ] = None,
     metadata: Annotated[
         list[str] | None,
         typer.Option("--metadata", metavar="KEY=VALUE", help="A note on its jobs; repeatable."),
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="A label that the worker must have; repeatable."),
+    ] = None,
+    backoff: Backoff = None,
+    retry_base: RetryBase = None,
+    retry_cap: RetryCap = None,
+    retry_delays: RetryDelays = None,
+    retry_on: RetryOn = None,
+    retry_never: RetryNever = None,
+    retry_jitter: RetryJitter = None,
+    keep: Keep = None,
+    notify_url: NotifyUrl = None,
+    unique_key: UniqueKey = None,
+    on_conflict: OnConflictOption = None,
+    unique_until: UniqueUntilOption = None,
+    expires_in: ExpiresIn = None,
+    deadline: Deadline = None,
+    soft_timeout: SoftTimeout = None,
     as_json: Json = False,
     url: Url = None,
     token: Token = None,
@@ -260,14 +308,31 @@ def set_schedule(
     Examples:
       stoker schedules set digest report --cron "0 9 * * 1-5" --timezone Europe/Berlin
       stoker schedules set beat echo '{"n": 1}' --every 900 --overlap skip
+      stoker schedules set sync fetch --every 60 --unique-key sync --expires-in 30 --retry-delays 1,5
     """
     if (cron is None) == (every is None):
         raise typer.BadParameter("give either --cron or --every", param_hint="--cron")
     job: dict[str, Any] = {"type": type_name, "payload": msgspec.Raw(payload(payload_text))}
-    options = {"queue": queue, "priority": priority_of(priority), "max_attempts": max_attempts}
-    job |= {key: value for key, value in options.items() if value is not None}
-    if metadata:
-        job["metadata"] = pairs(metadata, "--metadata")
+    options = {
+        "queue": queue,
+        "priority": priority_of(priority),
+        "timeout_sec": timeout,
+        "max_attempts": max_attempts,
+        "metadata": pairs(metadata, "--metadata") or None,
+        "labels": pairs(label, "--label") or None,
+        "retry": retry_option(
+            backoff, retry_base, retry_cap, retry_delays, retry_on, retry_never, retry_jitter
+        ),
+        "keep_sec": keep,
+        "notify_url": notify_url,
+        "unique_key": unique_key,
+        "on_conflict": on_conflict,
+        "unique_until": unique_until,
+        "expires_in_sec": expires_in,
+        "deadline_sec": deadline,
+        "soft_timeout_sec": soft_timeout,
+    }
+    job |= {key: value for key, value in options.items() if value not in (None, msgspec.UNSET)}
     start, end = moment(start_at, "--start-at"), moment(end_at, "--end-at")
     fields = {
         "cron": cron,

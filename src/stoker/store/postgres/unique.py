@@ -94,8 +94,7 @@ class PostgresUniqueKeys:
             self._holders[key] = holder
 
     async def look_again(self, find: Find) -> None:
-        """Read again the jobs that submissions may replace: a command of this transaction that ran before may have
-        changed them."""
+        """Read again the jobs that submissions may replace: a command that ran before may have changed them."""
         ids = {key: self._holders[key].id for key in self._to_replace if key in self._holders}
         if not ids:
             return
