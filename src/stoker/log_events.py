@@ -404,6 +404,19 @@ _event(
     *("schedule", "app", "detail"),
 )
 _event(
+    "schema_is_later",
+    "error",
+    "coordinator",
+    "A later Stoker changed the schema: this coordinator accepts and claims nothing more. Upgrade it and start it again.",
+    *("schema", "detail"),
+)
+_event(
+    "schema_is_known",
+    "info",
+    "coordinator",
+    "The schema is one that this Stoker knows again: jobs are accepted and claimed.",
+)
+_event(
     "schedules_failed",
     "error",
     "coordinator",

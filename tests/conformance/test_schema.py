@@ -93,6 +93,23 @@ async def test_a_database_of_a_later_stoker_is_recognised(schema: Schema) -> Non
     assert (await schema.status())[-1].version == 9999
 
 
+@pytest.mark.parametrize("name", ["sqlite", "postgres"])
+async def test_an_open_store_sees_that_a_later_stoker_changed_the_schema(
+    name: str, place: Path, clock: FakeClock
+) -> None:
+    (kind,) = [kind for kind in STORES if kind.name == name]
+    async with opened(kind, place, clock) as store:
+        assert await store.later_schema() is None
+        if name == "sqlite":
+            db = apsw.Connection(str(place / "stoker.db"))
+            db.execute("PRAGMA user_version = 9999")
+            db.close()
+        else:
+            database = databases.url(place).rsplit("/", 1)[-1]
+            shared_postgres().psql("INSERT INTO stoker.migrations VALUES (9999, 'later', 1)", database)
+        assert await store.later_schema() == 9999
+
+
 def test_asking_makes_nothing(place: Path) -> None:
     sqlite.status(place / "stoker.db")
     assert list(place.iterdir()) == []

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import httpx
 import pytest
 
@@ -148,3 +149,30 @@ def test_a_full_disk_is_not_ready_until_there_is_room_again(small_disk: Path) ->
         filler.unlink()
         eventually(lambda: ready(server).status_code == 200, 10)
         assert submit(server).status_code == 202
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_coordinator_that_a_later_stoker_overtook_accepts_and_claims_nothing(
+    kind: str, tmp_path: Path
+) -> None:
+    with System(tmp_path, databases.url(tmp_path) if kind == "postgres" else None) as system:
+        server = system.serve()
+        system.worker(server)
+        running = server.post("/jobs", {"type": "sleep", "payload": {"seconds": 8}})["id"]
+        server.until(running, "running")
+        waiting = server.post("/jobs", {"type": "echo", "delay_sec": 5})["id"]
+        if kind == "postgres":
+            name = databases.url(tmp_path).rsplit("/", 1)[-1]
+            shared_postgres().psql("INSERT INTO stoker.migrations VALUES (9999, 'later', 1)", name)
+        else:
+            db = apsw.Connection(str(tmp_path / "stoker.db"))
+            db.execute("PRAGMA user_version = 9999")
+            db.close()
+        eventually(lambda: "schema 9999" in reasons(server), within=5)
+        refused = submit(server)
+        assert (refused.status_code, "upgrade" in refused.json()["detail"]) == (503, True)
+        put = server.http.put("/schedules/s", json={"every_sec": 1, "job": {"type": "echo"}})
+        assert put.status_code == 503
+        assert server.ended(running)["status"] == "completed"  # what runs is still reported
+        assert server.until(waiting, "queued")["status"] == "queued"
+        assert server.get(f"/jobs/{waiting}")["attempt"] == 0

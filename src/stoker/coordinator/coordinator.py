@@ -41,6 +41,7 @@ from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.run_workers import RunWorkers
 from stoker.coordinator.schedules import JobRules, Schedules
+from stoker.coordinator.schema_watch import SchemaWatch
 from stoker.coordinator.series import Series
 from stoker.coordinator.sessions import Sessions, kept_until
 from stoker.coordinator.text_search import with_text
@@ -187,6 +188,7 @@ class Coordinator:
         policy = RetryPolicy(
             settings.retry_backoff_base_sec, settings.retry_backoff_cap_sec, settings.retry_jitter
         )
+        self._schema = SchemaWatch(store, lambda: self._dispatch.wake())
         self._dispatch = Dispatch(
             store,
             self._sessions,
@@ -194,6 +196,7 @@ class Coordinator:
             settings.placement,
             self._on_dispatched,
             overdue=self._on_overdue,
+            held_back=self._schema.outdated,
         )
         self._sink = ReportSink(
             store,
@@ -248,6 +251,7 @@ class Coordinator:
             kept_us=retention.failed_us,
             wake=self._dispatch.wake,
             told=self._on_schedules,
+            why_not=self._schema.why_not,
         )
         self._peers = Peers(
             self._bus,
@@ -301,6 +305,7 @@ class Coordinator:
         self._tasks = [
             asyncio.create_task(self._dispatch.run(), name="stoker-dispatch"),
             asyncio.create_task(self._upkeep.run(), name="stoker-upkeep"),
+            asyncio.create_task(self._schema.run(), name="stoker-schema-watch"),
             asyncio.create_task(self._log_retention.run(), name="stoker-log-retention"),
             asyncio.create_task(self._series.run(), name="stoker-series"),
             asyncio.create_task(self._bulks.run(), name="stoker-bulks"),
@@ -340,6 +345,7 @@ class Coordinator:
     async def submit(self, jobs: Sequence[Submission]) -> Submitted:
         if self._leaving:
             raise Stopping
+        self._schema.check()
         # Woken before the commit, so that a job for which a worker is free is stored as already claimed.
         self._dispatch.wake()
         accepted = await self._store.insert(jobs)
@@ -863,7 +869,7 @@ class Coordinator:
     async def not_ready(self) -> list[str]:
         if self._leaving:
             return ["the coordinator is shutting down"]
-        why_not = await self._readiness.why_not()
+        why_not = self._schema.why_not() or await self._readiness.why_not()
         if why_not is not None:
             return [f"jobs cannot be stored: {why_not}"]
         try:

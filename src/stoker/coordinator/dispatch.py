@@ -44,6 +44,7 @@ class Dispatch:
         policy: Policy,
         dispatched: Dispatched,
         overdue: Callable[[Sequence[Job]], None] = lambda jobs: None,
+        held_back: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._sessions = sessions
@@ -51,6 +52,7 @@ class Dispatch:
         self._policy = policy
         self._dispatched = dispatched
         self._overdue = overdue
+        self._held_back = held_back
         self.bounds = ByteBounds()
         self._size = ClaimSize()
         self._unsent: dict[str, list[JobBatch]] = {}
@@ -85,6 +87,8 @@ class Dispatch:
         """One claim for all free capacity; how many jobs were sent."""
         if self._unsent:
             self._send([])
+        if self._held_back():
+            return 0
         views = self._sessions.views(self._store.now_us())
         if not any(view.free or view.prefetch_us for view in views):
             return 0

@@ -73,7 +73,7 @@ class Backfilled(msgspec.Struct, frozen=True):
 
 class Schedules:
     """`told` is called with what a transaction did to schedules, after its commit; `wake` before one that may insert
-    jobs."""
+    jobs. Nothing is fired or changed while `why_not` says so."""
 
     def __init__(
         self,
@@ -85,6 +85,7 @@ class Schedules:
         kept_us: int,
         wake: Callable[[], None],
         told: Callable[[Sequence[ScheduleChanged]], None],
+        why_not: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._store = store
         self._jobs = jobs
@@ -93,6 +94,7 @@ class Schedules:
         self._kept_us = kept_us
         self._wake = wake
         self._told = told
+        self._why_not = why_not
         self._nudge = asyncio.Event()
         self._next_purge = monotonic() + PURGE_EVERY_SECONDS
         self._apps: dict[str, tuple[bytes, int | None]] = {}
@@ -113,6 +115,8 @@ class Schedules:
     async def work(self) -> float | None:
         """Fire what is due; return for how many seconds there is nothing to do, None for until it is nudged."""
         self._nudge.clear()
+        if self._why_not() is not None:
+            return LOOK_SECONDS
         due = await self._store.next_schedule_at()
         while due is not None and due <= self._store.now_us():
             if not await self.fire():
@@ -205,6 +209,8 @@ class Schedules:
         )
 
     async def _change(self, name: str, decide: Decide, ticks: Iterable[int] = ()) -> ScheduleChanged | None:
+        if (why_not := self._why_not()) is not None:
+            raise StoreUnavailable(why_not)
         self._wake()
         changed = await self._store.change_schedules(ScheduleChange(decide, (name,), ticks=tuple(ticks)))
         self._tell(changed)
@@ -357,7 +363,7 @@ class Schedules:
         self, app: str | None, version: int | None, declared: Sequence[DeclaredSchedule]
     ) -> None:
         """Apply what the hello of a worker declares, if it is news."""
-        if app is None:
+        if app is None or self._why_not() is not None:
             return
         digest = hashlib.sha256(msgspec.json.encode(sorted(declared, key=lambda item: item.name))).digest()
         if self._apps.get(app) == (digest, version):

@@ -405,6 +405,10 @@ class Store(ScheduleStore, Protocol):
         """Whether other coordinators may write to it as well."""
         ...
 
+    async def later_schema(self) -> int | None:
+        """Return the version of the schema where a later Stoker made it; None for one that this Stoker knows."""
+        ...
+
     def now_us(self) -> int:
         """The store's clock."""
         ...

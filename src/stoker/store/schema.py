@@ -30,5 +30,10 @@ def names(package: str) -> Iterator[tuple[int, str]]:
             yield int(match[1]), match[2]
 
 
+def last_version(package: str) -> int:
+    """The latest version of the schema that this Stoker knows."""
+    return max(version for version, _ in names(package))
+
+
 def pending(migrations: list[Migration]) -> list[Migration]:
     return [migration for migration in migrations if migration.state == "pending"]

@@ -11,6 +11,9 @@
 -- name: now
 SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, current_setting('transaction_read_only') = 'on'
 
+-- name: schema_version
+SELECT max(version) FROM stoker.migrations
+
 -- name: next_block
 SELECT nextval('stoker.seq_blocks')
 

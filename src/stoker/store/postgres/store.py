@@ -42,11 +42,14 @@ from stoker.store.postgres.reads import PostgresReader
 from stoker.store.postgres.rows import Q
 from stoker.store.postgres.writer import PostgresWriter
 from stoker.store.schedules import SchedulesQuery
+from stoker.store.schema import last_version
 from stoker.store.verbs import WritingVerbs
 
 DEFAULT_MAX_PENDING: Final = 100_000
 PATIENCE_SECONDS: Final = 10.0
 SHARDS: Final = 64
+
+KNOWN_SCHEMA: Final = last_version("stoker.store.postgres")
 
 log = structlog.get_logger()
 
@@ -108,6 +111,10 @@ class PostgresStore(WritingVerbs):
     @property
     def shared(self) -> bool:
         return True
+
+    async def later_schema(self) -> int | None:
+        version: int | None = await self._database.fetchval(Q["schema_version"])
+        return version if version is not None and version > KNOWN_SCHEMA else None
 
     @property
     def database(self) -> Database:

@@ -74,6 +74,10 @@ class SqliteReader:
         self._lists = SqliteLists(db, completed_to)
         self.schedules = SqliteScheduleReads(db)
 
+    def schema_version(self) -> int:
+        ((version,),) = self._db.execute("PRAGMA user_version").fetchall()
+        return int(version)
+
     def get(self, id: str) -> Job | None:
         row = self._db.execute(_BY_ID, (id,)).fetchone()
         return None if row is None else Job(*row)

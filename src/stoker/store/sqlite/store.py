@@ -30,6 +30,7 @@ from stoker.store.base import (
 )
 from stoker.store.group_commit import Command, GroupCommit
 from stoker.store.schedules import SchedulesQuery
+from stoker.store.schema import last_version
 from stoker.store.sqlite import database
 from stoker.store.sqlite.readers import Readers
 from stoker.store.sqlite.reads import SqliteReader
@@ -38,6 +39,7 @@ from stoker.store.sqlite.writer import InlineWriter, SqliteWriter, ThreadWriter
 from stoker.store.verbs import WritingVerbs
 
 DEFAULT_MAX_PENDING: Final = 100_000
+KNOWN_SCHEMA: Final = last_version("stoker.store.sqlite")
 Kind = Literal["look", "list", "walk"]
 THREADS: Final[dict[Kind, int]] = {"look": 1, "list": 2, "walk": 1}
 """Threads that read: for what is asked often and is short as a rule, for lists, and for what walks through everything in the
@@ -99,6 +101,10 @@ class SqliteStore(WritingVerbs):
     @property
     def shared(self) -> bool:
         return False
+
+    async def later_schema(self) -> int | None:
+        version = self._reader.schema_version()
+        return version if version > KNOWN_SCHEMA else None
 
     def now_us(self) -> int:
         return self._clock.now_us()
