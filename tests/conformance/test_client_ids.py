@@ -407,7 +407,7 @@ async def test_what_a_call_stored_itself_is_no_repeat_when_the_answer_to_its_com
     run = PostgresWriter._transaction
     lost: list[str] = []
 
-    async def losing(self: PostgresWriter, calls: list[tuple[str, Any]], **how: bool) -> Any:
+    async def losing(self: PostgresWriter, calls: list[tuple[str, Any]], **how: Any) -> Any:
         answers = await run(self, calls, **how)
         if not lost and any(verb == "insert" for verb, _ in calls):
             lost.append("the answer")

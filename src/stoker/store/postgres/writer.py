@@ -60,7 +60,9 @@ class PostgresWriter:
         keys_ahead: list[Submission] = []
         for attempt in range(1, 1_000_000):
             try:
-                return await self._transaction(calls, keys_ahead, in_doubt=in_doubt, again=attempt > 1)
+                return await self._transaction(
+                    calls, keys_ahead=keys_ahead, in_doubt=in_doubt, again=attempt > 1
+                )
             except StoreUnreachable:
                 in_doubt = True
                 if loop.time() >= deadline:
@@ -79,8 +81,8 @@ class PostgresWriter:
     async def _transaction(
         self,
         calls: list[tuple[str, Any]],
-        keys_ahead: Sequence[Submission],
         *,
+        keys_ahead: Sequence[Submission],
         in_doubt: bool,
         again: bool,
     ) -> Sequence[Any]:

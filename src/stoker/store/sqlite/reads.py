@@ -75,7 +75,7 @@ class SqliteReader:
         self.schedules = SqliteScheduleReads(db)
 
     def schema_version(self) -> int:
-        ((version,),) = self._db.execute("PRAGMA user_version").fetchall()
+        version: Any = self._db.execute("PRAGMA user_version").fetchall()[0][0]
         return int(version)
 
     def get(self, id: str) -> Job | None:
