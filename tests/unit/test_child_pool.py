@@ -15,20 +15,19 @@ from stoker.executors.pipe import ChildBatch, ChildJob, ChildResult, Ready, Resu
 from stoker.executors.shared_state import SharedState
 from stoker.settings import load
 from stoker.wire.frames import Assignment, AssignmentBatch
-from stoker.worker.child_pool import (
-    BATCH_BYTES,
+from stoker.worker.child_pool import ChildPool
+from stoker.worker.child_states import (
     COOPERATION_SECONDS,
     DEPTH,
     PATIENCE_SECONDS,
-    SILENT_TICKS,
     STUCK_SECONDS,
     TELL_START_SECONDS,
     TIMEOUT_GRACE_SECONDS,
-    ChildPool,
     crash_error,
 )
 from stoker.worker.ends import Ended
 from stoker.worker.routes import Executor
+from stoker.worker.slot import BATCH_BYTES, SILENT_TICKS
 from tests.support.clock import FakeClock
 
 GRACE = 2.0

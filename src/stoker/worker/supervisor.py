@@ -37,12 +37,13 @@ from stoker.wire.frames import (
     Welcome,
 )
 from stoker.wire.schedules import DeclaredSchedule
-from stoker.worker.child_pool import LIFESPAN_EXIT_SECONDS, ChildPool
+from stoker.worker.child_pool import ChildPool
 from stoker.worker.connection import Dialer, Link, SessionLost
 from stoker.worker.ends import Ends, us_between
 from stoker.worker.machine import Machine
 from stoker.worker.output import OutputBuffer
 from stoker.worker.routes import Executor, Routes, declared, notes, routes
+from stoker.worker.slot import LIFESPAN_EXIT_SECONDS
 
 TICK_SECONDS: Final = 0.05
 LEASE_MARGIN: Final = 0.1
