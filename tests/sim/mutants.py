@@ -42,6 +42,7 @@ from stoker.domain.placement import _Precedence, lane_key
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt, claim_of, decide
 from stoker.domain.schedule import Firing, ScheduleDecision
 from stoker.domain.unique import key_of
+from stoker.executors.pipe import WorkOutcome
 from stoker.store.base import Accepted, CompletionRow, Completions, Expired, Submission
 from stoker.store.client_ids import ClientIds
 from stoker.store.schedules import ScheduleChange, Seen
@@ -54,7 +55,7 @@ from stoker.store.sqlite.unique import SqliteUniqueKeys
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 from stoker.worker.child_pool import ChildPool
-from stoker.worker.ends import Ended, Ends
+from stoker.worker.ends import Ends
 from stoker.worker.slot import Slot
 from stoker.worker.supervisor import Supervisor
 from tests.sim.world import LEASE_SECONDS, World, run
@@ -730,7 +731,7 @@ def crash_reported_as_completed(patch: Patch) -> None:
     def victim(self: ChildPool, slot: Any, work: Any, started: float | None) -> None:
         del self.works[work.id]
         now = self._now()
-        ended = Ended(work.id, work.claim_id, "completed", now, started, result=b"null")
+        ended = WorkOutcome(-1, "completed", b"null", None, started, now, id=work.id, claim_id=work.claim_id)
         self._ended(Ends(others=[ended]))
 
     patch.set(ChildPool, "_end_victim", victim)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker.executors.pipe import ChildResult
+from stoker.executors.pipe import WorkOutcome
 from stoker.settings import load
 from stoker.wire.frames import Assignment
 from stoker.worker.child_states import (
@@ -289,7 +289,7 @@ def test_a_child_that_was_given_up_takes_all_that_ran_with_it() -> None:
 def test_a_job_that_was_asked_to_end_ends_for_that_reason_unless_it_was_done() -> None:
     asked = Ending(1, "timeout", b"late", 2.0, 4.0, BUSY)
     ends = [
-        end_of(state, job, ChildResult(1, kind, b"1", b"own", 1.0, 2.0), together=together)  # type: ignore[arg-type]
+        end_of(state, job, WorkOutcome(1, kind, b"1", b"own", 1.0, 2.0), together=together)  # type: ignore[arg-type]
         for state, job, kind, together in [
             (asked, work(1), "error", False),
             (asked, work(1), "completed", False),
@@ -308,7 +308,7 @@ def test_a_job_that_was_asked_to_end_ends_for_that_reason_unless_it_was_done() -
 def test_an_async_job_that_was_cancelled_beside_another_ends_as_cancelled() -> None:
     job = work(1)
     job.cancelled = True
-    result = ChildResult(1, "error", None, b"own", 1.0, 2.0)
+    result = WorkOutcome(1, "error", None, b"own", 1.0, 2.0)
     assert [end_of(BUSY, job, result, together=together).kind for together in (True, False)] == [
         "cancelled",
         "error",

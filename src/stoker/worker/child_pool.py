@@ -20,7 +20,7 @@ import structlog
 from msgspec.structs import astuple
 
 from stoker.domain.retry import Kind, problem
-from stoker.executors.pipe import CompletedResults, Ready, Results
+from stoker.executors.pipe import OutcomeBatch, Ready, Results, WorkOutcome
 from stoker.executors.process import Child, advice
 from stoker.system import SYSTEM
 from stoker.wire.frames import Assignment, AssignmentBatch
@@ -36,7 +36,7 @@ from stoker.worker.child_states import (
     Starting,
     Work,
 )
-from stoker.worker.ends import CompletedWork, Ended, Ends
+from stoker.worker.ends import Ends
 from stoker.worker.routes import Executor
 from stoker.worker.slot import Slot
 
@@ -249,18 +249,19 @@ class ChildPool:
         if ends:
             self._ended(ends)
 
-    def _complete(self, slot: Slot, completed: CompletedResults) -> CompletedWork:
+    def _complete(self, slot: Slot, completed: OutcomeBatch) -> OutcomeBatch:
         """Return what completed and is still ours; the rest was taken back or dropped meanwhile."""
         sent, held = slot.sent, self.works
         works = [sent.pop(index, None) for index in completed.indexes]
         ours = [work for work in works if work is not None and held.get(work.id) is work]
-        columns = astuple(completed)[1:]
         if len(ours) < len(works):
             mask = [work is not None and held.get(work.id) is work for work in works]
-            columns = tuple(list(compress(column, mask)) for column in columns)
+            completed = OutcomeBatch(*[list(compress(column, mask)) for column in astuple(completed)])
         for work in ours:
             del held[work.id]
-        return CompletedWork([work.id for work in ours], [work.template.claim_id for work in ours], *columns)
+        completed.ids[:] = [work.id for work in ours]
+        completed.claim_ids[:] = [work.template.claim_id for work in ours]
+        return completed
 
     def on_exit(self, child: Child) -> None:
         """Handle the end of a child. The job that it was killed for, or else what ran in it, is charged; jobs that waited
@@ -287,7 +288,7 @@ class ChildPool:
     def _hand_back_started(self, works: list[Work]) -> None:
         """Hand back tasks that ran beside one whose process had to be killed. They had started, so another start needs
         another claim: the coordinator gives it, and charges no attempt."""
-        ended: list[Ended] = []
+        ended: list[WorkOutcome] = []
         for work in works:
             if self._is_current(work):
                 del self.works[work.id]
@@ -491,5 +492,6 @@ class ChildPool:
                     del self.works[work.id]
             self._ended(Ends(others=[self._end_now(work, kind, error) for work in works]))
 
-    def _end_now(self, work: Work, kind: Kind, error: bytes, started: float | None = None) -> Ended:
-        return Ended(work.id, work.claim_id, kind, finished=self._now(), started=started, error=error)
+    def _end_now(self, work: Work, kind: Kind, error: bytes, started: float | None = None) -> WorkOutcome:
+        now, claim_id = self._now(), work.claim_id
+        return WorkOutcome(work.index, kind, None, error, started, now, id=work.id, claim_id=claim_id)

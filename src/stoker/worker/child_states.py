@@ -19,9 +19,8 @@ import msgspec
 from msgspec.structs import replace
 
 from stoker.domain.retry import Kind, problem
-from stoker.executors.pipe import ChildResult
+from stoker.executors.pipe import WorkOutcome
 from stoker.wire.frames import Assignment, AssignmentBatch
-from stoker.worker.ends import Ended
 
 DEPTH: Final = 128
 """How much work a child may have. A trip through its pipe costs as much as many short jobs; but what one child has, an
@@ -333,10 +332,10 @@ def leftover(state: State, sent: Mapping[int, Work], running: list[Work], last: 
     return Leftover(ended, lost, rest)
 
 
-def end_of(state: State, work: Work, result: ChildResult, *, together: bool) -> Ended:
-    """Return how work ended, by what its child said. A job that was asked to end ends for the reason it was asked, unless it
+def end_of(state: State, work: Work, told: WorkOutcome, *, together: bool) -> WorkOutcome:
+    """Return how work ended, by what its child told. A job that was asked to end ends for the reason it was asked, unless it
     was done before."""
-    kind, error = result.kind, result.error
+    kind, error = told.kind, told.error
     if kind in ("cancelled", "error"):
         if isinstance(state, Ending) and state.index == work.index:
             kind, error = state.kind, state.error or error
@@ -344,18 +343,9 @@ def end_of(state: State, work: Work, result: ChildResult, *, together: bool) -> 
             kind = "cancelled"
     if kind != "completed" and error is None:
         error = problem(kind, f"the job ended as {kind}")
-    return Ended(
-        work.id,
-        work.claim_id,
-        kind,
-        result=result.result if kind == "completed" else None,
-        error=error,
-        started=result.started,
-        finished=result.finished,
-        cpu_us=result.cpu_us,
-        peak_memory_kb=result.peak_memory_kb,
-        note=result.note if kind == "error" else None,
-    )
+    result = told.result if kind == "completed" else None
+    note = told.note if kind == "error" else None
+    return replace(told, id=work.id, claim_id=work.claim_id, kind=kind, result=result, error=error, note=note)
 
 
 def crash_error(returncode: int | None) -> bytes:
