@@ -328,7 +328,7 @@ def report_not_sent_again(patch: Patch) -> None:
     """What a broken connection swallowed is forgotten."""
 
     def send_again(self: Supervisor) -> None:
-        self._unacknowledged.clear()
+        self._reports.unacknowledged.clear()
         self._flush()
 
     patch.set(Supervisor, "_send_again", send_again)

@@ -81,6 +81,49 @@ class Ends:
         return Reports(number, [report(one, now) for one in self.others], done if columns.ids else None)
 
 
+class Unreported:
+    """The outcomes that no coordinator has acknowledged: those that wait to be sent, and those that were sent, by the number
+    of their frame."""
+
+    def __init__(self) -> None:
+        self.unsent = Ends()
+        self.unacknowledged: dict[int, Ends] = {}
+        self.in_batches = False
+        """Whether the coordinator reads what completed in columns."""
+        self._number = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.unsent or self.unacknowledged)
+
+    def forget(self) -> None:
+        """Drop everything: the session that it belongs to is lost."""
+        self.unsent = Ends()
+        self.unacknowledged.clear()
+
+    def claims_among(self, ids: set[str]) -> dict[str, int]:
+        """Return the claims under which jobs of these ids ended; of several claims of a job the latest."""
+        known: dict[str, int] = {}
+        for ends in (*self.unacknowledged.values(), self.unsent):
+            known.update(ends.claims_among(ids))
+        return known
+
+    def next_frames(self, now: float) -> list[Reports]:
+        """Return what waits to be sent, and keep it until it is acknowledged."""
+        parts, self.unsent = self.unsent.batches(), Ends()
+        frames: list[Reports] = []
+        for part in parts:
+            self._number += 1
+            self.unacknowledged[self._number] = part
+            frames.append(part.frame(self._number, now, batches=self.in_batches))
+        return frames
+
+    def frames_again(self, now: float) -> list[Reports]:
+        """Return what was sent and not acknowledged."""
+        return [
+            part.frame(number, now, batches=self.in_batches) for number, part in self.unacknowledged.items()
+        ]
+
+
 def cuts(weights: list[int], most_bytes: int, most: int) -> list[tuple[int, int]]:
     """Where to cut a list so that no piece has more than this, unless one alone does: the first of each, and its end."""
     if sum(weights) <= most_bytes and 0 < len(weights) <= most:
