@@ -31,6 +31,7 @@ PIPELINE = {
     "store/verbs.py",
     "worker/supervisor.py",
     "worker/child_pool.py",
+    "worker/slot.py",
 }
 """The files whose functions take the steps of a job. All others help them."""
 
@@ -51,12 +52,9 @@ LEAVES = {
         "SqliteTransaction._lane_named",  # of SqliteTransaction._candidates
     },
     "store/sqlite/store.py": {"SqliteStore.shared"},  # a constant
-    "worker/child_pool.py": {
-        "Slot.usable",  # of ChildPool._places
-        "ChildPool._idle",  # of ChildPool.on_results
-        "ChildPool._is_long",  # of ChildPool._places_among
-        "ChildPool._pin",  # of ChildPool._hand_over
-        "ChildPool._put_back",  # of ChildPool.on_results, with nothing to put back
+    "worker/slot.py": {
+        "Slot.free",  # of ChildPool.on_results
+        "Slot.is_closed",  # of ChildPool._places
     },
 }
 """Functions of the pipeline that the page may leave out, and why."""

@@ -15,7 +15,7 @@ import msgspec
 
 from stoker.domain.retry import Kind, problem
 from stoker.domain.retry_rules import ErrorNote
-from stoker.executors.pipe import ChildJob, ChildResult, Ready
+from stoker.executors.pipe import ChildJob, Ready, WorkOutcome
 from stoker.executors.process import Callbacks
 from stoker.testing.loop import Process, SimLoop
 from stoker.testing.stand_in import PIPE_SECONDS, StandInChild
@@ -148,7 +148,7 @@ class SimChild(StandInChild):
             if self._concurrency or self.shared_state.start(job.index, now):
                 self._start(job, now)
             else:
-                self.tell(ChildResult(job.index, "handed_back", None, None, now, now))
+                self.tell(WorkOutcome(job.index, "handed_back", None, None, now, now))
 
     def _start(self, job: ChildJob, now: float) -> None:
         self._running[job.index] = job
@@ -185,7 +185,7 @@ class SimChild(StandInChild):
         if kind in ("error", "snoozed"):
             note = ErrorNote([ERROR, "Exception"], snooze_sec=SNOOZE_SECONDS if kind == "snoozed" else None)
             kind = "error"
-        self.tell(ChildResult(job.index, kind, result, error, started, now, 1000, 1024, note))
+        self.tell(WorkOutcome(job.index, kind, result, error, started, now, 1000, 1024, note))
         self._next()
 
     def _hear_cancel(self, index: int) -> None:

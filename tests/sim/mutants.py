@@ -42,6 +42,7 @@ from stoker.domain.placement import _Precedence, lane_key
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt, claim_of, decide
 from stoker.domain.schedule import Firing, ScheduleDecision
 from stoker.domain.unique import key_of
+from stoker.executors.pipe import WorkOutcome
 from stoker.store.base import Accepted, CompletionRow, Completions, Expired, Submission
 from stoker.store.client_ids import ClientIds
 from stoker.store.schedules import ScheduleChange, Seen
@@ -54,7 +55,8 @@ from stoker.store.sqlite.unique import SqliteUniqueKeys
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 from stoker.worker.child_pool import ChildPool
-from stoker.worker.ends import Ended
+from stoker.worker.ends import Ends
+from stoker.worker.slot import Slot
 from stoker.worker.supervisor import Supervisor
 from tests.sim.world import LEASE_SECONDS, World, run
 
@@ -326,7 +328,7 @@ def report_not_sent_again(patch: Patch) -> None:
     """What a broken connection swallowed is forgotten."""
 
     def send_again(self: Supervisor) -> None:
-        self._unacknowledged.clear()
+        self._reports.unacknowledged.clear()
         self._flush()
 
     patch.set(Supervisor, "_send_again", send_again)
@@ -683,12 +685,12 @@ def deliveries_are_never_sent(patch: Patch) -> None:
 @bug
 def drain_is_charged(patch: Patch) -> None:
     """What still runs when the grace period is over counts as crashed."""
-    original = ChildPool._end
+    original = Slot.end_work
 
-    def end(self: ChildPool, slot: Any, work: Any, kind: Any, *rest: Any) -> None:
-        original(self, slot, work, "crash" if kind == "handed_back" else kind, *rest)
+    def end_work(self: Slot, work: Any, kind: Any, *rest: Any) -> None:
+        original(self, work, "crash" if kind == "handed_back" else kind, *rest)
 
-    patch.set(ChildPool, "_end", end)
+    patch.set(Slot, "end_work", end_work)
 
 
 @bug
@@ -729,7 +731,8 @@ def crash_reported_as_completed(patch: Patch) -> None:
     def victim(self: ChildPool, slot: Any, work: Any, started: float | None) -> None:
         del self.works[work.id]
         now = self._now()
-        self._end_all([Ended(work.id, work.claim_id, "completed", now, started, result=b"null")])
+        ended = WorkOutcome(-1, "completed", b"null", None, started, now, id=work.id, claim_id=work.claim_id)
+        self._ended(Ends(others=[ended]))
 
     patch.set(ChildPool, "_end_victim", victim)
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from stoker.executors.leaving import TERMINATED
-from stoker.executors.pipe import ChildBatch, ChildResult
+from stoker.executors.pipe import ChildBatch, WorkOutcome
 from stoker.executors.process import PythonChild
 from stoker.ids import new_id
 from stoker.wire.frames import Assignment
@@ -153,7 +153,7 @@ class Running:
         self._sent += len(payloads)
         self.child.send([batch])
 
-    async def ended(self, count: int) -> list[ChildResult]:
+    async def ended(self, count: int) -> list[WorkOutcome]:
         """That many results, by index; and no more of them come."""
         async with asyncio.timeout(20):
             while len(self.ear.results) < count:

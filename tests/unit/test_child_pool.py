@@ -11,24 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.domain.retry import Kind
-from stoker.executors.pipe import ChildBatch, ChildJob, ChildResult, Ready, Results
+from stoker.executors.pipe import ChildBatch, ChildJob, Ready, Results, WorkOutcome
 from stoker.executors.shared_state import SharedState
 from stoker.settings import load
 from stoker.wire.frames import Assignment, AssignmentBatch
-from stoker.worker.child_pool import (
-    BATCH_BYTES,
+from stoker.worker.child_pool import ChildPool
+from stoker.worker.child_states import (
     COOPERATION_SECONDS,
     DEPTH,
     PATIENCE_SECONDS,
-    SILENT_TICKS,
     STUCK_SECONDS,
     TELL_START_SECONDS,
     TIMEOUT_GRACE_SECONDS,
-    ChildPool,
     crash_error,
 )
-from stoker.worker.ends import Ended
 from stoker.worker.routes import Executor
+from stoker.worker.slot import BATCH_BYTES, SILENT_TICKS
 from tests.support.clock import FakeClock
 
 GRACE = 2.0
@@ -104,7 +102,7 @@ class FakeChild:
 
     def _tell(self, job: ChildJob, kind: Kind) -> None:
         now = self._floor.clock.monotonic()
-        result = ChildResult(job.index, kind, b"1" if kind == "completed" else None, None, self._started, now)
+        result = WorkOutcome(job.index, kind, b"1" if kind == "completed" else None, None, self._started, now)
         self._floor.threads.on_results(self, Results.of(result))  # type: ignore[arg-type]
 
     def die(self, returncode: int = -11) -> None:
@@ -124,7 +122,7 @@ class Floor:
     def __init__(self, threads: int = 2, *, boot: bool = True) -> None:
         self.clock = FakeClock()
         self.children: list[FakeChild] = []
-        self.ended: list[Ended] = []
+        self.ended: list[WorkOutcome] = []
         self._claims: Counter[str] = Counter()
         limits = load({}, {"worker_threads": threads, "cancel_grace_sec": GRACE})
         self.threads = ChildPool(
@@ -392,7 +390,7 @@ def test_results_in_columns_count_only_for_what_is_still_held() -> None:
     floor.drop("c")
     jobs = [job for job in (child.current, *child.inbox) if job is not None]
     results = [
-        ChildResult(job.index, "completed", job.id.encode(), None, 1.0, 2.0, n) for n, job in enumerate(jobs)
+        WorkOutcome(job.index, "completed", job.id.encode(), None, 1.0, 2.0, n) for n, job in enumerate(jobs)
     ]
     floor.threads.on_results(child, Results.of(*results))  # type: ignore[arg-type]
     assert [(e.id, e.result, e.cpu_us) for e in floor.ended] == [
@@ -409,7 +407,7 @@ def test_what_a_child_declines_keeps_its_order() -> None:
     child = floor.children[0]
     child.start()
     floor.tick(STUCK_SECONDS * 2)
-    results = [ChildResult(job.index, "handed_back", None, None, 1.0, 1.0) for job in child.inbox]
+    results = [WorkOutcome(job.index, "handed_back", None, None, 1.0, 1.0) for job in child.inbox]
     child.inbox.clear()
     child.finish()
     floor.threads.on_results(child, Results.of(*results))  # type: ignore[arg-type]

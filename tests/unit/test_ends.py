@@ -3,21 +3,24 @@
 import msgspec
 import pytest
 
+from stoker.executors.pipe import OutcomeBatch, WorkOutcome
 from stoker.wire import codec
 from stoker.wire.frames import Done, Report, Reports
 from stoker.worker import ends
-from stoker.worker.ends import REPORT_FRAME_BYTES, REPORT_FRAME_JOBS, CompletedWork, Ended, Ends
+from stoker.worker.ends import REPORT_FRAME_BYTES, REPORT_FRAME_JOBS, Ends
 
 ERROR = b'{"type":"error","message":"no"}'
 
 
-def completions(*ids: str, result: bytes = b"1") -> CompletedWork:
+def completions(*ids: str, result: bytes = b"1") -> OutcomeBatch:
     n = len(ids)
-    return CompletedWork(list(ids), [1] * n, [result] * n, [10.0] * n, [10.5] * n, [7] * n, [None] * n)
+    return OutcomeBatch(
+        [0] * n, [result] * n, [10.0] * n, [10.5] * n, [7] * n, [None] * n, list(ids), [1] * n
+    )
 
 
-def failed(id: str) -> Ended:
-    return Ended(id, 2, "error", 10.25, 10.0, error=ERROR)
+def failed(id: str) -> WorkOutcome:
+    return WorkOutcome(0, "error", None, ERROR, 10.0, 10.25, id=id, claim_id=2)
 
 
 def ids_of(batches: list[Ends]) -> list[list[str]]:

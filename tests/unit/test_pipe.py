@@ -13,10 +13,10 @@ from stoker.executors.pipe import (
     TO_CHILD,
     ChildBatch,
     ChildJob,
-    ChildResult,
-    CompletedResults,
+    OutcomeBatch,
     Results,
     Unpacker,
+    WorkOutcome,
     pack,
 )
 from stoker.wire.frames import Assignment
@@ -90,11 +90,11 @@ def test_a_batch_comes_out_as_its_jobs() -> None:
 
 def test_results_are_in_columns_if_they_completed_and_else_by_themselves() -> None:
     good, bad = (
-        ChildResult(1, "completed", b"1", None, 0.5, 1.0, 10, 20),
-        ChildResult(2, "error", None, b"{}", 1, 2),
+        WorkOutcome(1, "completed", b"1", None, 0.5, 1.0, 10, 20),
+        WorkOutcome(2, "error", None, b"{}", 1, 2),
     )
     (body,) = Unpacker().feed(pack(Results.of(good, bad)))
-    assert FROM_CHILD.decode(body) == Results(CompletedResults([1], [b"1"], [0.5], [1.0], [10], [20]), [bad])
+    assert FROM_CHILD.decode(body) == Results(OutcomeBatch([1], [b"1"], [0.5], [1.0], [10], [20]), [bad])
 
 
 def test_columns_of_different_length_are_refused() -> None:
@@ -128,10 +128,10 @@ def answer(index: int, kind: int, body: bytes) -> bytes:
 def test_answers_of_the_native_runner_keep_their_kinds() -> None:
     found = answers([answer(1, 0, b"1"), answer(2, 3, b""), answer(3, 0, b"3"), answer(4, 1, b"{}")])
     assert found == Results(
-        CompletedResults([1, 3], [b"1", b"3"], [1.0, 1.0], [2.0, 2.0], [30, 30], [None, None]),
+        OutcomeBatch([1, 3], [b"1", b"3"], [1.0, 1.0], [2.0, 2.0], [30, 30], [None, None]),
         [
-            ChildResult(2, "handed_back", None, None, 1.0, 2.0, 30),
-            ChildResult(4, "error", None, b"{}", 1.0, 2.0, 30),
+            WorkOutcome(2, "handed_back", None, None, 1.0, 2.0, 30),
+            WorkOutcome(4, "error", None, b"{}", 1.0, 2.0, 30),
         ],
     )
     assert answers([]) == Results.of()

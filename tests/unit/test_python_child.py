@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import astuple
 
 from stoker.executors.leaving import TERMINATED
-from stoker.executors.pipe import ChildBatch, ChildResult, Printed, Results
+from stoker.executors.pipe import ChildBatch, Printed, Results, WorkOutcome
 from stoker.executors.process import Callbacks, Child, PythonChild
 from stoker.ids import new_id
 from stoker.wire.frames import Assignment
@@ -77,7 +77,7 @@ class Ear:
         self.spoken = asyncio.Event()
         self.ended = asyncio.Event()
         self.gone = asyncio.Event()
-        self.results: list[ChildResult] = []
+        self.results: list[WorkOutcome] = []
 
     def callbacks(self) -> Callbacks:
         return Callbacks(
@@ -90,8 +90,8 @@ class Ear:
 
     def _on_results(self, child: Child, results: Results) -> None:
         completed = [
-            ChildResult(index, "completed", result, None, *rest)
-            for index, result, *rest in zip(*astuple(results.completed), strict=True)
+            WorkOutcome(index, "completed", result, None, *rest)
+            for index, result, *rest in zip(*astuple(results.completed)[:6], strict=True)
         ]
         self.results += completed + results.others
         self.ended.set()
@@ -136,7 +136,7 @@ async def test_what_a_subprocess_wrote_is_its_jobs_also_when_it_is_read_after_th
     assert ear.heard == [("stdout", 0, "one\n"), ("ended", 0, "")]
 
 
-async def result_of(app: str, type: str, payload: bytes, concurrency: int = 0) -> ChildResult:
+async def result_of(app: str, type: str, payload: bytes, concurrency: int = 0) -> WorkOutcome:
     """How a child says that one job ended."""
     ear = Ear()
     child = PythonChild("test", ear.callbacks(), app=app, max_result_bytes=1000, concurrency=concurrency)
@@ -196,7 +196,7 @@ async def test_a_batch_is_run_in_order_and_each_job_is_told_apart(app: str) -> N
         ("completed", b"[null,2.0]"),
         ("completed", b"[null,3.0]"),
     ]
-    assert all(a.finished <= b.started for a, b in pairwise(found))
+    assert all(b.started is not None and a.finished <= b.started for a, b in pairwise(found))
     assert child.jobs_taken == len(texts)
 
 

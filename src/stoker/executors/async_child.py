@@ -17,7 +17,7 @@ from stoker.domain.retry_rules import ErrorNote
 from stoker.executors.child import UnknownType, context_of, describe, failure, note_of
 from stoker.executors.leaving import Terminated, leave_copy
 from stoker.executors.life import ChildLife, PythonTask, RunAsync
-from stoker.executors.pipe import TO_CHILD, CancelJob, ChildBatch, ChildJob, ChildResult, Unpacker
+from stoker.executors.pipe import TO_CHILD, CancelJob, ChildBatch, ChildJob, Unpacker, WorkOutcome
 from stoker.executors.results import check_size
 from stoker.executors.supervisor_line import SupervisorLine
 from stoker.system import SYSTEM
@@ -128,7 +128,7 @@ class AsyncChild:
             leave_copy()
         self._cancelled.discard(job.index)
         del self._running[job.index]
-        self._line.result(ChildResult(job.index, kind, result, error, started, time.monotonic(), note=note))
+        self._line.result(WorkOutcome(job.index, kind, result, error, started, time.monotonic(), note=note))
         if not self._flush_soon:
             self._flush_soon = True
             asyncio.get_running_loop().call_soon(self._flush)

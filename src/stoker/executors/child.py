@@ -32,7 +32,7 @@ from stoker.executors.builtin import BUILTINS
 from stoker.executors.leaving import Terminated, exit_code, leave, leave_copy, terminate
 from stoker.executors.life import ChildLife, PythonTask
 from stoker.executors.memory_limit import MemoryLimit
-from stoker.executors.pipe import TO_CHILD, ChildBatch, ChildJob, ChildResult, Ready, Step, Unpacker, pack
+from stoker.executors.pipe import TO_CHILD, ChildBatch, ChildJob, Ready, Step, Unpacker, WorkOutcome, pack
 from stoker.executors.results import check_size
 from stoker.executors.shared_state import SharedState
 from stoker.executors.soft_limit import soft_limit
@@ -238,7 +238,7 @@ class SyncChild:
             cpu_us, peak = self._meter.stop(time.monotonic() - started)
         finished = time.monotonic()
         self._slow[job.type] = finished - started > SHORT_SECONDS
-        line.result(ChildResult(job.index, kind, result, error, started, finished, cpu_us, peak, note))
+        line.result(WorkOutcome(job.index, kind, result, error, started, finished, cpu_us, peak, note))
         line.shared_state.stop()
 
     def _prepare(self, job: ChildJob) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from stoker.domain.json_text import is_json
 from stoker.domain.retry import Kind, problem
-from stoker.executors.pipe import ChildBatch, ChildJob, ChildResult, Printed, Results
+from stoker.executors.pipe import ChildBatch, ChildJob, Printed, Results, WorkOutcome
 from stoker.executors.process import SCARCE, Callbacks, Child, advice
 from stoker.executors.runner_contract import RunnerContract, payload_argument
 from stoker.system import SYSTEM
@@ -186,7 +186,7 @@ class OneShot(Child):
         peak = None if usage is None else usage.peak_kb
         finished = time.monotonic()
         self.shared_state.stop()
-        ended = ChildResult(self._index, kind, result, error, self._started, finished, cpu_us, peak)
+        ended = WorkOutcome(self._index, kind, result, error, self._started, finished, cpu_us, peak)
         self._callbacks.results(self, Results.of(ended))
 
     def _close(self) -> None:

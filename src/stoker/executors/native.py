@@ -11,12 +11,12 @@ from stoker.domain.retry import Kind
 from stoker.executors.pipe import (
     ChildBatch,
     ChildJob,
-    ChildResult,
-    CompletedResults,
+    OutcomeBatch,
     Printed,
     Ready,
     Results,
     Unpacker,
+    WorkOutcome,
 )
 from stoker.executors.process import Callbacks, Child
 from stoker.wire.frames import Assignment
@@ -86,7 +86,7 @@ class NativeChild(Child):
 def answers(messages: Iterable[bytes]) -> Results:
     rows: list[tuple[Any, ...]] = []
     bodies: list[bytes] = []
-    others: list[ChildResult] = []
+    others: list[WorkOutcome] = []
     for message in messages:
         if len(message) < _RESPONSE.size:
             raise ValueError("a response that is too short")
@@ -98,16 +98,16 @@ def answers(messages: Iterable[bytes]) -> Results:
         else:
             others.append(_other(row, body))
     if not rows:
-        return Results(CompletedResults(), others)
+        return Results(OutcomeBatch(), others)
     indexes, _, started, finished, cpu_us = map(list, zip(*rows, strict=True))
-    return Results(CompletedResults(indexes, bodies, started, finished, cpu_us, [None] * len(rows)), others)
+    return Results(OutcomeBatch(indexes, bodies, started, finished, cpu_us, [None] * len(rows)), others)
 
 
-def _other(row: tuple[Any, ...], body: bytes) -> ChildResult:
+def _other(row: tuple[Any, ...], body: bytes) -> WorkOutcome:
     index, kind, started, finished, cpu_us = row
     if kind >= len(_KINDS):
         raise ValueError(f"a response of unknown kind {kind}")
-    return ChildResult(index, _KINDS[kind], None, body or None, started, finished, cpu_us)
+    return WorkOutcome(index, _KINDS[kind], None, body or None, started, finished, cpu_us)
 
 
 def request(job: ChildJob) -> bytes:

@@ -115,20 +115,29 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag="y"):
     """With `error`, what failed."""
 
 
-class ChildResult(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class WorkOutcome(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """How one piece of work ended, from its child to the report. A child names it by `index`; the pool fills in job and
+    claim. Times are readings of the monotonic clock."""
+
     index: int
     kind: Kind
     result: bytes | None
     error: bytes | None
-    started: float
+    started: float | None
     finished: float
     cpu_us: int | None = None
     peak_memory_kb: int | None = None
     note: ErrorNote | None = None
+    id: str = ""
+    claim_id: int = 0
 
 
-class CompletedResults(msgspec.Struct, array_like=True, frozen=True):
-    """Jobs that completed, one column for each field of a `ChildResult`."""
+_TOLD_BY_CHILD: Final = 6
+"""The first columns of an `OutcomeBatch`, which a child fills."""
+
+
+class OutcomeBatch(msgspec.Struct, array_like=True, frozen=True):
+    """Work that completed, one column for each field of a `WorkOutcome`. A child leaves `ids` and `claim_ids` empty."""
 
     indexes: list[int] = []
     results: list[bytes] = []
@@ -136,43 +145,42 @@ class CompletedResults(msgspec.Struct, array_like=True, frozen=True):
     finished: list[float] = []
     cpu_us: list[int | None] = []
     peak_memory_kb: list[int | None] = []
+    ids: list[str] = []
+    claim_ids: list[int] = []
 
     def __post_init__(self) -> None:
-        if len(set(map(len, astuple(self)))) > 1:
+        if len(set(map(len, astuple(self)[:_TOLD_BY_CHILD]))) > 1:
             raise ValueError("the columns of completed jobs are not of one length")
 
-    def add(
-        self,
-        index: int,
-        result: bytes,
-        started: float,
-        finished: float,
-        cpu_us: int | None = None,
-        peak_memory_kb: int | None = None,
-    ) -> None:
-        self.indexes.append(index)
-        self.results.append(result)
-        self.started.append(started)
-        self.finished.append(finished)
-        self.cpu_us.append(cpu_us)
-        self.peak_memory_kb.append(peak_memory_kb)
+    def extend(self, more: "OutcomeBatch") -> None:
+        for column, other in zip(astuple(self), astuple(more), strict=True):
+            column.extend(other)
+
+    def part(self, first: int, end: int) -> "OutcomeBatch":
+        return OutcomeBatch(*[column[first:end] for column in astuple(self)])
 
 
 class Results(msgspec.Struct, array_like=True, frozen=True, tag="r"):
-    completed: CompletedResults
-    others: list[ChildResult] = []
+    """What a child says when work ended: in columns what completed, the rest one by one."""
 
-    def add(self, ended: ChildResult) -> None:
-        if ended.kind == "completed" and ended.result is not None:
-            self.completed.add(
-                ended.index, ended.result, ended.started, ended.finished, ended.cpu_us, ended.peak_memory_kb
-            )
-        else:
+    completed: OutcomeBatch
+    others: list[WorkOutcome] = []
+
+    def add(self, ended: WorkOutcome) -> None:
+        if ended.kind != "completed" or ended.result is None or ended.started is None:
             self.others.append(ended)
+            return
+        columns = self.completed
+        columns.indexes.append(ended.index)
+        columns.results.append(ended.result)
+        columns.started.append(ended.started)
+        columns.finished.append(ended.finished)
+        columns.cpu_us.append(ended.cpu_us)
+        columns.peak_memory_kb.append(ended.peak_memory_kb)
 
     @classmethod
-    def of(cls, *ended: ChildResult) -> "Results":
-        results = cls(CompletedResults())
+    def of(cls, *ended: WorkOutcome) -> "Results":
+        results = cls(OutcomeBatch())
         for one in ended:
             results.add(one)
         return results

@@ -15,7 +15,7 @@ from typing import Final
 
 from stoker.executors import capture
 from stoker.executors.leaving import leave_copy, terminate
-from stoker.executors.pipe import ChildResult, Printed, Progressed, Results, pack
+from stoker.executors.pipe import Printed, Progressed, Results, WorkOutcome, pack
 from stoker.executors.shared_state import SharedState
 from stoker.system import SYSTEM
 from stoker.wire.frames import Stream
@@ -85,7 +85,7 @@ class SupervisorLine:
             except BlockingIOError:  # an async child shares this socket with its event loop
                 select.select([], [self.fd], [])
 
-    def result(self, result: ChildResult) -> None:
+    def result(self, result: WorkOutcome) -> None:
         """Send a result soon: with the next ones if they come at once, else in a moment."""
         with self._lock:
             self._results.add(result)

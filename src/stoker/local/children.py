@@ -26,7 +26,7 @@ from stoker.executors.builtin import BUILTINS
 from stoker.executors.child import Run, SyncChild
 from stoker.executors.leaving import Terminated
 from stoker.executors.life import ChildLife, PythonTask
-from stoker.executors.pipe import ChildBatch, ChildJob, ChildResult, Progressed, Ready, Results
+from stoker.executors.pipe import ChildBatch, ChildJob, Progressed, Ready, Results, WorkOutcome
 from stoker.executors.process import Callbacks
 from stoker.executors.shared_state import SharedState
 from stoker.executors.supervisor_line import SupervisorLine
@@ -83,7 +83,7 @@ class LocalLine:
         """Whether this is a copy of the process that a task forked, which has no say here."""
         return os.getpid() != self._pid
 
-    def result(self, result: ChildResult) -> None:
+    def result(self, result: WorkOutcome) -> None:
         self._child.tell(self._child.on_result, result)
 
     def progress(self, index: int, done: float, total: float | None, message: str | None) -> None:
@@ -156,7 +156,7 @@ class LocalChild:
             self.ready = True
             self._callbacks.ready(cast(Any, self), self._says())
 
-    def on_result(self, result: ChildResult) -> None:
+    def on_result(self, result: WorkOutcome) -> None:
         job = self._jobs.pop(result.index, None)
         if job is not None:
             self._router.remove(job)

@@ -25,7 +25,7 @@ from stoker.executors import capture
 from stoker.executors.async_child import AsyncChild
 from stoker.executors.child import Run, SyncChild, Tasks
 from stoker.executors.life import ChildLife
-from stoker.executors.pipe import ChildJob, ChildResult, Printed, Progressed, Ready
+from stoker.executors.pipe import ChildJob, Printed, Progressed, Ready, WorkOutcome
 from stoker.executors.process import Callbacks
 from stoker.executors.supervisor_line import SupervisorLine
 from stoker.testing.loop import Process, SimLoop
@@ -96,7 +96,7 @@ class KitLine:
     def shared_state(self) -> MemorySharedState:
         return self._child.shared_state
 
-    def result(self, result: ChildResult) -> None:
+    def result(self, result: WorkOutcome) -> None:
         self._written.pop(result.index, None)
         self._child.finished(result)
 
@@ -136,12 +136,13 @@ class TaskChild(StandInChild):
     def says(self) -> Ready:
         return self.machine.tasks.ready()
 
-    def finished(self, result: ChildResult) -> None:
+    def finished(self, result: WorkOutcome) -> None:
         """An attempt ended: tell the supervisor, unless its worker is to die before it can."""
         job = self.jobs.pop(result.index, None)
         now = self.host.loop.time()
         if job is not None and self.machine.desk.ended(job):
-            self.tell(replace(result, started=min(result.started, now), finished=now))
+            started = now if result.started is None else min(result.started, now)
+            self.tell(replace(result, started=started, finished=now))
 
 
 class SyncTaskChild(TaskChild):
@@ -196,7 +197,7 @@ class AsyncTaskChild(TaskChild):
         super().cancel(index)
         self.process.call_later(0.0, self._real._cancel, index)
 
-    def finished(self, result: ChildResult) -> None:
+    def finished(self, result: WorkOutcome) -> None:
         now = self.host.loop.time()
         super().finished(replace(result, started=now, finished=now))
 

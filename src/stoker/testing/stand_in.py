@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-from stoker.executors.pipe import ChildBatch, ChildJob, ChildResult, Ready, Results
+from stoker.executors.pipe import ChildBatch, ChildJob, Ready, Results, WorkOutcome
 from stoker.executors.process import Callbacks
 from stoker.executors.shared_state import _LAYOUT, NOTHING, SIZE, SharedState
 from stoker.testing.loop import Process, SimLoop
@@ -71,7 +71,7 @@ class StandInChild:
     def died(self) -> None:
         """It was killed, or ended itself."""
 
-    def tell(self, result: ChildResult) -> None:
+    def tell(self, result: WorkOutcome) -> None:
         """Send a result to the supervisor."""
         self.send_up(self._callbacks.results, Results.of(result))
 

@@ -1,18 +1,16 @@
-"""How work ended, on its way from the children to the coordinator: what completed in columns, all else one by one.
+"""Outcomes that wait to be reported: what completed in columns, all else one by one.
 
 Times are readings of the monotonic clock until a frame is made. Only then do they become how long ago that was, because
-a frame that is sent again is sent later.
+a frame that is sent again is sent later. Making a frame is the one place where outcomes take the form of the wire.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
 from msgspec.structs import astuple
 
 from stoker.clock import SECOND
-from stoker.domain.retry import Kind
-from stoker.domain.retry_rules import ErrorNote
+from stoker.executors.pipe import OutcomeBatch, WorkOutcome
 from stoker.wire.frames import Done, Report, Reports
 
 REPORT_FRAME_BYTES: Final = 1024 * 1024
@@ -21,65 +19,26 @@ _REPORT_BYTES: Final = 200
 """What a report has beside its result or error, and a little more."""
 
 
-class Ended(msgspec.Struct, frozen=True, gc=False):
-    """How one piece of work ended."""
-
-    id: str
-    claim_id: int
-    kind: Kind
-    finished: float
-    started: float | None = None
-    result: bytes | None = None
-    error: bytes | None = None
-    cpu_us: int | None = None
-    peak_memory_kb: int | None = None
-    note: ErrorNote | None = None
-
-
-class CompletedWork(msgspec.Struct):
-    """Work that completed, one column for each field of an `Ended`."""
-
-    ids: list[str] = []
-    claim_ids: list[int] = []
-    results: list[bytes] = []
-    started: list[float] = []
-    finished: list[float] = []
-    cpu_us: list[int | None] = []
-    peak_memory_kb: list[int | None] = []
-
-    def extend(self, more: "CompletedWork") -> None:
-        for column, other in zip(astuple(self), astuple(more), strict=True):
-            column.extend(other)
-
-    def part(self, first: int, end: int) -> "CompletedWork":
-        return CompletedWork(*[column[first:end] for column in astuple(self)])
-
-    def done(self, now: float) -> Done:
-        return Done(
-            self.ids,
-            self.claim_ids,
-            self.results,
-            [int((now - at) * SECOND) if at < now else 0 for at in self.started],
-            [int((now - at) * SECOND) if at < now else 0 for at in self.finished],
-            self.cpu_us,
-            self.peak_memory_kb,
-        )
-
-
 class Ends:
     """Some ends, in no order."""
 
-    def __init__(self, completed: CompletedWork | None = None, others: list[Ended] | None = None) -> None:
-        self.completed = CompletedWork() if completed is None else completed
+    def __init__(
+        self, completed: OutcomeBatch | None = None, others: list[WorkOutcome] | None = None
+    ) -> None:
+        self.completed = OutcomeBatch() if completed is None else completed
         self.others = [] if others is None else others
 
     def __len__(self) -> int:
         return len(self.completed.ids) + len(self.others)
 
-    def __iter__(self) -> Iterator[Ended]:
-        """One by one, those that completed first."""
-        for id, claim_id, result, started, finished, *used in zip(*astuple(self.completed), strict=True):
-            yield Ended(id, claim_id, "completed", finished, started, result, None, *used)
+    def __iter__(self) -> Iterator[WorkOutcome]:
+        """Yield them one by one, those that completed first."""
+        for index, result, started, finished, cpu_us, peak, id, claim_id in zip(
+            *astuple(self.completed), strict=True
+        ):
+            yield WorkOutcome(
+                index, "completed", result, None, started, finished, cpu_us, peak, None, id, claim_id
+            )
         yield from self.others
 
     def add(self, more: "Ends") -> None:
@@ -109,8 +68,60 @@ class Ends:
         """What to send now; in columns what completed, if the coordinator reads `batches`."""
         if not batches:
             return Reports(number, [report(ended, now) for ended in self])
-        done = self.completed.done(now) if self.completed.ids else None
-        return Reports(number, [report(ended, now) for ended in self.others], done)
+        columns = self.completed
+        done = Done(
+            columns.ids,
+            columns.claim_ids,
+            columns.results,
+            [int((now - at) * SECOND) if at < now else 0 for at in columns.started],
+            [int((now - at) * SECOND) if at < now else 0 for at in columns.finished],
+            columns.cpu_us,
+            columns.peak_memory_kb,
+        )
+        return Reports(number, [report(one, now) for one in self.others], done if columns.ids else None)
+
+
+class Unreported:
+    """The outcomes that no coordinator has acknowledged: those that wait to be sent, and those that were sent, by the number
+    of their frame."""
+
+    def __init__(self) -> None:
+        self.unsent = Ends()
+        self.unacknowledged: dict[int, Ends] = {}
+        self.in_batches = False
+        """Whether the coordinator reads what completed in columns."""
+        self._number = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.unsent or self.unacknowledged)
+
+    def forget(self) -> None:
+        """Drop everything: the session that it belongs to is lost."""
+        self.unsent = Ends()
+        self.unacknowledged.clear()
+
+    def claims_among(self, ids: set[str]) -> dict[str, int]:
+        """Return the claims under which jobs of these ids ended; of several claims of a job the latest."""
+        known: dict[str, int] = {}
+        for ends in (*self.unacknowledged.values(), self.unsent):
+            known.update(ends.claims_among(ids))
+        return known
+
+    def next_frames(self, now: float) -> list[Reports]:
+        """Return what waits to be sent, and keep it until it is acknowledged."""
+        parts, self.unsent = self.unsent.batches(), Ends()
+        frames: list[Reports] = []
+        for part in parts:
+            self._number += 1
+            self.unacknowledged[self._number] = part
+            frames.append(part.frame(self._number, now, batches=self.in_batches))
+        return frames
+
+    def frames_again(self, now: float) -> list[Reports]:
+        """Return what was sent and not acknowledged."""
+        return [
+            part.frame(number, now, batches=self.in_batches) for number, part in self.unacknowledged.items()
+        ]
 
 
 def cuts(weights: list[int], most_bytes: int, most: int) -> list[tuple[int, int]]:
@@ -128,7 +139,7 @@ def cuts(weights: list[int], most_bytes: int, most: int) -> list[tuple[int, int]
     return found
 
 
-def report(ended: Ended, now: float) -> Report:
+def report(ended: WorkOutcome, now: float) -> Report:
     return Report(
         ended.id,
         ended.claim_id,

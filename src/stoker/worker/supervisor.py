@@ -19,7 +19,6 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from stoker.executors.builtin import BUILTINS
 from stoker.executors.pipe import Printed, Progressed, Ready, Results, Step
 from stoker.executors.process import Callbacks, Child
 from stoker.executors.runner_contract import RunnerContract
@@ -36,13 +35,14 @@ from stoker.wire.frames import (
     StartNote,
     Welcome,
 )
-from stoker.wire.schedules import DeclaredSchedule
-from stoker.worker.child_pool import LIFESPAN_EXIT_SECONDS, ChildPool
+from stoker.worker.announcement import Announcement
+from stoker.worker.child_pool import ChildPool
 from stoker.worker.connection import Dialer, Link, SessionLost
-from stoker.worker.ends import Ends, us_between
+from stoker.worker.ends import Ends, Unreported, us_between
 from stoker.worker.machine import Machine
 from stoker.worker.output import OutputBuffer
-from stoker.worker.routes import Executor, Routes, declared, notes, routes
+from stoker.worker.routes import Executor
+from stoker.worker.slot import LIFESPAN_EXIT_SECONDS
 
 TICK_SECONDS: Final = 0.05
 LEASE_MARGIN: Final = 0.1
@@ -73,25 +73,12 @@ class Supervisor:
     ) -> None:
         self._settings = settings
         self._machine = machine
-        self._native_types = native_types
-        self._runner = runner
-        self._own_types: frozenset[str] = frozenset()
-        self._routes = Routes({}, {})
-        self._notes: dict[str, frames.TypeNote] = {}
-        self._declared: list[DeclaredSchedule] = []
-        self._app: tuple[str | None, int | None] = (None, None)
-        self._known: Ready | None = None
-        self._told: Ready | None = None
-        """What the last hello was made of."""
-        self._pause: asyncio.Future[None] | None = None
-        """Done when the coordinator knows that it should assign nothing on this connection."""
-        self._farewell: asyncio.Task[None] | None = None
-        self._output = OutputBuffer()
         self._dialer = dialer
-        self._new_id = new_id
-        self._version = version
+        self._new_id, self._new_secret = new_id, new_secret
         self._loop = asyncio.get_running_loop()
-        self._new_secret = new_secret
+        self._about = Announcement(
+            settings, machine, version=version, native_types=native_types, runner=runner
+        )
         self.session_id, self._secret = new_id(), new_secret()
         # The mark outlives sessions: whatever this process ever started carries the one that its guardian knows.
         self._mark = self.session_id
@@ -99,23 +86,27 @@ class Supervisor:
         self._guardian = machine.guardian(self._mark)
         self._pool = self._new_pool()
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
-        self._link: Link | None = None
-        self._batches = False
+        self._output = OutputBuffer()
+        self._reports = Unreported()
+        self._flush_soon = False
+        self._flushed_at = self._next_reaping = 0.0
+        self._draining, self._done = asyncio.Event(), asyncio.Event()
         self._lease_seconds = settings.worker_heartbeat_timeout_sec
         self._lease_ends = float("inf")
-        self._heard = self._hello_at = 0.0
-        self._assigned = 0
-        self._beats: dict[int, float] = {}
+        self._hello_at = 0.0
         self._beat_number = 0
-        self._unsent = Ends()
-        self._unacknowledged: dict[int, Ends] = {}
-        self._report_number = 0
-        self._flush_soon = False
-        self._flushed_at = 0.0
-        self._next_reaping = 0.0
+        self._begin_connection(None)
+
+    def _begin_connection(self, link: Link | None) -> None:
+        """Forget what belonged to the last connection."""
+        self._link = link
         self._outbox: asyncio.Queue[Frame] = asyncio.Queue()
-        self._draining = asyncio.Event()
-        self._done = asyncio.Event()
+        self._heard = self._loop.time()
+        """When a heartbeat was last confirmed on this connection."""
+        self._beats: dict[int, float] = {}
+        self._assigned = 0
+        self._pause: asyncio.Future[None] | None = None
+        """Done when the coordinator knows that it should assign nothing on this connection."""
 
     # ── life ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -125,11 +116,10 @@ class Supervisor:
         tasks = [asyncio.create_task(self._tick_for_ever())]
         try:
             ready = await self._ready
-            if self._known is None:
-                self._know(ready)
-            self._say_started()
-            self._say_what_the_runner_gets()
-            if "native" in self._routes.by_type.values():
+            if self._about.known is None:
+                self._about.know(ready)
+            self._about.log_start()
+            if "native" in self._about.routes.by_type.values():
                 self._pool.warm("native")
             session = asyncio.create_task(self._stay_connected())
             leaving = asyncio.create_task(self._leave())
@@ -150,7 +140,7 @@ class Supervisor:
 
     def renew(self, ready: Ready) -> None:
         """Announce other tasks than before, in a new hello of the same session. What runs goes on."""
-        self._know(ready)
+        self._about.know(ready)
         if self._link is not None and self._pause is None:
             self._begin_anew(self._link)
 
@@ -168,13 +158,6 @@ class Supervisor:
                 await pause
         await link.close()
 
-    def _know(self, ready: Ready) -> None:
-        self._known = ready
-        self._routes = self._make_routes(ready)
-        self._notes = notes(ready.about, self._routes)
-        self._declared = declared(ready.schedules)
-        self._app = ready.app, ready.app_version
-
     async def _close(self) -> None:
         self._pool.retire_idle()
         await self._until(lambda: not self._pool.is_retiring, LIFESPAN_EXIT_SECONDS)
@@ -190,61 +173,11 @@ class Supervisor:
         return ChildPool(
             self._settings,
             self._spawn,
-            executor_of=lambda type: self._routes.executor(type),
+            executor_of=lambda type: self._about.routes.executor(type),
             ended=self._on_ended,
             now=self._loop.time,
             memory_kb=self._machine.memory_kb,
             cpus=self._machine.cpus,
-        )
-
-    @property
-    def _name(self) -> str:
-        return self._settings.worker_name or f"{self._machine.host}-{self._machine.pid}"
-
-    def _say_started(self) -> None:
-        settings, types = self._settings, self._routes.types
-        tasks = [type for type in types if type in self._own_types or type not in BUILTINS]
-        log.info(
-            "worker_started",
-            worker=self._name,
-            threads=settings.worker_threads,
-            tasks=tasks,
-            builtin_types=len(types) - len(tasks),
-            queues=sorted(settings.worker_queues) or None,
-            labels=[f"{key}={value}" for key, value in settings.worker_labels.items()],
-        )
-
-    def _say_what_the_runner_gets(self) -> None:
-        """Log which types the configured runner gets, and which it does not, for its operator."""
-        runner, by_type = self._runner, self._routes.by_type
-        if runner is None:
-            return
-        elsewhere = sorted(type for type, executor in by_type.items() if executor != "runner")
-        log.info(
-            "runner_configured",
-            runner=self._settings.execution_binary,
-            takes=("every other type" if elsewhere else "every type") if runner.any_type else _given(by_type),
-            not_given=elsewhere,
-            payload="JSON" if runner.json else "text as it is, all else as JSON",
-            threads="--threads" if runner.threads else "STOKER_THREADS",
-        )
-
-    def _make_routes(self, ready: Ready) -> Routes:
-        runner = self._runner
-        own = ready.about.keys()
-        self._own_types = frozenset(own)
-        named = () if runner is None else runner.types
-        others = {*BUILTINS, *self._native_types, *named, *self._settings.commands}
-        if own & others:
-            log.info("task_goes_first", types=sorted(own & others))
-        return routes(
-            python_types=ready.types,
-            builtin_types=BUILTINS.keys() - own,
-            async_types=ready.async_types,
-            native_types=self._native_types,
-            runner_types=named,
-            commands=self._settings.commands,
-            any_type=runner is not None and runner.any_type,
         )
 
     def _spawn(self, executor: Executor, type: str) -> Child:
@@ -266,7 +199,7 @@ class Supervisor:
             exited=self._on_exit,
             started=lambda child: self._guardian.watch(child.pid),
         )
-        return self._machine.child(executor, self._mark, callbacks, self._routes.commands.get(type))
+        return self._machine.child(executor, self._mark, callbacks, self._about.routes.commands.get(type))
 
     def _on_ready(self, child: Child, ready: Ready) -> None:
         if ready.error is not None:
@@ -405,58 +338,29 @@ class Supervisor:
 
     def _hello(self) -> Hello:
         self._hello_at = self._loop.time()
-        self._told = self._known
-        settings, machine = self._settings, self._machine
-        return Hello(
-            frames.PROTOCOL,
-            self.session_id,
-            self._name,
-            settings.worker_threads,
-            self._routes.types,
-            list(settings.worker_queues) or None,
-            dict(settings.worker_labels),
-            machine.host,
-            machine.pid,
-            self._version,
-            self._draining.is_set(),
-            self._routes.async_types,
-            settings.async_concurrency,
-            self._notes,
-            batches=True,
-            secret=self._secret,
-            any_type=self._routes.any_type,
-            app=self._app[0],
-            app_version=self._app[1],
-            schedules=self._declared,
-        )
+        return self._about.hello(self.session_id, self._secret, draining=self._draining.is_set())
 
     def _start_over(self, why: str) -> None:
         """The session is dead: nothing that it held is ours any more."""
         log.warning("session_lost", detail=why)
         self._pool.kill_all()
-        self._unsent = Ends()
-        self._unacknowledged.clear()
+        self._reports.forget()
         self._lease_ends = float("inf")
         self.session_id, self._secret = self._new_id(), self._new_secret()
 
     async def _serve(self, link: Link, welcome: Welcome) -> None:
         log.info("connected", url=link.url, session=self.session_id)
-        self._batches = welcome.batches
+        self._reports.in_batches = welcome.batches
         self._lease_seconds = welcome.lease_seconds
         self._extend_lease(self._hello_at)  # a welcome confirms the hello as a renewal confirms a heartbeat
-        self._outbox = asyncio.Queue()
-        self._link = link
-        self._heard = self._loop.time()
-        self._beats.clear()
-        self._assigned = 0
-        self._pause = None
+        self._begin_connection(link)
         self._send_again()
         tasks = [
             asyncio.create_task(self._send_all(link, self._outbox)),
             asyncio.create_task(self._beat_for_ever(welcome.heartbeat_seconds)),
         ]
         lost = False
-        if self._told is not self._known:  # renewed while it dialled
+        if not self._about.is_told:  # renewed while it dialled
             self._begin_anew(link)
         try:
             async for frame in link.frames():
@@ -485,7 +389,7 @@ class Supervisor:
             case frames.Renewed(number):
                 self._renewed(number)
             case frames.Ack(number):
-                self._unacknowledged.pop(number, None)
+                self._reports.unacknowledged.pop(number, None)
             case frames.Cancel(claims):
                 for ref in claims:
                     self._pool.cancel(ref.id, ref.claim_id)
@@ -512,10 +416,7 @@ class Supervisor:
     def _without_known_claims(self, batches: list[AssignmentBatch]) -> list[AssignmentBatch]:
         """Leave out claims that this session holds, or has ended and not got acknowledged: each is started once."""
         ids = set(chain.from_iterable([batch.ids for batch in batches]))
-        known: dict[str, int] = {}  # in the order of the claims: the latest of a job counts
-        for ends in (*self._unacknowledged.values(), self._unsent):
-            known.update(ends.claims_among(ids))
-        known.update(self._pool.claims_among(ids))
+        known = self._reports.claims_among(ids) | self._pool.claims_among(ids)
         if not known:
             return batches
         fresh = [unknown_part(batch, known) for batch in batches]
@@ -527,7 +428,7 @@ class Supervisor:
     # ── reports ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_ended(self, ends: Ends) -> None:
-        self._unsent.add(ends)
+        self._reports.unsent.add(ends)
         self._output.end(ends.completed.ids)
         self._output.end([ended.id for ended in ends.others])
         if not self._flush_soon:
@@ -541,20 +442,14 @@ class Supervisor:
         if self._link is None:
             return
         self._send_output()
-        unsent, self._unsent = self._unsent, Ends()
-        for batch in unsent.batches():
-            self._report_number += 1
-            self._unacknowledged[self._report_number] = batch
-            self._report(self._report_number, batch)
+        for frame in self._reports.next_frames(self._flushed_at):
+            self._outbox.put_nowait(frame)
 
     def _send_again(self) -> None:
         """On a new connection: first what the last one may have swallowed, then what ended meanwhile."""
-        for number, batch in self._unacknowledged.items():
-            self._report(number, batch)
+        for frame in self._reports.frames_again(self._loop.time()):
+            self._outbox.put_nowait(frame)
         self._flush()
-
-    def _report(self, number: int, batch: Ends) -> None:
-        self._outbox.put_nowait(batch.frame(number, self._loop.time(), batches=self._batches))
 
     # ── leaving ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -567,14 +462,11 @@ class Supervisor:
             self._pool.end_running("the worker's grace period was over")
             if not await self._until(lambda: not self._pool.works, self._settings.cancel_grace_sec + 2):
                 self._pool.close()  # this process stood still, or SIGKILL takes its time: do not leave with work
-        settled = await self._until(self._is_settled, FAREWELL_SECONDS)
+        reported = await self._until(lambda: not (self._pool.works or self._reports), FAREWELL_SECONDS)
         self._done.set()
-        if self._link is not None and settled:
+        if self._link is not None and reported:
             with contextlib.suppress(Exception):
                 await self._link.send(frames.Goodbye())
-
-    def _is_settled(self) -> bool:
-        return not (self._pool.works or self._unsent or self._unacknowledged)
 
     async def _until(self, true: Callable[[], bool], seconds: float) -> bool:
         deadline = self._loop.time() + seconds
@@ -596,8 +488,3 @@ def unknown_part(batch: AssignmentBatch, known: Mapping[str, int]) -> Assignment
 
 def batch_of(job: Assignment) -> AssignmentBatch:
     return AssignmentBatch(replace(job, id="", payload=b""), [job.id], [job.payload])
-
-
-def _given(by_type: Mapping[str, Executor]) -> list[str]:
-    """The types that a foreign runner gets."""
-    return sorted(type for type, executor in by_type.items() if executor == "runner")
