@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from stoker.client import errors
+    from stoker import errors
     from stoker.client.app import Stoker
     from stoker.client.batch import Batch, BatchCounts, as_completed, gather, gather_async
     from stoker.client.errors import JobCancelled, JobFailed, ResultTimeout, StokerError
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> "Any":
     from importlib import import_module
 
     if name == "errors":
-        value: Any = import_module("stoker.client.errors")
+        value: Any = import_module("stoker.errors")
     elif name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     else:

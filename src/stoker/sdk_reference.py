@@ -289,7 +289,7 @@ def _own_use() -> str:
 
 def _find(path: str) -> Any:
     module, _, name = path.rpartition(".")
-    owner = import_module("stoker.client.errors" if module == "stoker.errors" else module)
+    owner = import_module(module)
     value = getattr(owner, name)
     return value if isinstance(value, (type, FunctionType)) else inspect.unwrap(_function(value))
 

@@ -59,6 +59,22 @@ def test_while_waiting_it_says_why_the_job_does_not_run(
     assert "job 00000000  No worker can run jobs of the type add" in capfd.readouterr().err + result.stderr
 
 
+@pytest.mark.parametrize("warned", [False, True])
+def test_on_a_terminal_it_says_once_that_no_worker_can_run_the_job(
+    capfd: pytest.CaptureFixture[str], warned: bool
+) -> None:
+    screen = waiting.Screen(ID, live=True, url="http://x:1", warned=warned)
+    job = JobInfo(id=ID, type="slep", status="queued")
+    summary = "No worker can run jobs of the type slep; did you mean sleep?"
+    for _ in range(3):
+        screen.show(job, WhyInfo(code="no_worker_for_type", summary=summary))
+    screen.show(job, WhyInfo(code="about_to_start", summary="A worker has room."))
+    said = capfd.readouterr().err
+    assert said.count(f"  take it back: stoker cancel {ID} --url http://x:1\n") == 1
+    assert said.count("  The job waits until a worker can. Ctrl-C stops waiting for it.\n") == 1
+    assert said.startswith(f"{summary}\n") != warned
+
+
 def test_ctrl_c_names_the_job_and_says_how_to_go_on(api: FakeApi, capfd: pytest.CaptureFixture[str]) -> None:
     def interrupted(self: Transport, conversation: Any) -> Any:
         raise KeyboardInterrupt
@@ -285,6 +301,113 @@ def test_lists_and_attempts_use_the_words_for_people(api: FakeApi) -> None:
     shown = run("job", ID).stdout
     assert "retrying, attempt 2 of 4" in shown
     assert "failed, not retried" in shown
+
+
+def test_job_shows_what_became_of_it_first_and_leaves_out_what_says_nothing(api: FakeApi) -> None:
+    job = {
+        **job_fields(ID), "status": "failed", "attempt": 3, "max_attempts": 3, "error": {"type": "E", "message": "no"},
+        "payload": {"n": 1}, "labels": {}, "metadata": {"customer": "42"}, "claim_id": 3, "crashes": 0,
+        "on_oversize": "degrade", "threads_granted": 1, "queue_time_sec": 0.003, "execution_time_sec": 2.5,
+        "total_time_sec": 5.0, "cpu_seconds": 0.5, "peak_memory_kb": 20480, "timeout_sec": 30.0, "unique_key": "one",
+    }  # fmt: skip
+    api.answers["GET", f"/jobs/{ID}"] = Answer(200, job)
+    groups = [group.splitlines() for group in run("job", ID).stdout.split("\n\n")]
+    went, runs, when, more = ([line.split(maxsplit=1) for line in group] for group in groups)
+    assert went == [
+        ["id", ID], ["type", "echo"], ["status", "failed, attempt 3 of 3"], ["error", "E: no"], ["payload", '{"n": 1}'],
+    ]  # fmt: skip
+    assert runs == [
+        ["queue", "default"], ["priority", "normal"], ["threads", "1"], ["timeout", "30.0s"], ["metadata", "customer=42"],
+    ]  # fmt: skip
+    assert [name for name, _ in when] == ["created", "took", "used"]
+    assert when[1:] == [
+        ["took", "waited 3ms, ran 2.5s, in total 5.0s"],
+        ["used", "500ms of CPU, 20 MiB at most"],
+    ]
+    assert more == [["a_field_of_a_later_release", "True"], ["unique_key", "one"]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"status": "completed", "attempt": 1}, "result    null"),
+        ({"status": "completed", "attempt": 1, "result": [1]}, "result    [1]"),
+        (
+            {"status": "running", "attempt": 1, "cancel_requested_at": "2026-01-02T03:04:05Z"},
+            "status  running, attempt 1 of 4, to be stopped",
+        ),
+        ({"status": "failed", "attempt": 4, "discarded_at": "2026-01-02T03:04:05Z"}, "discarded"),
+        ({"thread_demand": 4, "threads_granted": 1}, "threads   1 of 4 wanted"),
+        (
+            {"progress": {"done": 3.0, "total": 7.0, "percent": 42.9, "message": "a.png"}},
+            "progress  43%, 3 of 7 a.png",
+        ),
+        ({"progress": {"done": 3.0, "total": None, "percent": None, "message": None}}, "progress  3"),
+        ({"memory_mb": 200}, "memory    200 MB at most"),
+        ({"on_oversize": "wait"}, "on_oversize                 wait"),
+    ],
+)
+def test_job_says_it_in_words(api: FakeApi, fields: dict[str, Any], line: str) -> None:
+    api.answers["GET", f"/jobs/{ID}"] = Answer(200, {**job_fields(ID), **fields})
+    shown = [" ".join(found.split()) for found in run("job", ID).stdout.splitlines()]
+    assert any(" ".join(line.split()) in found for found in shown), shown
+
+
+# --- what was probably meant
+
+TYPES = {
+    "types": [
+        {"type": "add", "schema": {"properties": {"x": {}, "y": {}}}, "defaults": {"queue": "sums"}},
+        {"type": "echo", "schema": {}, "defaults": {}},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["add", "1", "two"], """submit add '{"x": 1, "y": "two"}'"""),
+        (["add", "1", "2", "3"], "submit add '1 2 3'"),
+        (["echo", "hello", "world"], "submit echo 'hello world'"),
+        (["unknown", "a", "b"], "submit unknown 'a b'"),
+    ],
+)
+def test_several_payloads_are_refused_with_an_example(api: FakeApi, words: list[str], meant: str) -> None:
+    api.answers["GET", "/types"] = Answer(200, TYPES)
+    result = run("submit", *words)
+    assert result.exit_code == Exit.USAGE
+    assert f"one payload, not {len(words) - 1}; such as: stoker {meant}" in result.stderr
+    assert api.jobs == {}
+
+
+def test_several_payloads_are_refused_where_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_API_URL", "http://127.0.0.1:9")
+    result = run("submit", "add", "1", "2")
+    assert result.exit_code == Exit.USAGE
+    assert "such as: stoker submit add '1 2'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["jobs", "--type", "ad"], "there is no type ad; did you mean add?\n"),
+        (["jobs", "--where", "type=ad"], "there is no type ad; did you mean add?\n"),
+        (["jobs", "--type", "something"], "there is no type something\n"),
+        (["jobs", "--queue", "smus"], "there is no queue smus; did you mean sums?\n"),
+        (["jobs", "--type", "add", "--queue", "mail"], ""),
+        (["jobs", "--queue", "sums"], ""),
+        (["jobs", "--type", "ad", "--json"], None),
+        (["dlq", "list", "--type", "ad"], "there is no type ad; did you mean add?\n"),
+    ],
+)
+def test_an_empty_list_says_what_was_probably_meant(api: FakeApi, words: list[str], said: str | None) -> None:
+    api.answers["GET", "/jobs"] = api.answers["GET", "/dlq"] = Answer(200, page([]))
+    api.answers["GET", "/types"] = Answer(200, TYPES)
+    api.answers["GET", "/queues"] = Answer(200, {"queues": []})
+    api.answers["GET", "/workers"] = Answer(200, {"workers": [{"queues": ["mail"]}]})
+    result = run(*words)
+    assert result.exit_code == Exit.OK
+    assert result.stderr == ("" if said is None else f"0 shown, 0 in total\n{said}")
 
 
 # --- completion

@@ -560,6 +560,17 @@ def test_importing_tasks_stays_light() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_errors_can_be_imported_from_where_the_docs_name_them() -> None:
+    code = (
+        "import stoker.client.errors as home, stoker; "
+        "from stoker.errors import JobFailed, NotFound, StokerError; import stoker.errors; "
+        "assert JobFailed is home.JobFailed is stoker.JobFailed and stoker.errors.NotFound is NotFound; "
+        "errors = {name for name, value in vars(home).items() if isinstance(value, type) and issubclass(value, Exception)}; "
+        "assert errors <= set(stoker.errors.__all__), errors - set(stoker.errors.__all__)"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
 def test_importing_the_package_loads_nothing_but_itself() -> None:
     """Not even `typing`: `__getattr__` brings the public names on first use."""
     code = (

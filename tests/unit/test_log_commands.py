@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from stoker import Stoker
 from stoker.cli import log_commands, output
 from stoker.cli.exits import Exit
 from stoker.cli.main import app as command
+from stoker.client.errors import StokerError
 from stoker.client.job import LogEntry
+from stoker.client.requests import AttemptInfo, JobError
 from tests.unit.fake_api import NOW, Answer, FakeApi, Seen, fake_api, problem
 
 JOB = "01890000-0000-7000-8000-000000000000"
@@ -155,6 +158,72 @@ def test_a_terminal_is_not_obeyed(
     log_commands.print_entries([LogEntry(text="a\tb\n\x1b[2Jgone\r\x00\n")], as_json=False)
     assert capsys.readouterr().out == "a\tb\n\\x1b[2Jgone\\r\\x00\n"
     assert output.plain_lines("grüße 👍\n") == "grüße 👍\n"
+
+
+ENDED = datetime(2026, 1, 2, tzinfo=UTC)
+ATTEMPTS = [
+    AttemptInfo(
+        attempt=1, claim_id=1, outcome="error", finished_at=ENDED, retry_delay_sec=1.71,
+        error=JobError(type="ValueError", message="no\n\x1b[2J"),
+    ),
+    AttemptInfo(attempt=2, claim_id=2, outcome="crash", finished_at=ENDED),
+    AttemptInfo(attempt=3, claim_id=3, outcome="completed", finished_at=ENDED),
+    AttemptInfo(attempt=4, claim_id=4, outcome="running"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("only", "claims", "lines"),
+    [
+        (
+            None,
+            [1, 1, 3],
+            [
+                "text 1text 1",
+                "── attempt 1 failed: ValueError: no\\n\\x1b[2J; retried after 1.7s ──",
+                "── attempt 2 crash ──",
+                "text 3",
+                "── attempt 3 completed ──",
+            ],
+        ),
+        (2, [2], ["text 2", "── attempt 2 crash ──"]),
+        (2, [], ["── attempt 2 crash ──"]),
+        (None, [3], ["text 3", "── attempt 3 completed ──"]),
+        (None, [4], ["text 4"]),
+    ],
+)
+def test_a_terminal_shows_where_attempts_ended(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    only: int | None,
+    claims: list[int],
+    lines: list[str],
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    entries = [LogEntry(text=f"text {claim}", claim_id=claim) for claim in claims]
+    log_commands.print_entries(entries, False, log_commands.Marks(lambda: ATTEMPTS, only))
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_a_mark_is_no_wider_than_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    log_commands.print_entries([], False, log_commands.Marks(lambda: ATTEMPTS[:1]))
+    assert capsys.readouterr().out == "\x1b[2m── attempt 1 failed: ValueError: no\\… ──\x1b[0m\n"
+
+
+def test_output_is_shown_where_attempts_cannot_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused() -> list[AttemptInfo]:
+        raise StokerError
+
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    log_commands.print_entries([LogEntry(text="one\n")], False, log_commands.Marks(refused))
+    assert capsys.readouterr().out == "one\n"
 
 
 def test_ctrl_c_is_how_one_stops_following(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:

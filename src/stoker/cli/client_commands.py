@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
+import json
 import shlex
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import typer
@@ -26,6 +25,7 @@ from stoker.cli.job_features import (
     RetryOn,
     retry_option,
 )
+from stoker.cli.job_page import one_line, print_job, seconds
 from stoker.cli.limit_options import (
     Deadline,
     ExpiresAt,
@@ -65,6 +65,7 @@ from stoker.client.requests import (
 )
 from stoker.client.submission import JobTemplate, submit_in_full
 from stoker.client.transport import Transport
+from stoker.domain.nearest import nearest
 
 dlq_app = typer.Typer(rich_markup_mode=None)
 workers_app = typer.Typer(rich_markup_mode=None)
@@ -93,6 +94,7 @@ FingerprintFilter = Annotated[
 
 
 def submit(
+    context: typer.Context,
     type_name: Annotated[
         str,
         typer.Argument(metavar="TYPE", help="The job type, such as echo.", autocompletion=completion.types),
@@ -181,6 +183,8 @@ def submit(
       generate | stoker submit import - --idempotency-key "import-$(date +%F)"
       stoker submit fetch '{"url": "…"}' --retry-delays 1,5,30 --retry-never ValueError --keep 3600
     """
+    if context.args:
+        _refuse_payloads(type_name, [payload_text or "", *context.args], url, token)
     if delay is not None and run_at is not None:
         raise typer.BadParameter("--delay and --run-at exclude each other; give one", param_hint="--delay")
     options = SubmitOptions(
@@ -216,18 +220,37 @@ def submit(
         if "unique" in document:
             output.note(f"{document['unique']} job: it holds the unique key {unique_key}")
         if waiting:
-            _print_result(transport, document["id"], wait_timeout, as_json, url)
+            warned = bool(document.get("warnings"))
+            _print_result(transport, document["id"], wait_timeout, as_json, url, warned=warned)
         elif as_json:
             output.print_json(document)
         else:
             print(document["id"])
 
 
+def _refuse_payloads(type_name: str, texts: list[str], url: str | None, token: str | None) -> NoReturn:
+    """Say that there is one PAYLOAD, and show what was probably meant."""
+    schemas = (row.get("schema") for row in _types(url, token) if row.get("type") == type_name)
+    names = list((next(schemas, None) or {}).get("properties") or [])
+    meant = " ".join(texts)
+    if len(names) >= len(texts):
+        meant = json.dumps({name: _value(text) for name, text in zip(names, texts, strict=False)})
+    example = hints.command(f"submit {shlex.quote(type_name)} {shlex.quote(meant)}", url)
+    raise typer.BadParameter(f"one payload, not {len(texts)}; such as: {example}", param_hint="PAYLOAD")
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def _print_result(
-    transport: Transport, job_id: str, timeout: float | None, as_json: bool, url: str | None
+    transport: Transport, job_id: str, timeout: float | None, as_json: bool, url: str | None, *, warned: bool
 ) -> None:
     """The result, or with --json the whole job; for a job without a result, the reason on stderr."""
-    final = wait_for(transport, job_id, timeout, url)
+    final = wait_for(transport, job_id, timeout, url, warned=warned)
     if as_json:
         output.print_json(_document(transport, job_id))
         raise typer.Exit(exit_for_status(final.status))
@@ -263,46 +286,9 @@ def job(
     if as_json:
         output.print_json(document)
     else:
-        _print_job(document)
+        print_job(document)
     if waiting:
         raise typer.Exit(exit_for_status(document["status"]))
-
-
-def _print_job(document: dict[str, Any]) -> None:
-    error = document.get("error")
-    facts = {name: value for name, value in document.items() if name not in {"attempts", "error"}}
-    status = output.status_words(
-        document["status"],
-        document.get("attempt") or 0,
-        document.get("max_attempts"),
-        document.get("run_at"),
-        datetime.now(UTC),
-    )
-    priority = output.priority_name(document.get("priority"))
-    output.print_facts({**facts, "status": status, "priority": priority, "error": one_line(error)})
-    if error and error.get("traceback"):
-        print()
-        for line in error["traceback"].splitlines():
-            print(output.plain(line) if line else "")
-    attempts = document.get("attempts") or []
-    if attempts:
-        print()
-        output.print_table(
-            ["ATTEMPT", "OUTCOME", "WORKER", "STARTED", "FINISHED", "RETRY AFTER", "ERROR"],
-            [
-                (
-                    attempt.get("attempt"),
-                    output.outcome_words(attempt.get("outcome")),
-                    attempt.get("worker_id"),
-                    attempt.get("started_at"),
-                    attempt.get("finished_at"),
-                    seconds(attempt.get("retry_delay_sec")),
-                    one_line(attempt.get("error")),
-                )
-                for attempt in attempts
-            ],
-            spare=["WORKER", "FINISHED", "STARTED", "RETRY AFTER"],
-        )
 
 
 def why(job_id: JobId, as_json: Json = False, url: Url = None, token: Token = None) -> None:
@@ -325,16 +311,6 @@ def why(job_id: JobId, as_json: Json = False, url: Url = None, token: Token = No
         print(f"  - {blocker['kind']} {output.plain(blocker['id'])}: {output.plain(blocker['text'])}")
     for command in answer.get("try") or []:
         print(f"  try: {output.plain(hints.localized(command, url))}")
-
-
-def one_line(error: dict[str, Any] | None) -> str | None:
-    if error is None:
-        return None
-    return ": ".join(str(error[part]) for part in ("type", "message") if error.get(part))
-
-
-def seconds(value: float | None) -> str | None:
-    return None if value is None else f"{value:.1f}s"
 
 
 def jobs(
@@ -414,7 +390,10 @@ def jobs(
     if twice:
         raise typer.BadParameter(f"{twice[0]} is given twice", param_hint="--where")
     request = get("/jobs", **{**given, **asked})
-    _print_page(ask(url, token, request), as_json)
+    found = ask(url, token, request)
+    _print_page(found, as_json)
+    if not found.get("total") and not as_json:
+        _note_typos(type_name or asked.get("type"), queue or asked.get("queue"), url, token)
 
 
 def _print_page(page: dict[str, Any], as_json: bool) -> None:
@@ -439,6 +418,27 @@ def _print_page(page: dict[str, Any], as_json: bool) -> None:
         spare=["PRIORITY", "QUEUE", "ATTEMPT", "NAME", "CREATED"],
     )
     output.note(_shown_of(page))
+
+
+def _note_typos(type_name: str | None, queue: str | None, url: str | None, token: str | None) -> None:
+    """Say that a list may be empty because no worker has this type, or because nothing knows this queue."""
+    if type_name is not None:
+        _note_typo("type", type_name, frozenset(str(row.get("type")) for row in _types(url, token)))
+    if queue is not None:
+        with connect(url, token) as transport:
+            defaults = [row.get("defaults") or {} for row in _types(url, token)]
+            named = {str(found["queue"]) for found in defaults if "queue" in found}
+            _note_typo("queue", queue, _known_queues(transport) | named)
+
+
+def _types(url: str | None, token: str | None) -> list[dict[str, Any]]:
+    return completion.looked_up(url, token, "/types", "types")
+
+
+def _note_typo(what: str, name: str, known: frozenset[str]) -> None:
+    if known and name not in known:
+        meant = nearest(name, known)
+        output.note(f"there is no {what} {name}" + (f"; did you mean {meant}?" if meant else ""))
 
 
 def _shown_of(page: dict[str, Any]) -> str:
@@ -583,6 +583,8 @@ def dlq_list(
         spare=["QUEUE", "ATTEMPTS"],
     )
     output.note(_shown_of(page))
+    if not page.get("total"):
+        _note_typos(type_name, queue, url, token)
 
 
 @dlq_app.command("groups")
@@ -852,18 +854,24 @@ def queues_pause(queue: QueueName, as_json: Json = False, url: Url = None, token
 
 def _warn_of_unknown(queue: str, transport: Transport) -> bool:
     """Say that nothing knows this queue: more likely a typo than a queue to come."""
-    known = {found["name"] for found in transport.send(get("/queues"))["queues"]} | {"default"}
-    for worker in transport.send(get("/workers"))["workers"]:
-        known |= set(worker.get("queues") or [])
+    known = _known_queues(transport)
     if queue in known:
         return False
-    close = difflib.get_close_matches(queue, known, n=1)
-    meant = f" Did you mean {close[0]}?" if close else ""
+    close = nearest(queue, known)
+    meant = f" Did you mean {close}?" if close else ""
     output.note(
         f"warning: there is no queue {queue} yet: no job is in it and no worker names it.{meant} "
         "It is paused all the same."
     )
     return True
+
+
+def _known_queues(transport: Transport) -> frozenset[str]:
+    """Queues with jobs, and those that workers name."""
+    known = {found["name"] for found in transport.send(get("/queues"))["queues"]} | {"default"}
+    for worker in transport.send(get("/workers"))["workers"]:
+        known |= set(worker.get("queues") or [])
+    return frozenset(known)
 
 
 @queues_app.command("resume")

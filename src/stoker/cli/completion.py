@@ -44,12 +44,17 @@ def _beginning(incomplete: str, names: Iterable[Any]) -> list[str]:
 
 
 def _asked(context: typer.Context, path: str, key: str) -> list[dict[str, Any]]:
+    return looked_up(context.params.get("url"), context.params.get("token"), path, key)
+
+
+def looked_up(url: str | None, token: str | None, path: str, key: str) -> list[dict[str, Any]]:
+    """The rows under this key of what the coordinator answers; none if it does not answer soon."""
     import httpx
 
     from stoker.client.transport import Transport
 
     try:
-        way = Transport(context.params.get("url"), context.params.get("token"))
+        way = Transport(url, token)
         with httpx.Client(base_url=way.url, headers=way._headers(), timeout=_PATIENCE_SECONDS) as client:
             found = client.get(path).json()[key]
     except Exception:  # noqa: BLE001 - whatever it is, it must not end up on the line that is being typed

@@ -64,12 +64,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
+app.command()(run_commands.up)
+app.command()(run_commands.serve)
+app.command()(run_commands.worker)
+app.command()(autoscale.autoscale)
+# It refuses what is too much itself, with an example.
+app.command(context_settings={"allow_extra_args": True})(client_commands.submit)
 for _command in (
-    run_commands.up,
-    run_commands.serve,
-    run_commands.worker,
-    autoscale.autoscale,
-    client_commands.submit,
     client_commands.job,
     client_commands.jobs,
     client_commands.why,

@@ -26,9 +26,13 @@ _QUICK_SECONDS = 0.4
 _STEP_SECONDS = 1.0
 
 
-def wait_for(transport: Transport, job_id: str, timeout: float | None, url: str | None) -> JobInfo:
-    """The job when it has ended. Raises `ResultTimeout`; Ctrl-C leaves, and the job goes on."""
-    with _shown(job_id) as screen:
+def wait_for(
+    transport: Transport, job_id: str, timeout: float | None, url: str | None, *, warned: bool = False
+) -> JobInfo:
+    """The job when it has ended. Raises `ResultTimeout`; Ctrl-C leaves, and the job goes on.
+
+    With `warned` the reader was just told if no worker serves the job."""
+    with _shown(job_id, url, warned) as screen:
         try:
             return transport.run(_conversation(job_id, timeout, screen))
         except KeyboardInterrupt:
@@ -74,8 +78,11 @@ def _progress(job: JobInfo) -> str:
 class Screen:
     """Where progress is shown."""
 
-    def __init__(self, job_id: str, *, live: bool) -> None:
+    def __init__(self, job_id: str, *, live: bool, url: str | None = None, warned: bool = False) -> None:
         self._job_id = job_id
+        self._url = url
+        self._warned = warned
+        self._warned_of: set[str] = set()
         self._live = live
         self._began = time.monotonic()
         self._last: object = None
@@ -84,6 +91,7 @@ class Screen:
     def show(self, job: JobInfo, why: WhyInfo | None) -> None:
         text = f"job {self._job_id[-8:]}  {output.plain(told(job, why, datetime.now(UTC)))}"
         if self._live:
+            self._warn(why)
             elapsed = output.span(time.monotonic() - self._began)
             width = shutil.get_terminal_size().columns
             line = f"{elapsed:>4}  {text}"
@@ -92,6 +100,17 @@ class Screen:
         elif (state := (job.status, job.attempt, why and why.code)) != self._last:
             self._last = state
             self._write(f"{text}\n")
+
+    def _warn(self, why: WhyInfo | None) -> None:
+        """Say once, on lines that stay, that no worker can run the job: to watch the time go by will not help."""
+        if why is None or not why.code.startswith("no_worker") or why.code in self._warned_of:
+            return
+        self._warned_of.add(why.code)
+        self.clear()
+        if not self._warned:
+            output.note(why.summary)
+        output.note("  The job waits until a worker can. Ctrl-C stops waiting for it.")
+        output.note(f"  take it back: {hints.command(f'cancel {self._job_id}', self._url)}")
 
     def clear(self) -> None:
         if self._painted:
@@ -103,8 +122,8 @@ class Screen:
 
 
 @contextmanager
-def _shown(job_id: str) -> Iterator[Screen]:
-    screen = Screen(job_id, live=sys.stderr.isatty())
+def _shown(job_id: str, url: str | None, warned: bool) -> Iterator[Screen]:
+    screen = Screen(job_id, live=sys.stderr.isatty(), url=url, warned=warned)
     try:
         yield screen
     finally:
