@@ -1,8 +1,8 @@
 """What a type would lose on its way through JSON without an error: found where a task is defined.
 
-msgspec leaves out private attributes of attrs classes, and pydantic may be told to leave out a field, to mask it, or to write it under a
-name that it does not read. A value of such a type arrives with a default in the place of what was sent. Keys of dicts that JSON
-cannot have are found here too, because msgspec refuses them only when it meets a value.
+msgspec leaves out private attributes of attrs classes, and pydantic may be told to leave out a field, to mask it, or to
+write it under a name that it does not read. A value of such a type arrives with a default in the place of what was sent.
+Keys of dicts that JSON cannot have are found here too, because msgspec refuses them only when it meets a value.
 """
 
 import sys
