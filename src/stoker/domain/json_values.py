@@ -1,12 +1,11 @@
 """Python types beyond those that msgspec knows: their form in JSON, and back.
 
-A `Path` is its text. A pydantic model (version 2) is what pydantic makes of it; pydantic is never imported here, because an
-app that has no models need not have it.
+A `Path` is its text. A pydantic model (version 2) is what pydantic makes of it. Neither pydantic nor `pathlib` is imported here: an
+app that has no models need not have the one, and the other takes a while.
 """
 
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
 from typing import Any, Final, get_args, get_origin
 
 import msgspec
@@ -43,7 +42,7 @@ def _names_a_model(annotation: Any) -> bool:
 
 def to_json(value: Any) -> Any:
     """Return a value of types that msgspec can write; its `enc_hook`. Raises TypeError."""
-    if isinstance(value, PurePath):
+    if is_path(type(value)):
         return str(value)
     # Of classes derived from JSON's own, such as the safe text of a template or a float of NumPy.
     if isinstance(value, str):
@@ -64,7 +63,7 @@ def from_json(kind: Any, value: Any) -> Any:
         return _read(bare.adapter.validate_json, value)
     if not isinstance(bare, type):
         return value
-    if issubclass(bare, PurePath):
+    if is_path(bare):
         if not isinstance(value, str):
             raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
         return bare(value)
@@ -75,7 +74,7 @@ def from_json(kind: Any, value: Any) -> Any:
 def schema_of(kind: Any) -> dict[str, Any]:
     """Return the JSON schema of a type that `from_json` reads, one for anything of others; the `schema_hook` of msgspec."""
     bare = get_origin(kind) or kind
-    if isinstance(bare, type) and issubclass(bare, PurePath):
+    if is_path(bare):
         return {"type": "string"}
     schema: dict[str, Any] = {"title": getattr(bare, "__name__", str(bare))}  # an empty one passes for none
     if isinstance(bare, ReadByPydantic):
@@ -83,6 +82,12 @@ def schema_of(kind: Any) -> dict[str, Any]:
     elif is_model(bare):
         schema = bare.model_json_schema()
     return schema
+
+
+def is_path(kind: Any) -> bool:
+    """Return whether this is a class of paths. Where `pathlib` was never imported there is none."""
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and isinstance(kind, type) and issubclass(kind, pathlib.PurePath)
 
 
 def is_model(kind: Any) -> bool:
@@ -132,8 +137,7 @@ def _shortly(errors: list[dict[str, Any]]) -> str:
 
 def _is_ours(bare: Any) -> bool:
     """Whether `from_json` makes values of this type."""
-    is_path = isinstance(bare, type) and issubclass(bare, PurePath)
-    return is_path or isinstance(bare, ReadByPydantic) or is_model(bare)
+    return is_path(bare) or isinstance(bare, ReadByPydantic) or is_model(bare)
 
 
 def _takes_json(bare: Any) -> bool:
