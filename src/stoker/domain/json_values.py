@@ -1,7 +1,7 @@
 """Python types beyond those that msgspec knows: their form in JSON, and back.
 
-A `Path` is its text. A pydantic model (version 2) is what pydantic makes of it. Neither pydantic nor `pathlib` is imported here: an
-app that has no models need not have the one, and the other takes a while.
+A `Path` is its text. A pydantic model (version 2) is what pydantic makes of it. Neither pydantic nor `pathlib` is imported
+here: an app that has no models need not have the one, and the other takes a while.
 """
 
 import sys
