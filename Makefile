@@ -23,8 +23,8 @@ help: ## Show this list
 setup: $(DEV) ## Make .venv with Stoker and all tools in it
 
 .PHONY: run
-run: $(RUNTIME) ## Start the whole system: API, coordinator, two workers
-	$(BIN)/stoker up
+run: $(RUNTIME) ## Start the whole system: API, coordinator, two workers; with your tasks: APP=tasks:app
+	$(BIN)/stoker up$(if $(APP), --app $(APP))
 
 # Most tests wait for real processes, so three at a time serve two cores.
 SIDE_BY_SIDE := -n 3 --dist worksteal

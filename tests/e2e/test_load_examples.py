@@ -115,6 +115,34 @@ def typed(mill: System, up: Server, code: str) -> subprocess.CompletedProcess[st
     )
 
 
+def test_the_first_screen_of_the_readme_has_the_promise_the_picture_the_command_and_the_code() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    screen = "\n".join(readme.splitlines()[:45])
+    code = README_BLOCKS[0]
+    assert "Nothing that was acknowledged is ever lost" in screen
+    assert "── submit ──►" in screen
+    assert code in screen
+    assert len([line for line in code.splitlines() if line]) == 12
+    (command,) = re.findall(r"^\$ (make .*?) *#", screen, re.MULTILINE)
+    done = subprocess.run(
+        [*command.split(), "-n"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ".venv/bin/stoker up --app tasks:app" in done.stdout.splitlines()
+
+
+def test_the_first_code_of_the_readme_runs_as_a_script(mill: System, up: Server) -> None:
+    done = subprocess.run(
+        [sys.executable, "tasks.py"],
+        cwd=mill.folder,
+        env=mill.environ({"STOKER_API_URL": up.url}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()[1:]) == (0, ["3"]), done.stderr
+
+
 def test_the_python_of_the_readme_runs_as_it_stands(mill: System, up: Server) -> None:
     tasks, calls, many, _ = README_BLOCKS
     assert "from tasks import" in calls

@@ -5,10 +5,10 @@ import enum
 import typing
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypeVar
 
 import attrs
 import msgspec
@@ -16,6 +16,7 @@ import pydantic
 from hypothesis import strategies as st
 
 T = TypeVar("T")
+UserId = NewType("UserId", int)
 
 
 class Colour(enum.Enum):
@@ -33,6 +34,17 @@ class Flavour(enum.StrEnum):
     SOUR = enum.auto()
 
 
+class Right(enum.Flag):
+    READ = 1
+    WRITE = 2
+    RUN = 4
+
+
+class Bit(enum.IntFlag):
+    ONE = 1
+    TWO = 2
+
+
 @dataclass
 class Point:
     x: int
@@ -47,6 +59,18 @@ class Shape:
     parent: "Shape | None" = None
 
 
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    id: UserId
+    _: KW_ONLY
+    parts: list[bytes] = field(default_factory=list)
+    to: Path = Path()
+    weight: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", sum(map(len, self.parts)))
+
+
 @dataclass
 class Box(Generic[T]):
     content: T
@@ -56,6 +80,23 @@ class Row(typing.TypedDict):
     id: int
     when: dt.date
     note: typing.NotRequired[str]
+
+
+class Sparse(typing.TypedDict, total=False):
+    id: typing.Required[int]
+    raw: bytes
+    prices: dict[str, Decimal]
+
+
+@attrs.frozen
+class Converted:
+    number: int = attrs.field(converter=int, validator=attrs.validators.instance_of(int))
+    tags: frozenset[str] = attrs.field(converter=frozenset, factory=frozenset, kw_only=True)
+
+
+@attrs.define
+class Crate(Generic[T]):
+    content: T
 
 
 @attrs.define
@@ -98,6 +139,32 @@ class Strict(pydantic.BaseModel):
     items: tuple[int, ...] = ()
 
 
+class Checked(pydantic.BaseModel):
+    """A model whose validators change what they are given."""
+
+    model_config = pydantic.ConfigDict(populate_by_name=True)
+
+    email: str = pydantic.Field(alias="e-mail")
+    number: Annotated[int, pydantic.Field(ge=0)] = 0
+
+    @pydantic.field_validator("email")
+    @classmethod
+    def lower(cls, email: str) -> str:
+        if "@" not in email:
+            raise ValueError("an address has an @")
+        return email.casefold()
+
+    @pydantic.model_validator(mode="after")
+    def even(self) -> "Checked":
+        self.number -= self.number % 2
+        return self
+
+
+class Page(pydantic.BaseModel, Generic[T]):
+    items: list[T]
+    raw: pydantic.Base64Bytes = b""
+
+
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 floats = st.floats(allow_nan=False, allow_infinity=False)
 ints = st.integers(-(2**80), 2**80)
@@ -129,6 +196,12 @@ models = st.builds(
 stricts = st.builds(
     Strict, day=st.dates(), amount=decimals, items=st.lists(st.integers(), max_size=2).map(tuple)
 )
+parcels = st.builds(Parcel, ints.map(UserId), parts=st.lists(st.binary(max_size=3), max_size=2), to=paths)
+sparse = st.fixed_dictionaries(
+    {"id": ints},
+    optional={"raw": st.binary(), "prices": st.dictionaries(texts, decimals, max_size=2)},
+)
+checked = st.builds(Checked, email=st.text("ab@C", max_size=4).map("x@".__add__), number=st.integers(0))
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | ints | floats | texts,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
@@ -150,15 +223,23 @@ TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "uuid keys": (dict[uuid.UUID, int], st.dictionaries(st.uuids(), ints, max_size=3)),
     "date keys": (dict[dt.date, int], st.dictionaries(st.dates(), ints, max_size=3)),
     "enum keys": (dict[Colour, int], st.dictionaries(st.sampled_from(Colour), ints)),
+    "path keys": (dict[Path, int], st.dictionaries(paths, ints, max_size=3)),
+    "decimal keys": (dict[Decimal, int], st.dictionaries(decimals, ints, max_size=3)),
+    "bytes by name": (dict[str, bytes], st.dictionaries(texts, st.binary(), max_size=3)),
+    "paths by name": (dict[str, Path | None], st.dictionaries(texts, st.none() | paths, max_size=3)),
+    "new type": (UserId, ints.map(UserId)),
+    "new types": (dict[UserId, list[UserId]], st.dictionaries(ints, st.lists(ints, max_size=2), max_size=2)),
     "datetime": (dt.datetime, naive | aware),
     "date": (dt.date, st.dates()),
-    "time": (dt.time, times),
+    "time": (dt.time, times | st.times(timezones=minutes)),
     "timedelta": (dt.timedelta, spans),
     "uuid": (uuid.UUID, st.uuids()),
     "decimal": (Decimal, decimals),
     "enum": (Colour, st.sampled_from(Colour)),
     "int enum": (Level, st.sampled_from(Level)),
     "str enum": (Flavour, st.sampled_from(Flavour)),
+    "flag": (Right, st.sampled_from([Right(0), *Right, Right.READ | Right.RUN, ~Right(0)])),
+    "int flag": (Bit, st.sampled_from([Bit(0), *Bit, Bit.ONE | Bit.TWO])),
     "bytes": (bytes, st.binary()),
     "bytearray": (bytearray, st.binary().map(bytearray)),
     "path": (Path, paths),
@@ -169,16 +250,26 @@ TYPES: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
     "long tuple": (tuple[Decimal, ...], st.lists(decimals, max_size=3).map(tuple)),
     "named tuple": (Pair, st.builds(Pair, ints, texts)),
     "literal": (Literal["a", 1, None], st.sampled_from(["a", 1, None])),
+    "literal texts": (list[Literal["a", "b"]], st.lists(st.sampled_from(["a", "b"]), max_size=2)),
     "optional": (dt.timedelta | None, st.none() | spans),
     "union": (int | str | list[int] | None, st.none() | ints | texts | st.lists(ints, max_size=2)),
     "tagged union": (Cat | Dog, st.builds(Cat, ints) | st.builds(Dog, texts)),
     "annotated": (Annotated[int, msgspec.Meta(ge=0)], st.integers(0)),
     "dataclass": (Shape, shapes),
+    "frozen dataclass": (Parcel, parcels),
     "generic dataclass": (Box[uuid.UUID], st.builds(Box, st.uuids())),
     "typed dict": (Row, rows),
+    "sparse typed dict": (Sparse, sparse),
     "attrs": (Widget, widgets),
+    "attrs with converters": (
+        Converted,
+        st.builds(Converted, st.integers().map(str), tags=st.lists(texts, max_size=2)),
+    ),
+    "generic attrs": (Crate[Decimal | None], st.builds(Crate, st.none() | decimals)),
     "struct": (Event, events),
     "model": (Model, models),
+    "model with validators": (Checked, checked),
+    "generic model": (Page[int], st.builds(Page[int], items=st.lists(st.integers(), max_size=2))),
     "strict model": (Strict, stricts),
     "union of models": (Model | Strict | None, models | stricts | st.none()),
     "models by name": (

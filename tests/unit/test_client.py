@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import os
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 import stoker
@@ -585,16 +587,41 @@ def test_importing_the_package_loads_nothing_but_itself() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_importing_the_package_takes_less_than_60_ms() -> None:
-    """In CPU time, and the shortest of several runs: a machine under load makes neither longer than it is."""
-    code = "import time; before = time.process_time(); import stoker; print(time.process_time() - before)"
+@pytest.mark.parametrize("statement", ["import stoker", "from stoker import Stoker"])
+def test_importing_takes_less_than_60_ms(statement: str, tmp_path: Path) -> None:
+    """In CPU time, and the shortest of several runs: a machine under load makes neither longer than it is. The first run
+    compiles; an environment may forbid Python to keep what it compiled."""
+    code = f"import time; before = time.process_time(); {statement}; print(time.process_time() - before)"
+    env = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
     runs = [
         float(
-            subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60).stdout
+            subprocess.run(
+                [sys.executable, "-c", code], env=env, capture_output=True, check=True, timeout=60
+            ).stdout
         )
-        for _ in range(5)
+        for _ in range(8)
     ]
     assert min(runs) < 0.060, runs
+
+
+def test_importing_the_app_loads_little_of_the_standard_library() -> None:
+    """What msgspec needs comes with it; these are slow to import, and defining tasks needs none of them."""
+    code = (
+        "import sys, msgspec; before = set(sys.modules); from stoker import Stoker; "
+        "slow = {'hashlib', 'pathlib', 'urllib.parse', 'difflib', 'asyncio', 'threading'} & set(sys.modules) - before; "
+        "sys.exit(f'loaded: {slow}' if slow else 0)"
+    )
+    folder = str(Path(stoker.__file__).parents[1])
+    packages = str(Path(msgspec.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env=os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{packages}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_no_public_name_loads_what_a_server_or_a_terminal_needs() -> None:

@@ -66,6 +66,22 @@ def test_arguments_and_results_arrive_as_they_were_sent(name: str) -> None:
     check()
 
 
+@settings(max_examples=5, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(values=st.fixed_dictionaries({name: strategy for name, (_, strategy) in TYPES.items()}))
+def test_the_kit_carries_values_of_every_type(values: dict[str, Any]) -> None:
+    tasks = {name: task_of(name) for name in values}
+    with app.testing() as t:
+        jobs = {name: tasks[name].submit(value, value, key=value) for name, value in values.items()}
+        for name, value in values.items():
+            (enqueued,) = t.enqueued(tasks[name])
+            assert enqueued.arguments == {"value": value, "more": (value,), "key": value}, name
+        t.run_until_idle()
+        for name, value in values.items():
+            result = jobs[name].result()
+            assert result == value, name
+            assert type(result) is type(value), name
+
+
 def test_what_a_model_of_another_kind_says_names_the_field() -> None:
     task = task_of("nested")
     with pytest.raises(

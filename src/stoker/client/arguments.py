@@ -31,6 +31,7 @@ import msgspec
 
 from stoker.client.errors import ArgumentError, TaskError
 from stoker.domain import json_text
+from stoker.domain.json_losses import loss
 from stoker.domain.json_values import from_json, readable, schema_of, to_json, unreadable
 
 _NO_ARGUMENTS = (b"", b"null", b"{}")
@@ -300,7 +301,7 @@ def _why_not(annotation: Any, *, required: bool, also_optional: bool = False) ->
     except TypeError as error:
         return str(error).splitlines()[0]
     name = unreadable(annotation, also_optional=also_optional) if required else None
-    return None if name is None else f"{name} has no form in JSON"
+    return loss(annotation) if name is None else f"{name} has no form in JSON"
 
 
 def return_type(function: Callable[..., Any], task: str) -> Any:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Generator
 from datetime import datetime
 from typing import Any, Final, Literal, TypedDict, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -352,6 +351,8 @@ def queue_path(queue: str, action: str) -> str:
 
 def _path(kind: str, identity: str, action: str) -> str:
     """Ids are quoted, since a person may have typed them."""
+    from urllib.parse import quote  # slow to import, and not needed to define tasks
+
     return f"/{kind}/{quote(identity, safe='')}{f'/{action}' if action else ''}"
 
 

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -254,6 +253,8 @@ def _payload(value: Any) -> bytes:
 
 def schedule_path(name: str, action: str = "") -> str:
     """The path of a schedule, or of something to do with it."""
+    from urllib.parse import quote  # slow to import, and not needed to define tasks
+
     return f"/schedules/{quote(name, safe='')}{f'/{action}' if action else ''}"
 
 

@@ -41,6 +41,8 @@ R = TypeVar("R")
 
 MAX_DESCRIPTION_CHARS: Final = 2_000
 
+_AS_JSON_HAS_IT: Final = (int, str, bool, float, type(None))
+
 
 class Task(Generic[P, R]):
     """A function that can run as a job. Made by `Stoker.task`.
@@ -65,6 +67,7 @@ class Task(Generic[P, R]):
         self.arguments: ArgumentSpec = argument_spec(function, name)
         self.defaults = defaults or SubmitOptions()
         self.returns = return_type(function, name)
+        self._decode_result = msgspec.json.Decoder(self.returns, dec_hook=from_json).decode
         self._template: JobTemplate | None = None
         functools.update_wrapper(self, function)
 
@@ -92,10 +95,11 @@ class Task(Generic[P, R]):
     def result_of(self, job: JobInfo) -> R:
         """Return the result of a completed job as the type that the function returns. Raises `ResultTypeError`."""
         result: R = job.result
-        if self.returns is Any:
+        if self.returns is Any or (type(result) is self.returns and self.returns in _AS_JSON_HAS_IT):
             return result
         try:
-            result = msgspec.convert(result, self.returns, dec_hook=from_json, str_keys=True)
+            # As text, by the decoder that the worker checked it with: `msgspec.convert` has other rules for keys.
+            result = self._decode_result(msgspec.json.encode(result))
         except (msgspec.ValidationError, RecursionError) as error:
             raise ResultTypeError(job, self.returns, str(error)) from None
         return result

@@ -7,7 +7,6 @@ listed and looked up by the time in their ids, so a time far ahead is refused.
 Beside such an id the store keeps a digest of the request. The same id with another digest is a mistake and not a repeat.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -44,7 +43,9 @@ def end_of_ids(now_us: int) -> str:
 def digests(asked: bytes, payloads: Iterable[bytes]) -> list[bytes]:
     """Return a digest for each of several jobs that ask for the same and differ in their payloads. Payloads count byte by
     byte: to read each of them as JSON would cost several times as much."""
-    shared = hashlib.blake2b(asked + b"\n", digest_size=DIGEST_BYTES)
+    from hashlib import blake2b  # it brings OpenSSL, which a program that imports the SDK need not load
+
+    shared = blake2b(asked + b"\n", digest_size=DIGEST_BYTES)
     found: list[bytes] = []
     for payload in payloads:
         one = shared.copy()

@@ -1,12 +1,11 @@
 """Python types beyond those that msgspec knows: their form in JSON, and back.
 
-A `Path` is its text. A pydantic model (version 2) is what pydantic makes of it; pydantic is never imported here, because an
-app that has no models need not have it.
+A `Path` is its text. A pydantic model (version 2) is what pydantic makes of it. Neither pydantic nor `pathlib` is imported
+here: an app that has no models need not have the one, and the other takes a while.
 """
 
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import PurePath
 from typing import Any, Final, get_args, get_origin
 
 import msgspec
@@ -15,10 +14,11 @@ _JSON_TYPES: Final = (dict, list, str, int, float, bool, type(None))
 _PLAIN: Final = (Any, None, *_JSON_TYPES)
 
 
-class _ReadByPydantic(type):
+class ReadByPydantic(type):
     """The class of stand-ins for annotations which pydantic can read and msgspec cannot."""
 
     adapter: Any
+    annotation: Any
 
     def __instancecheck__(cls, value: object) -> bool:
         return True  # what pydantic let through
@@ -32,7 +32,7 @@ def readable(annotation: Any) -> Any:
     except TypeError:
         if _names_a_model(annotation):
             adapter = sys.modules["pydantic"].TypeAdapter(annotation)
-            return _ReadByPydantic(str(annotation), (), {"adapter": adapter})
+            return ReadByPydantic(str(annotation), (), {"adapter": adapter, "annotation": annotation})
     return annotation
 
 
@@ -42,8 +42,15 @@ def _names_a_model(annotation: Any) -> bool:
 
 def to_json(value: Any) -> Any:
     """Return a value of types that msgspec can write; its `enc_hook`. Raises TypeError."""
-    if isinstance(value, PurePath):
+    if is_path(type(value)):
         return str(value)
+    # Of classes derived from JSON's own, such as the safe text of a template or a float of NumPy.
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     if is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True)
     raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
@@ -52,11 +59,11 @@ def to_json(value: Any) -> Any:
 def from_json(kind: Any, value: Any) -> Any:
     """Return what `to_json` was given, from plain values; the `dec_hook` of msgspec. Raises ValueError."""
     bare = get_origin(kind) or kind
-    if isinstance(bare, _ReadByPydantic):
+    if isinstance(bare, ReadByPydantic):
         return _read(bare.adapter.validate_json, value)
     if not isinstance(bare, type):
         return value
-    if issubclass(bare, PurePath):
+    if is_path(bare):
         if not isinstance(value, str):
             raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
         return bare(value)
@@ -67,14 +74,20 @@ def from_json(kind: Any, value: Any) -> Any:
 def schema_of(kind: Any) -> dict[str, Any]:
     """Return the JSON schema of a type that `from_json` reads, one for anything of others; the `schema_hook` of msgspec."""
     bare = get_origin(kind) or kind
-    if isinstance(bare, type) and issubclass(bare, PurePath):
+    if is_path(bare):
         return {"type": "string"}
     schema: dict[str, Any] = {"title": getattr(bare, "__name__", str(bare))}  # an empty one passes for none
-    if isinstance(bare, _ReadByPydantic):
+    if isinstance(bare, ReadByPydantic):
         schema = bare.adapter.json_schema()
     elif is_model(bare):
         schema = bare.model_json_schema()
     return schema
+
+
+def is_path(kind: Any) -> bool:
+    """Return whether this is a class of paths. Where `pathlib` was never imported there is none."""
+    pathlib = sys.modules.get("pathlib")
+    return pathlib is not None and isinstance(kind, type) and issubclass(kind, pathlib.PurePath)
 
 
 def is_model(kind: Any) -> bool:
@@ -86,10 +99,15 @@ def is_model(kind: Any) -> bool:
     )
 
 
+def is_plain(annotation: Any) -> bool:
+    """Return whether the annotation is a type of JSON itself, which needs no closer look."""
+    return any(annotation is plain for plain in _PLAIN)
+
+
 def unreadable(annotation: Any, *, also_optional: bool = False) -> str | None:
     """Return the name of a type within the annotation that no JSON can become; None if there is none. A field of a dataclass
     that has a default can be left out, so it does not count unless `also_optional`."""
-    if any(annotation is plain for plain in _PLAIN):
+    if is_plain(annotation):
         return None
     import msgspec.inspect as inspect
 
@@ -119,8 +137,7 @@ def _shortly(errors: list[dict[str, Any]]) -> str:
 
 def _is_ours(bare: Any) -> bool:
     """Whether `from_json` makes values of this type."""
-    is_path = isinstance(bare, type) and issubclass(bare, PurePath)
-    return is_path or isinstance(bare, _ReadByPydantic) or is_model(bare)
+    return is_path(bare) or isinstance(bare, ReadByPydantic) or is_model(bare)
 
 
 def _takes_json(bare: Any) -> bool:
