@@ -1,4 +1,4 @@
-"""The Python of every page in `docs/howto` runs as it stands, against a real system that runs the page's own tasks.
+"""The Python and the commands of every page in `docs/howto` run as they stand, against a real system with its own tasks.
 
 How a page is read:
 
@@ -6,6 +6,8 @@ How a page is read:
 - if one of them is `tasks.py`, the system is started with `--app tasks:app`;
 - the other blocks run in order, in one Python (`tests/docs/reader.py` says what is checked of them);
 - a block marked ```` ```python no-run ```` is left out;
+- then the commands of its `console` blocks run, in one shell, with the address of the page's system in place of
+  `http://127.0.0.1:8080`; those that start servers or install packages (`LEFT_OUT`) are for the reader alone;
 - `<!-- up: --threads 4 STOKER_RETRY_BACKOFF_BASE_SEC=1 -->` gives arguments and settings to `stoker up`.
 """
 
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.system import System
+from tests.e2e.system import STOKER, System
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs" / "howto").glob("*.md"))
@@ -29,6 +31,8 @@ SETTINGS = {"STOKER_RETRY_BACKOFF_BASE_SEC": "1"}
 
 BLOCK = re.compile(r"^```python(?P<mark>[^\n]*)\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# (?P<name>[\w/]+\.py)\n")
+COMMANDS = re.compile(r"^```console\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE)
+LEFT_OUT = re.compile(r"export |pip |uvicorn |flask |stoker (up|worker)\b")
 UP = re.compile(r"<!-- up: (?P<words>.*?) -->")
 
 
@@ -39,6 +43,7 @@ class Page(NamedTuple):
     blocks: list[dict[str, Any]]
     arguments: list[str]
     settings: dict[str, str]
+    commands: list[str]
 
 
 def read_page(text: str) -> Page:
@@ -57,7 +62,32 @@ def read_page(text: str) -> Page:
     arguments = [word for word in words if not re.match(r"[A-Z_]+=", word)]
     if "tasks.py" in files and "--app" not in arguments:
         arguments += ["--app", "tasks:app"]
-    return Page(files, blocks, arguments, SETTINGS | settings)
+    return Page(files, blocks, arguments, SETTINGS | settings, read_commands(text))
+
+
+def read_commands(text: str) -> list[str]:
+    """Return the commands of a page that can be run, in order, without those that need the reader's own machine."""
+    consoles = "".join(block["code"] for block in COMMANDS.finditer(text)).replace("\\\n", " ")
+    typed = [line.removeprefix("$ ") for line in consoles.splitlines() if line.startswith("$ ")]
+    return [line for line in typed if not LEFT_OUT.match(line)]
+
+
+def run_commands(system: System, commands: list[str], url: str) -> None:
+    """Run the commands in one shell. An answer of curl that is an error fails, as a command does that ends with one."""
+    script = "\n".join(['curl() { command curl --silent --show-error --fail-with-body "$@"; }', *commands])
+    environ = system.environ({"STOKER_API_URL": url})
+    environ["PATH"] = f"{Path(STOKER).parent}:{environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-xeuo", "pipefail", "-c", script.replace("http://127.0.0.1:8080", url)],
+        cwd=system.folder,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
 def run_blocks(system: System, page: str, blocks: list[dict[str, Any]], url: str) -> None:
@@ -85,6 +115,7 @@ def test_the_page_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
         server = system.up(*page.arguments, **page.settings)
         try:
             run_blocks(system, f"docs/howto/{path.name}", page.blocks, server.url)
+            run_commands(system, page.commands, server.url)
         except AssertionError as error:
             raise AssertionError(f"{error}\n--- the system:\n{server.output[-4000:]}") from None
 
@@ -100,6 +131,12 @@ x = 2
 ```python no-run
 y = 3
 ```
+```console
+$ stoker up --app tasks:app
+$ stoker jobs \\
+      --limit 1  # one
+id  type
+```
 <!-- up: --threads 4 A_SETTING=5 -->
 """
 
@@ -110,6 +147,7 @@ def test_files_blocks_and_options_of_a_page_are_told_apart() -> None:
     assert page.blocks == [{"line": 6, "code": "x = 2\n"}]
     assert page.arguments == ["--threads", "4", "--app", "tasks:app"]
     assert page.settings["A_SETTING"] == "5"
+    assert page.commands == ["stoker jobs        --limit 1  # one"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ Making a `Stoker` reads no settings and opens nothing, so a module that defines 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cached_property
@@ -129,8 +130,12 @@ class Stoker:
         if self._parent is not None:
             return self._parent.transport
         from stoker.client.transport import Transport
+        from stoker.settings import SettingsError
 
-        return Transport(self._url, self._token)
+        try:
+            return Transport(self._url, self._token)
+        except SettingsError as error:
+            raise ArgumentError(_as_options(error.problems)) from None
 
     @overload
     def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
@@ -195,6 +200,8 @@ class Stoker:
         context variables of this app surround those of the included ones. Raises `TaskError` when two tasks have one name.
         """
         for other in others:
+            if not isinstance(other, Stoker):
+                raise TaskError(f"app.include takes apps, such as `mails.app`, not {other!r}")
             if other is self or self in _descendants(other):
                 raise TaskError("an app cannot include itself")
             if other._parent is not None:
@@ -450,6 +457,16 @@ class Stoker:
             )
         if self._parent is not None:
             self._parent._check_free(task)
+
+
+def _as_options(problems: Iterable[str]) -> str:
+    """What is wrong with `url` and `token`, as it is said of settings, in the words of this class."""
+    text = "\n".join(problems)
+    for setting, option in (("API_URL", "url"), ("STOKER_TOKEN", "token")):
+        text = re.sub(
+            rf"^{setting}=(.*) \(from the command line\)", rf"Stoker({option}=\1)", text, flags=re.MULTILINE
+        )
+    return text
 
 
 def _may_be_a_task(function: Any) -> bool:

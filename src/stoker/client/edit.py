@@ -8,6 +8,7 @@ from typing import Any, Final, TypedDict
 import msgspec
 
 from stoker.client.errors import ArgumentError
+from stoker.client.options import meant
 from stoker.client.requests import ApiRequest, JobInfo, job_path, moment
 from stoker.domain import json_text
 from stoker.domain.json_values import to_json
@@ -33,7 +34,7 @@ def edit(job_id: str, changes: EditFields, answer: Any = JobInfo) -> ApiRequest:
     given: dict[str, Any] = dict(changes)
     for name in given:
         if name not in FIELDS:
-            raise ArgumentError(f"job.update cannot change {name!r}; there are {', '.join(FIELDS)}", name)
+            raise ArgumentError(f"job.update cannot change {name!r}{meant(name, FIELDS)}", name)
     if not given:
         raise ArgumentError(f"job.update needs something to change: {', '.join(FIELDS)}")
     if given.get("run_at") is not None:

@@ -71,7 +71,7 @@ def changed_options(options: SubmitOptions, changes: Mapping[str, Any], where: s
     as `where` says, for one that does not exist, or cannot have this value."""
     for name in changes:
         if name not in JOB_OPTIONS:
-            raise ArgumentError(f"{where} has no option {name!r}{_meant(name, JOB_OPTIONS)}", name)
+            raise ArgumentError(f"{where} has no option {name!r}{meant(name, JOB_OPTIONS)}", name)
     reserved = [name for name in changes.get("metadata") or () if name.startswith(CONTEXT_PREFIX)]
     if reserved:
         raise ArgumentError(
@@ -125,16 +125,17 @@ def _check_values(given: Mapping[str, Any], where: str, kind: type[StokerError])
 
 def no_option(where: str, name: str, known: tuple[str, ...]) -> str:
     """What to say of an option that does not exist, with the one that was probably meant."""
-    return f"{where} has no option {name!r}{_meant(name, known)}"
+    return f"{where} has no option {name!r}{meant(name, known)}"
 
 
 def _no_task_option(name: str) -> str:
     if name in SubmitFields.__annotations__:
         return f"@app.task has no option {name!r}, which is for single jobs: task.options({name}=...).submit(...)"
-    return f"@app.task has no option {name!r}{_meant(name, TASK_OPTIONS)}"
+    return f"@app.task has no option {name!r}{meant(name, TASK_OPTIONS)}"
 
 
-def _meant(name: str, known: tuple[str, ...]) -> str:
+def meant(name: str, known: tuple[str, ...]) -> str:
+    """Return the end of a sentence about an unknown name: the one that was probably meant, or all that there are."""
     from difflib import get_close_matches  # children of workers load this module, and never get here
 
     other = _OTHER_NAMES.get(name)

@@ -405,8 +405,10 @@ def get_logs(
 
 def check_timeout(timeout: float | None) -> None:
     """Raise `ArgumentError` for what is no number of seconds."""
-    if timeout is not None and math.isnan(timeout):
-        raise ArgumentError("timeout=nan is no number of seconds; leave it out to wait for ever", "timeout")
+    if timeout is not None and (not isinstance(timeout, (int, float)) or math.isnan(timeout)):
+        raise ArgumentError(
+            f"timeout={timeout!r} is no number of seconds; leave it out to wait for ever", "timeout"
+        )
 
 
 def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:

@@ -182,6 +182,11 @@ class Task(Generic[P, R]):
         return template
 
     def _new_jobs(self, calls: Iterable[Any], options: Iterable[SubmitFields | None] | None) -> list[NewJob]:
+        if isinstance(calls, (str, bytes, Mapping)):
+            raise ArgumentError(
+                f"submit_many takes a list of calls, not one of type {type(calls).__name__}; for a single call: [call]",
+                "calls",
+            )
         for name in ("id", "idempotency_key"):
             if getattr(self.defaults, name) is not None:
                 raise ArgumentError(
@@ -239,6 +244,8 @@ def _check(function: Any, name: str) -> None:
     if isinstance(function, (classmethod, property)):
         kind = "class method" if isinstance(function, classmethod) else "property"
         raise TaskError(f"task {name!r} is a {kind}, which a worker cannot call; make it a function")
+    if inspect.isclass(function):
+        raise TaskError(f"task {name!r} is a class, and its instances cannot be results; make it a function")
     if isinstance(function, Task):
         raise TaskError(f"{function.name!r} is a task already; decorate the function once")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

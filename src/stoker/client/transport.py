@@ -233,7 +233,11 @@ def problem_of(answer: RawAnswer) -> ProblemError:
     try:
         problem = msgspec.json.decode(answer.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        problem = Problem(title=answer.reason.decode("latin-1"), request_id=answer.header("x-request-id"))
+        title = answer.reason.decode("latin-1")
+        # What stands before a coordinator answers so while none is there, and another try may help.
+        strange = answer.status not in (502, 503, 504)
+        detail = f"{title}; this is not an answer of Stoker: is STOKER_API_URL right?" if strange else ""
+        problem = Problem(title=title, detail=detail, request_id=answer.header("x-request-id"))
     return problem_error(answer.status, problem, retry_after(answer))
 
 

@@ -36,6 +36,7 @@ from stoker.client.requests import (
     ApiRequest,
     Conversation,
     JobInfo,
+    check_timeout,
     get_job,
     timed_out,
     wait_for_end,
@@ -300,6 +301,7 @@ class ClientWaits:
 
     def wait(self, job_id: str, timeout: float | None) -> JobInfo:
         """The job when it has ended. Raises `ResultTimeout`."""
+        check_timeout(timeout)
         alone = not can_share(job_id) or (timeout is not None and not timeout > 0)
         if alone or self._direct.acquire(blocking=False):
             try:
@@ -320,7 +322,8 @@ class ClientWaits:
 
     async def wait_async(self, job_id: str, timeout: float | None) -> JobInfo:
         """The same, without blocking the loop."""
-        if not can_share(job_id) or (timeout is not None and math.isnan(timeout)):
+        check_timeout(timeout)
+        if not can_share(job_id):
             return await self._transport.run_async(wait_for_end(job_id, timeout))
         job_id = job_id.lower()
         mine = self._of_loop()
