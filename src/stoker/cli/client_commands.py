@@ -394,6 +394,7 @@ def jobs(
     _print_page(found, as_json)
     if not found.get("total") and not as_json:
         _note_typos(type_name or asked.get("type"), queue or asked.get("queue"), url, token)
+        _note_unknown_worker(worker or asked.get("worker"), url, token)
 
 
 def _print_page(page: dict[str, Any], as_json: bool) -> None:
@@ -429,6 +430,15 @@ def _note_typos(type_name: str | None, queue: str | None, url: str | None, token
             defaults = [row.get("defaults") or {} for row in _types(url, token)]
             named = {str(found["queue"]) for found in defaults if "queue" in found}
             _note_typo("queue", queue, _known_queues(transport) | named)
+
+
+def _note_unknown_worker(worker: str | None, url: str | None, token: str | None) -> None:
+    if worker is not None:
+        rows = completion.looked_up(url, token, "/workers", "workers")
+        names = {str(row.get("name")) for row in rows}
+        ids = {str(row.get("id")) for row in rows}
+        if worker not in ids:
+            _note_typo("worker", worker, frozenset(names))
 
 
 def _types(url: str | None, token: str | None) -> list[dict[str, Any]]:
@@ -615,7 +625,7 @@ def dlq_groups(limit: Limit = 100, as_json: Json = False, url: Url = None, token
         ],
         spare=["IN"],
     )
-    output.note(f"{found['total_jobs']} dead letters in {found['total_groups']} groups")
+    output.note(f"{counted(found['total_jobs'], 'dead letter')} in {counted(found['total_groups'], 'group')}")
 
 
 AtMost = Annotated[
