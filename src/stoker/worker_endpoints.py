@@ -39,6 +39,8 @@ def parse(text: str) -> EndpointUrl:
         raise ValueError(f"must be {ALLOWED}")
     parts = urlsplit(text)
     host, port = parts.hostname or "", parts.port
+    if parts.netloc.endswith(":"):  # port 80 to a reader of URLs, any port to the person who wrote it
+        raise ValueError(f"must be {ALLOWED}; there is no port after the colon")
     if parts.scheme not in _PORTS or port == 0 or not _is_host(host) or not _PATH.fullmatch(parts.path):
         raise ValueError(f"must be {ALLOWED}")
     return EndpointUrl(parts.scheme, host, port or _PORTS[parts.scheme], parts.path)

@@ -400,6 +400,7 @@ def test_a_list_is_continued_by_its_cursor() -> None:
         ("status=done", "status", "must be one of blocked, scheduled, queued"),
         ("status=queued,done", "status", "must be one of blocked, scheduled, queued"),
         ("status=", "status", "must be one of blocked, scheduled, queued"),
+        ("status=queued,faild", "status", "or several with commas; did you mean failed?"),
         ("created_after=10x", "created_after", "how long ago"),
         ("created_before=2026-01-02T03:04:05", "created_before", "offset from UTC"),
         ("text=", "text", "must not be empty"),

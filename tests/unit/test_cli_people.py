@@ -331,7 +331,20 @@ def test_job_shows_what_became_of_it_first_and_leaves_out_what_says_nothing(api:
     ("fields", "line"),
     [
         ({"status": "completed", "attempt": 1}, "result    null"),
-        ({"status": "completed", "attempt": 1, "result": [1]}, "result    [1]"),
+        ({"status": "completed", "attempt": 1, "result": []}, "result []"),
+        ({"payload": {}}, "payload {}"),
+        (
+            {
+                "attempts": [
+                    {
+                        "attempt": 1,
+                        "started_at": "2026-01-02T03:04:05Z",
+                        "finished_at": "2026-01-02T03:04:07.5Z",
+                    }
+                ]
+            },
+            "2.5s",
+        ),
         (
             {"status": "running", "attempt": 1, "cancel_requested_at": "2026-01-02T03:04:05Z"},
             "status  running, attempt 1 of 4, to be stopped",
@@ -396,6 +409,9 @@ def test_several_payloads_are_refused_where_nobody_answers(monkeypatch: pytest.M
         (["jobs", "--queue", "smus"], "there is no queue smus; did you mean sums?\n"),
         (["jobs", "--type", "add", "--queue", "mail"], ""),
         (["jobs", "--queue", "sums"], ""),
+        (["jobs", "--worker", "worker-2"], "there is no worker worker-2; did you mean worker-1?\n"),
+        (["jobs", "--worker", "worker-1"], ""),
+        (["jobs", "--worker", "w1"], ""),
         (["jobs", "--type", "ad", "--json"], None),
         (["dlq", "list", "--type", "ad"], "there is no type ad; did you mean add?\n"),
     ],
@@ -404,7 +420,9 @@ def test_an_empty_list_says_what_was_probably_meant(api: FakeApi, words: list[st
     api.answers["GET", "/jobs"] = api.answers["GET", "/dlq"] = Answer(200, page([]))
     api.answers["GET", "/types"] = Answer(200, TYPES)
     api.answers["GET", "/queues"] = Answer(200, {"queues": []})
-    api.answers["GET", "/workers"] = Answer(200, {"workers": [{"queues": ["mail"]}]})
+    api.answers["GET", "/workers"] = Answer(
+        200, {"workers": [{"id": "w1", "name": "worker-1", "queues": ["mail"]}]}
+    )
     result = run(*words)
     assert result.exit_code == Exit.OK
     assert result.stderr == ("" if said is None else f"0 shown, 0 in total\n{said}")

@@ -96,6 +96,13 @@ def test_anything_else_is_not_on_the_list(wanted: str) -> None:
     assert find_listed(wanted, ["http://svc:9000/jobs"]) is None
 
 
+def test_a_colon_without_a_port_is_refused_since_it_would_mean_port_80() -> None:
+    with pytest.raises(ValueError, match="no port after the colon"):
+        parse("http://10.0.0.5:")
+    with pytest.raises(SettingsError, match="STOKER_ENDPOINTS"):
+        load({"STOKER_ENDPOINTS": "http://10.0.0.5:"})
+
+
 def test_an_empty_list_covers_nothing() -> None:
     assert find_listed("http://127.0.0.1:9000", []) is None
 

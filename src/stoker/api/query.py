@@ -17,6 +17,7 @@ from stoker.api.problems import InvalidField, invalid, invalid_field
 from stoker.api.times import parse_moment
 from stoker.domain.job import Ident, Label, Priority, StringMap
 from stoker.domain.lifecycle import STATUSES, Status
+from stoker.domain.nearest import nearest
 from stoker.store.base import JobFilter, JobQuery
 from stoker.wire.http import MAX_LEASE_JOBS, MAX_LEASE_WAIT_SEC
 
@@ -337,7 +338,12 @@ def parse_statuses(given: str | Sequence[Status] | None, field: str) -> Status |
     try:
         found = msgspec.convert(names, tuple[Status, ...])
     except msgspec.ValidationError:
-        raise invalid_field(field, f"must be one of {', '.join(STATUSES)}, or several with commas") from None
+        wrong = next((name for name in names if name not in STATUSES), "")
+        meant = nearest(wrong[:64], frozenset(STATUSES))
+        hint = "" if meant is None else f"; did you mean {meant}?"
+        raise invalid_field(
+            field, f"must be one of {', '.join(STATUSES)}, or several with commas{hint}"
+        ) from None
     return found[0] if len(found) == 1 else found
 
 

@@ -86,7 +86,8 @@ def dlq_groups(limit: Limit = 100, *, api: Api) -> None:
     found = api.ask(get("/dlq/groups", limit=limit))
     api.show_rows(found, "groups", _GROUPS)
     if not api.as_json:
-        output.note(f"{found['total_jobs']} dead letters in {found['total_groups']} groups")
+        groups = counted(found["total_groups"], "group")
+        output.note(f"{counted(found['total_jobs'], 'dead letter')} in {groups}")
 
 
 _GROUPS = output.Listing(

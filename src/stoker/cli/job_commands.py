@@ -144,7 +144,7 @@ def jobs(query: JobListQuery, api: Api) -> None:
     page = api.ask(get("/jobs", summary=None if api.as_json else "1", **parameters))
     show_page(page, _JOBS, api)
     if not api.as_json and not page.get("total"):
-        typos.note(parameters.get("type"), parameters.get("queue"), api)
+        typos.note(parameters.get("type"), parameters.get("queue"), api, worker=parameters.get("worker"))
 
 
 def show_page(page: dict[str, Any], listing: output.Listing, api: Api) -> None:

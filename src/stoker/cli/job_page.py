@@ -13,7 +13,16 @@ from stoker.cli import output
 
 Facts = dict[str, object]
 
-_FOR_PROGRAMS = {"attempts", "claim_id", "claimed_at", "run_at", "next_attempt_at", "warnings"}
+_ELSEWHERE = {
+    "payload",
+    "result",
+    "attempts",
+    "claim_id",
+    "claimed_at",
+    "run_at",
+    "next_attempt_at",
+    "warnings",
+}
 _DEFAULTS: Facts = {"on_oversize": "degrade", "crashes": 0, "snoozes": 0}
 """Values that are not worth a line."""
 
@@ -37,11 +46,9 @@ def print_job(job: dict[str, Any]) -> None:
 def grouped(job: dict[str, Any], now: datetime) -> list[Facts]:
     """What a job is and how it went; where it runs and what it may use; when. Groups without facts are left out."""
     left = {
-        name: value
-        for name, value in job.items()
-        if name not in _FOR_PROGRAMS and value not in (None, {}, [])
+        name: value for name, value in job.items() if name not in _ELSEWHERE and value not in (None, {}, [])
     }
-    result = left.pop("result", None)
+    result = job.get("result")
     went: Facts = {
         "id": left.pop("id"),
         "type": left.pop("type", None),
@@ -50,7 +57,7 @@ def grouped(job: dict[str, Any], now: datetime) -> list[Facts]:
         "error": one_line(left.pop("error", None)),
         "progress": _progress(left.pop("progress", None)),
         "result": "null" if result is None and job["status"] == "completed" else result,
-        "payload": left.pop("payload", None),
+        "payload": job.get("payload"),
     }
     runs: Facts = {
         "queue": left.pop("queue", None),
@@ -106,9 +113,19 @@ def _moment(text: str | None, now: datetime) -> str | None:
     """A time of the API in the reader's zone, and how long ago it was."""
     if text is None:
         return None
-    local = datetime.fromisoformat(text).astimezone()
     ago = output.age(text, now)
-    return f"{local:%Y-%m-%d %H:%M:%S %Z}, {ago if ago.startswith('in ') else f'{ago} ago'}"
+    return f"{_local(text)}, {ago if ago.startswith('in ') else f'{ago} ago'}"
+
+
+def _local(text: str | None) -> str | None:
+    return None if text is None else f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _between(start: str | None, end: str | None) -> str | None:
+    if start is None or end is None:
+        return None
+    passed = datetime.fromisoformat(end) - datetime.fromisoformat(start)
+    return output.duration(max(passed.total_seconds(), 0))
 
 
 def _took(left: dict[str, Any]) -> str | None:
@@ -140,12 +157,12 @@ _ATTEMPTS = output.Listing(
         "ATTEMPT": "attempt",
         "OUTCOME": lambda attempt: output.outcome_words(attempt.get("outcome")),
         "WORKER": "worker_id",
-        "STARTED": "started_at",
-        "FINISHED": "finished_at",
+        "STARTED": lambda attempt: _local(attempt.get("started_at")),
+        "RAN": lambda attempt: _between(attempt.get("started_at"), attempt.get("finished_at")),
         "RETRY AFTER": lambda attempt: seconds(attempt.get("retry_delay_sec")),
         "ERROR": lambda attempt: one_line(attempt.get("error")),
     },
-    spare=["WORKER", "FINISHED", "STARTED", "RETRY AFTER"],
+    spare=["WORKER", "RETRY AFTER", "RAN", "STARTED"],
 )
 
 

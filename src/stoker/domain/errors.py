@@ -88,8 +88,8 @@ class WrongSecret(StokerDomainError):
 class EndpointNotListed(StokerDomainError):
     def __init__(self, endpoint: str) -> None:
         super().__init__(
-            f"the endpoint {endpoint} is not on the list of those that may be dialled; the operator adds it, or the "
-            "beginning of it, to STOKER_ENDPOINTS and restarts the coordinator"
+            f"the endpoint {endpoint} is not on the list of those that may be dialled; the operator adds it, or "
+            "the scheme, host and port of it, to STOKER_ENDPOINTS and restarts the coordinator"
         )
 
 

@@ -225,6 +225,7 @@ export function worker(wire: WireWorker): Worker {
     threads: wire.threads,
     threadsUsed: wire.threads_used,
     types: wire.types,
+    anyType: wire.any_type ?? false,
     queues: wire.queues,
     labels: wire.labels,
     registeredAt: time(wire.registered_at),

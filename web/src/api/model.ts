@@ -149,6 +149,8 @@ export interface Worker {
   threads: number;
   threadsUsed: number;
   types: string[];
+  /** Takes every type that no worker of the last minute names, besides `types`. */
+  anyType: boolean;
   queues: string[] | null;
   labels: Record<string, string>;
   registeredAt: number;

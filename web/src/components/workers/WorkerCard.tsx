@@ -3,8 +3,8 @@ import type { Worker } from "@/api/model";
 import { Elapsed } from "@/components/Duration";
 import { Meter } from "@/components/Meter";
 import { Time } from "@/components/Time";
+import { served } from "@/components/workers/served";
 import { cx } from "@/lib/cx";
-import { plural } from "@/lib/format";
 
 interface WorkerCardProps {
   worker: Worker;
@@ -22,7 +22,6 @@ const STATES: Record<string, string> = {
 
 /** A silent worker is given up by the server; before that it is worth a look. */
 const LATE_SEC = 15;
-const TYPES_SHOWN = 6;
 
 export function WorkerCard({ worker, now, used, cells, actions }: WorkerCardProps) {
   const ended = worker.status !== "live" && worker.status !== "draining";
@@ -90,8 +89,7 @@ export function WorkerCard({ worker, now, used, cells, actions }: WorkerCardProp
         <dd className="clip">{worker.queues === null ? "all" : worker.queues.join(", ")}</dd>
         <dt className="text-muted">Types</dt>
         <dd className="clip" title={worker.types.join(", ")}>
-          {worker.types.slice(0, TYPES_SHOWN).join(", ")}
-          {worker.types.length > TYPES_SHOWN && ` and ${plural(worker.types.length - TYPES_SHOWN, "other")}`}
+          {served(worker)}
         </dd>
         {Object.keys(worker.labels).length > 0 && (
           <>

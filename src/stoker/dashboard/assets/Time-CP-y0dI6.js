@@ -1,1 +1,0 @@
-import{rt as e,st as t,un as n}from"./ErrorNote-j_1CKPhg.js";import{t as r}from"./clock-irKEgpzz.js";var i=n();function a({at:n,none:a=`–`}){let o=r();return n==null?(0,i.jsx)(`span`,{className:`text-faint`,children:a}):(0,i.jsx)(`time`,{dateTime:new Date(n).toISOString(),title:e(n),className:`whitespace-nowrap`,children:t(n,o)})}export{a as t};
