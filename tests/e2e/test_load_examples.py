@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stoker import Stoker
+from tests.docs.test_howto import read_commands, run_commands
 from tests.e2e.system import Server, System, free_port
 
 ROOT = Path(__file__).parents[2]
@@ -158,3 +159,13 @@ def test_the_python_of_the_readme_runs_as_it_stands(mill: System, up: Server) ->
         assert (resized.info.thread_demand, resized.info.memory_mb) == (4, 2_000)
         said = "".join(entry.text for entry in resized.logs(follow=True))
         assert said == "resizing a.png\nresizing b.png\n"
+
+
+def test_the_commands_of_the_readme_run(mill: System, up: Server) -> None:
+    """Those with curl and `stoker`, but for those that start servers. Ids are a reader's own."""
+    typed = read_commands((ROOT / "README.md").read_text("utf-8").replace(".venv/bin/", ""))
+    ours = [line for line in typed if re.match(r"curl |stoker (?!serve)", line)]
+    assert len(ours) > 10
+    job = up.submit("echo", "hello")["id"]
+    named = [line.replace("/jobs/ID", f"/jobs/{job}").replace(" 6b8f2a11", f" {job}") for line in ours]
+    run_commands(mill, named, up.url)

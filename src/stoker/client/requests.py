@@ -403,7 +403,7 @@ def get_logs(
     return msgspec.structs.replace(request, wait_seconds=wait)
 
 
-def check_timeout(timeout: float | None) -> None:
+def check_timeout(timeout: Any) -> None:
     """Raise `ArgumentError` for what is no number of seconds."""
     if timeout is not None and (not isinstance(timeout, (int, float)) or math.isnan(timeout)):
         raise ArgumentError(
