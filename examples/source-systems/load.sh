@@ -15,7 +15,7 @@ field() { grep -o "\"$1\":\"[^\"]*\"" | head -n 1 | cut -d '"' -f 4; }
 
 for ((first = 0; first < JOBS; first += WAVE)); do
   for ((n = first; n < first + WAVE && n < JOBS; n++)); do
-    curl -fsS -X POST "$API/submit_job" "${auth[@]}" -H 'Content-Type: application/json' \
+    curl -fsS -X POST "$API/submit_job" ${auth[@]+"${auth[@]}"} -H 'Content-Type: application/json' \
       -d "{\"name\": \"${NAMES[n % ${#NAMES[@]}]}\", \"payload\": \"task $n\"}" >"$answers/$n" &
   done
   wait
@@ -25,7 +25,7 @@ done
 failed=0
 for ((n = 0; n < JOBS; n++)); do
   id="$(field id <"$answers/$n" || true)"
-  status="$(curl -fsS "$API/jobs/$id?wait=60" "${auth[@]}" | field status || true)"
+  status="$(curl -fsS "$API/jobs/$id?wait=60" ${auth[@]+"${auth[@]}"} | field status || true)"
   [ "$status" = completed ] || { echo "job ${id:-$n}: ${status:-not submitted}" >&2; failed=$((failed + 1)); }
 done
 echo "$((JOBS - failed)) of $JOBS completed"

@@ -6,8 +6,8 @@ API="${API_URL:-http://127.0.0.1:8080}"
 auth=()
 [ -n "${STOKER_TOKEN:-}" ] && auth=(-H "Authorization: Bearer $STOKER_TOKEN")
 
-post() { curl -fsS -X POST "$API$1" "${auth[@]}" -H 'Content-Type: application/json' -d "$2" "${@:3}"; }
-get() { curl -fsS "$API$1" "${auth[@]}"; }
+post() { curl -fsS -X POST "$API$1" ${auth[@]+"${auth[@]}"} -H 'Content-Type: application/json' -d "$2" "${@:3}"; }
+get() { curl -fsS "$API$1" ${auth[@]+"${auth[@]}"}; }
 field() { grep -o "\"$1\":\"[^\"]*\"" | head -n 1 | cut -d '"' -f 4; }
 
 completes() { # the job in this answer, once it has ended

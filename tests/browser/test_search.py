@@ -111,7 +111,8 @@ def test_words_are_found_in_types_and_errors_and_the_list_says_how_jobs_failed(
 
 
 def test_a_job_that_backs_off_is_retrying_and_says_until_when(visitor: Visitor, server: Server) -> None:
-    job = server.submit("shout", {"text": "not yet"}, name="stubborn", max_attempts=9)["id"]
+    rules = {"delays_sec": [45] * 8}  # long enough to be looked at on a busy machine
+    job = server.submit("shout", {"text": "not yet"}, name="stubborn", retry=rules)["id"]
     page = visitor.visit("/jobs?q=stubborn")
     row = page.get_by_role("row").filter(has_text="stubborn")
     expect(row).to_contain_text("retrying")

@@ -15,7 +15,7 @@ def test_submit_by_form_watch_it_run_and_see_its_result_and_log(
 ) -> None:
     page = visitor.visit("/submit?type=talk")
     page.get_by_label("lines").fill('["first line", "\\u001b[32mgreen\\u001b[0m line", "the last"]')
-    page.get_by_label("pause").fill("0.4")
+    page.get_by_label("pause").fill("1")
     page.get_by_label("Name").fill("by form")
     page.get_by_role("button", name="Submit").click()
     page.wait_for_url("**/jobs/*")
