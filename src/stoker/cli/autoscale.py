@@ -95,9 +95,9 @@ def run(settings: Settings, *, keep: bool) -> int:
     """Until it is told to stop; the exit code."""
     import asyncio
 
-    from stoker import log as logs
     from stoker.autoscale.providers.base import ProviderError
     from stoker.cli.worker import start_problems
+    from stoker.logs import log as logs
 
     logs.configure(settings.log_level, settings.log_format)
     problems = start_problems(settings) if mode_of(settings) == "process" else []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from stoker.cli import hints
 from stoker.client.errors import ProblemError, StokerError
-from stoker.log_stream import put
+from stoker.logs.stream import put
 
 if TYPE_CHECKING:
     from rich.console import Console
