@@ -183,7 +183,7 @@ docs: $(DEV) ## Write the reference pages again, from the code
 	$(BIN)/python -m stoker.api.problems > docs/reference/errors.md
 	$(BIN)/python -m stoker.cli.reference > docs/reference/cli.md
 	$(BIN)/python -m stoker.cli.exits > docs/reference/exit-codes.md
-	$(BIN)/python -m stoker.log_events > docs/reference/events.md
+	$(BIN)/python -m stoker.logs.events > docs/reference/events.md
 	$(BIN)/python -m stoker.coordinator.metric_table > docs/reference/metrics.md
 	$(BIN)/python -m stoker.settings > docs/reference/settings.md
 	$(BIN)/python -m stoker.sdk_reference > docs/reference/sdk.md

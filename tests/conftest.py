@@ -39,7 +39,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def logging_as_before() -> Iterator[None]:
-    """`stoker.log.configure` is for a whole process: put the process back as it was."""
+    """`stoker.logs.log.configure` is for a whole process: put the process back as it was."""
     before = structlog.get_config()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from stoker.log_events import TABLE
+from stoker.logs.events import TABLE
 from tests.e2e.system import APP, Program, Server, System, eventually
 from tests.support.servers import databases
 

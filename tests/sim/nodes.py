@@ -11,7 +11,7 @@ from stoker.bus.base import JobsWaiting, Notification, Receive
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import StokerDomainError
 from stoker.executors.runner_contract import PLAIN
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings, load
 from stoker.store.base import Store
 from stoker.store.logs import LogPage, Piece, Selection, Written

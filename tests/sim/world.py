@@ -29,7 +29,7 @@ from stoker.coordinator.webhooks import ReceiverAnswer as WebhookAnswer
 from stoker.domain import extras
 from stoker.domain.retry_rules import delay_bounds
 from stoker.executors.runner_contract import RunnerContract
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings, load
 from stoker.store.base import Store
 from stoker.testing.loop import OWNER, SimLoop, Spinning, Stalled

@@ -180,7 +180,7 @@ class Tty:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
         self.asked: list[str] = []
-        for module in ("stoker.cli.bulk_commands", "stoker.cli.client_commands"):
+        for module in ("stoker.cli.bulk_commands", "stoker.cli.dead_letter_commands"):
             monkeypatch.setattr(f"{module}.sys", _Sys)
         monkeypatch.setattr("typer.confirm", self._confirm)
 

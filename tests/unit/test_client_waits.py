@@ -15,7 +15,7 @@ import pytest
 
 import stoker
 from stoker import Batch, JobHandle, Stoker, errors
-from stoker.client import waits
+from stoker.client import courier
 from stoker.ids import new_id
 from tests.unit.fake_api import Answer, FakeApi, Seen, fake_api, problem
 
@@ -135,8 +135,8 @@ def test_several_waits_for_one_job_all_end(api: FakeApi, app: Stoker) -> None:
 def test_more_waits_than_the_requests_can_carry_take_turns(
     api: FakeApi, app: Stoker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "MAX_IDS", 10)
-    monkeypatch.setattr(waits, "CROWDED_HOLD_SECONDS", 0.02)
+    monkeypatch.setattr(courier, "MAX_IDS", 10)
+    monkeypatch.setattr(courier, "CROWDED_HOLD_SECONDS", 0.02)
     jobs = submitted(api, app, 45)
 
     async def main() -> list[Any]:
@@ -246,7 +246,7 @@ def test_a_loop_that_is_closed_under_its_waits_harms_nobody(api: FakeApi, app: S
 def test_the_courier_leaves_when_nobody_waits_and_comes_back(
     api: FakeApi, app: Stoker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waits, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(courier, "IDLE_SECONDS", 0.01)
     for _ in range(3):
         (job,) = submitted(api, app, 1)
         api.finish(job.id)

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from stoker.coordinator.metric_table import TABLE
-from stoker.settings import load, table
+from stoker.settings import load
+from stoker.settings.table import table
 from tests.support.programs import needs
 
 ROOT = Path(__file__).parents[2]

@@ -40,7 +40,7 @@ from stoker.coordinator.latencies import LastMinute, bucket_of, in_buckets, perc
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.retry import Outcome
 from stoker.ids import new_id
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings
 from stoker.store.base import Bulk, Count, Finish, JobFilter, JobSummary, Session
 from stoker.store.sqlite.logs import SqliteLogs

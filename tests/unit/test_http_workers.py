@@ -14,7 +14,7 @@ from stoker.coordinator.coordinator import Coordinator
 from stoker.coordinator.http_workers import Ask
 from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.job import Job
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore

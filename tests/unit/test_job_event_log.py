@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from stoker.coordinator.job_event_log import JobEventLog, end_of, error_line
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.store.base import Finish
 from tests.support.clock import START_US
 from tests.support.turns import turns

@@ -9,7 +9,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.log import JobLog, configure
+from stoker.logs.log import JobLog, configure
 from tests.support.clock import START_US
 from tests.support.turns import turns
 

@@ -13,8 +13,8 @@ from typing import TextIO
 import pytest
 import structlog
 
-from stoker.log import configure
-from stoker.log_stream import LogStream
+from stoker.logs.log import configure
+from stoker.logs.stream import LogStream
 from tests.support.clock import START_US
 from tests.support.turns import turns
 
@@ -130,6 +130,6 @@ def test_a_line_of_which_a_part_was_written_is_ended_before_the_next(fifo: Fifo)
 
 def test_the_exit_code_of_a_process_does_not_tell_of_its_log(full: TextIO) -> None:
     """What stays in the buffer of `sys.stderr` is tried again at the end, and the failure becomes exit code 120."""
-    program = "import structlog, stoker.log as logs; logs.configure('info', 'json'); structlog.get_logger().info('a')"
+    program = "import structlog, stoker.logs.log as logs; logs.configure('info', 'json'); structlog.get_logger().info('a')"
     done = subprocess.run([sys.executable, "-c", program], stderr=full, check=False)
     assert done.returncode == 0

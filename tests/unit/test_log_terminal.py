@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import structlog
 
-from stoker.log_terminal import (
+from stoker.logs.terminal import (
     FEW,
     SAY_AGAIN_SECONDS,
     AttemptEnd,

@@ -20,7 +20,7 @@ import pytest
 from bench.databases import write_finished
 from stoker.clock import SystemClock
 from stoker.coordinator.coordinator import Coordinator
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore

@@ -18,7 +18,7 @@ from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain.errors import MissingError
 from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings
 from stoker.store.base import Retention
 from stoker.store.logs import Selection

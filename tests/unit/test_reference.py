@@ -12,12 +12,12 @@ from typing import Final, NamedTuple, get_args
 
 import pytest
 
-from stoker import log_events
 from stoker.api import problems
 from stoker.cli import exits, signals
 from stoker.domain import error_types
 from stoker.domain.retry import Kind
 from stoker.executors import runner
+from stoker.logs import events as log_events
 
 ROOT: Final = Path(__file__).parents[2]
 SOURCE: Final = ROOT / "src" / "stoker"
@@ -29,7 +29,7 @@ TREES: Final = {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglo
 @pytest.mark.parametrize(
     ("page", "reference", "module"),
     [
-        ("events", log_events.reference, "stoker.log_events"),
+        ("events", log_events.reference, "stoker.logs.events"),
         ("exit-codes", exits.reference, "stoker.cli.exits"),
         ("errors", problems.reference, "stoker.api.problems"),
     ],
@@ -104,9 +104,9 @@ def test_every_event_has_a_row_and_every_row_an_event() -> None:
     assert len(set(names)) == len(names)
     used = {name for one in said() for name in one.events}
     assert len(used) > 50, "the search finds nothing any more"
-    made = {"library", "log_lines_lost"}  # by stoker.log, of what others said and what was lost
-    assert used - set(names) == set(), "events without a row in stoker.log_events"
-    assert set(names) - used == made, "rows of stoker.log_events without an event"
+    made = {"library", "log_lines_lost"}  # by stoker.logs.log, of what others said and what was lost
+    assert used - set(names) == set(), "events without a row in stoker.logs.events"
+    assert set(names) - used == made, "rows of stoker.logs.events without an event"
 
 
 def test_events_have_the_level_and_the_fields_that_their_rows_name() -> None:

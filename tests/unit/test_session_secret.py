@@ -13,7 +13,7 @@ import structlog
 from stoker.api.app import create_app
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.session_secret import secret_hash
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore

@@ -9,19 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from stoker import settings
 from stoker.access import Access
 from stoker.settings import (
     Settings,
     SettingsError,
-    available_cpus,
     client_target,
     is_loopback,
     load,
-    reference,
-    table,
+    parsers,
     without_secrets,
 )
+from stoker.settings.reference import reference
+from stoker.settings.table import Rule, SettingEntry, available_cpus, table
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-that-is-long-enough"
@@ -449,17 +448,17 @@ def test_a_database_of_the_tasks_own_is_inherited_where_stoker_has_been_told_ano
 
 
 def test_a_new_secret_is_kept_from_jobs_under_all_its_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = settings.Rule("s", "d", settings.NAME, bare=True, aliases=("OTHER_NAME",), secret=True)
-    entry = settings.SettingEntry("brand_new", str, None, rule)
-    monkeypatch.setattr(settings, "table", lambda: (entry,))
+    rule = Rule("s", "d", parsers.NAME, bare=True, aliases=("OTHER_NAME",), secret=True)
+    entry = SettingEntry("brand_new", str, None, rule)
+    monkeypatch.setattr("stoker.settings.loading.table", lambda: (entry,))
     names = ("BRAND_NEW", "STOKER_BRAND_NEW", "OTHER_NAME", "STOKER_OTHER_NAME")
     assert {entry.variables[i] for i in range(4)} == set(names)
     assert without_secrets(dict.fromkeys(names, "x")) == {}
 
 
 def test_every_setting_that_can_hold_a_password_is_kept_from_jobs() -> None:
-    parsers = (settings.TOKEN, settings.DATABASE_URL, settings.REDIS_URL)
-    holding = [entry for entry in settings.table() if entry.rule.parser in parsers]
+    secret = (parsers.TOKEN, parsers.DATABASE_URL, parsers.REDIS_URL)
+    holding = [entry for entry in table() if entry.rule.parser in secret]
     assert len(holding) == 3
     assert all(entry.rule.secret or entry.rule.kept_from_jobs for entry in holding)
 

@@ -20,7 +20,7 @@ from stoker.context import JobContext, enter_job
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.job import Job
 from stoker.ids import new_id
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore

@@ -19,7 +19,7 @@ from stoker.api.app import create_app
 from stoker.coordinator.coordinator import Coordinator
 from stoker.coordinator.webhooks import ReceiverAnswer, Webhooks, report_of
 from stoker.domain.webhooks import WEBHOOK_QUEUE
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings, load, without_secrets
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore

@@ -40,7 +40,7 @@ from stoker.api.security import Guard
 from stoker.api.service import Service
 from stoker.domain.errors import StokerDomainError
 from stoker.ids import NewId
-from stoker.log import request_id as log_request_id
+from stoker.logs.log import request_id as log_request_id
 
 _log = structlog.get_logger(__name__)
 

@@ -36,7 +36,7 @@ from stoker.api.views import render_accepted, render_batch
 from stoker.domain.errors import IdMismatch, JobPruned, StokerDomainError
 from stoker.domain.job import JobDefaults, JobSpec
 from stoker.domain.json_text import are_plain
-from stoker.log import request_id
+from stoker.logs.log import request_id
 from stoker.store.base import Accepted, Submission
 
 WARNINGS: Final = 10

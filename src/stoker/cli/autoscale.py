@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stoker.cli import output
 from stoker.cli.options import Token, Url
-from stoker.cli.run_commands import App, LogFormat, LogLevel, Threads
-from stoker.settings import Settings, SettingsError, load
+from stoker.cli.run_commands import App, LogOptions, Threads, loaded
+from stoker.settings import Settings, SettingsError
 from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
@@ -23,27 +24,33 @@ if TYPE_CHECKING:
 PREFIX = "auto"
 """Names of the workers it starts as processes: `auto-1` and so on."""
 
-Mode = Annotated[
-    str | None,
-    typer.Option(
-        "--mode",
-        help="recommend, process or docker. [env: STOKER_AUTOSCALE; docker with WORKER_IMAGE, else recommend]",
-    ),
-]
+
+@dataclass(frozen=True)
+class ScaleOptions:
+    """Which coordinator is watched, and how many workers there may be. Fields are named as the settings."""
+
+    autoscale: Annotated[
+        str | None,
+        typer.Option(
+            "--mode",
+            help="recommend, process or docker. "
+            "[env: STOKER_AUTOSCALE; docker with WORKER_IMAGE, else recommend]",
+        ),
+    ] = None
+    api_url: Url = None
+    min_workers: Annotated[
+        int | None, typer.Option("--min", help="Never fewer workers. [env: MIN_WORKERS; 1]")
+    ] = None
+    max_workers: Annotated[
+        int | None, typer.Option("--max", help="Never more workers. [env: MAX_WORKERS; 4]")
+    ] = None
+    scale_by: Annotated[
+        str | None, typer.Option("--by", help="depth or demand. [env: STOKER_SCALE_BY; depth]")
+    ] = None
 
 
 def autoscale(
-    mode: Mode = None,
-    url: Url = None,
-    min_workers: Annotated[
-        int | None, typer.Option("--min", help="Never fewer workers. [env: MIN_WORKERS; 1]")
-    ] = None,
-    max_workers: Annotated[
-        int | None, typer.Option("--max", help="Never more workers. [env: MAX_WORKERS; 4]")
-    ] = None,
-    scale_by: Annotated[
-        str | None, typer.Option("--by", help="depth or demand. [env: STOKER_SCALE_BY; depth]")
-    ] = None,
+    options: ScaleOptions,
     keep: Annotated[
         bool, typer.Option("--keep", help="Docker: leave the workers running at the end, for a successor.")
     ] = False,
@@ -53,8 +60,8 @@ def autoscale(
     threads: Threads = None,
     app: App = None,
     token: Token = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
+    *,
+    logs: LogOptions,
 ) -> None:
     """Add workers when the queue grows and drain them when it stays short, or only say so.
 
@@ -64,23 +71,7 @@ def autoscale(
       stoker autoscale --mode process --min 1 --max 8 --app tasks:app
       WORKER_IMAGE=stoker-worker:latest stoker autoscale --mode docker
     """
-    settings = load(
-        os.environ,
-        {
-            "autoscale": mode,
-            "api_url": url,
-            "min_workers": min_workers,
-            "max_workers": max_workers,
-            "scale_by": scale_by,
-            "worker_threads": threads,
-            "app": app,
-            "token": token,
-            "log_level": log_level,
-            "log_format": log_format,
-        },
-    )
-    for warning in settings.warnings:
-        output.note(f"warning: {warning}")
+    settings = loaded(**vars(options), worker_threads=threads, app=app, token=token, **vars(logs))
     _check(settings)
     raise typer.Exit(_print_once(settings) if once else run(settings, keep=keep))
 
@@ -104,9 +95,9 @@ def run(settings: Settings, *, keep: bool) -> int:
     """Until it is told to stop; the exit code."""
     import asyncio
 
-    from stoker import log as logs
     from stoker.autoscale.providers.base import ProviderError
     from stoker.cli.worker import start_problems
+    from stoker.logs import log as logs
 
     logs.configure(settings.log_level, settings.log_format)
     problems = start_problems(settings) if mode_of(settings) == "process" else []

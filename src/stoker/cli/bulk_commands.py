@@ -14,7 +14,8 @@ import typer
 
 from stoker.cli import hints, output
 from stoker.cli.exits import Exit
-from stoker.cli.options import Json, Token, Url, ask, connect, priority_of
+from stoker.cli.option_groups import command, group
+from stoker.cli.options import Api, priority_of
 from stoker.client.requests import get, post
 from stoker.client.transport import Transport
 
@@ -37,7 +38,6 @@ Where = Annotated[
         help="All jobs that match: 'status=queued type=echo created_before=2h'; the names are those of GET /jobs.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 BulkId = Annotated[
     str,
     typer.Argument(metavar="ID", help="The id of a bulk operation, or a part of it from 8 characters on."),
@@ -45,7 +45,7 @@ BulkId = Annotated[
 
 
 def parse_where(text: str) -> dict[str, Any]:
-    """`key=value` words as the filter of a request; the server knows which keys there are."""
+    """Parse `key=value` words into the filter of a request; the server knows which keys there are."""
     try:
         words = [word.partition("=") for word in shlex.split(text)]
     except ValueError as error:
@@ -68,10 +68,10 @@ def parse_where(text: str) -> dict[str, Any]:
     return plain | {"metadata": described} if described else plain
 
 
-def run_bulk(action: str, where: str, yes: bool, as_json: bool, url: str | None, token: str | None) -> None:
+def run_bulk(action: str, where: str, yes: bool, api: Api) -> None:
     """Start an operation and follow it to its end. Ctrl-C ends the following, not the operation."""
     wanted = parse_where(where)
-    with connect(url, token, patient=True) as transport:
+    with api.connect(patient=True) as transport:
         if sys.stdin.isatty() and not yes:
             typer.confirm(
                 f"{action.capitalize()} {_matching(transport, action, wanted)} where {where}?", abort=True
@@ -81,17 +81,18 @@ def run_bulk(action: str, where: str, yes: bool, as_json: bool, url: str | None,
             with _progress(action, bulk) as tell:
                 bulk = _followed(transport, bulk, tell)
         except KeyboardInterrupt:
-            stop = hints.command(f"bulk stop {bulk['id']}", url)
+            stop = hints.command(f"bulk stop {bulk['id']}", api.url)
             output.note(f"it goes on without you; stop it with: {stop}")
             raise typer.Exit(Exit.FORCED) from None
-    if as_json:
-        output.print_json(bulk)
-    else:
-        print(f"{bulk['id']}  {bulk['status']}: {bulk['changed']} of {bulk['done']} changed")
+    api.show(bulk, _print_changed)
+
+
+def _print_changed(bulk: dict[str, Any]) -> None:
+    print(f"{bulk['id']}  {bulk['status']}: {bulk['changed']} of {bulk['done']} changed")
 
 
 def _matching(transport: Transport, action: str, wanted: dict[str, Any]) -> str:
-    """How many jobs it would change, in words: those that match, and are in a status that the action is for."""
+    """Return in words how many jobs it would change: those that match, in a status that the action is for."""
     asked = dict(wanted)
     if "q" not in asked:
         given = str(asked["status"]).split(",") if asked.get("status") else _CHANGED[action]
@@ -104,7 +105,7 @@ def _matching(transport: Transport, action: str, wanted: dict[str, Any]) -> str:
 
 
 def as_parameters(wanted: dict[str, Any]) -> dict[str, Any]:
-    """A filter as the parameters of `GET /jobs`."""
+    """Return a filter as the parameters of `GET /jobs`."""
     described = {f"{_METADATA}{key}": value for key, value in wanted.get("metadata", {}).items()}
     return {key: value for key, value in wanted.items() if key != "metadata"} | described
 
@@ -139,8 +140,8 @@ def _progress(action: str, bulk: dict[str, Any]) -> Iterator[Callable[[dict[str,
         yield lambda now: bar.update(task, completed=now["done"], total=max(now["total"], now["done"]))
 
 
-@bulk_app.callback(invoke_without_command=True)
-def bulk(context: typer.Context, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+@group(bulk_app)
+def bulk(context: typer.Context, api: Api) -> None:
     """Bulk operations: what is being done, or was done, to many jobs at once. Alone, lists the latest.
 
     \b
@@ -148,41 +149,31 @@ def bulk(context: typer.Context, as_json: Json = False, url: Url = None, token: 
       stoker bulk
       stoker bulk stop 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
     """
-    if context.invoked_subcommand is not None:
-        return
-    found = ask(url, token, get("/bulk"))
-    if as_json:
-        output.print_json(found)
-        return
-    output.print_table(
-        ["ID", "ACTION", "FILTER", "STATUS", "DONE", "TOTAL", "CHANGED", "STARTED"],
-        [
-            (
-                row["id"],
-                row["action"],
-                " ".join(f"{key}={value}" for key, value in row["filter"].items()),
-                row["status"],
-                row["done"],
-                f"{row['total']}{'+' if row['total_capped'] else ''}",
-                row["changed"],
-                output.age(row["created_at"]),
-            )
-            for row in found["bulk"]
-        ],
-        spare=["STARTED", "CHANGED", "TOTAL"],
-    )
+    if context.invoked_subcommand is None:
+        api.show_rows(api.ask(get("/bulk")), "bulk", _OPERATIONS)
 
 
-@bulk_app.command("stop")
-def bulk_stop(bulk_id: BulkId, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+_OPERATIONS = output.Listing(
+    {
+        "ID": "id",
+        "ACTION": "action",
+        "FILTER": lambda row: " ".join(f"{key}={value}" for key, value in row["filter"].items()),
+        "STATUS": "status",
+        "DONE": "done",
+        "TOTAL": lambda row: f"{row['total']}{'+' if row['total_capped'] else ''}",
+        "CHANGED": "changed",
+        "STARTED": lambda row: output.age(row["created_at"]),
+    },
+    spare=["STARTED", "CHANGED", "TOTAL"],
+)
+
+
+@command(bulk_app, "stop")
+def bulk_stop(bulk_id: BulkId, api: Api) -> None:
     """Stop a bulk operation; what it has done stays done.
 
     \b
     Examples:
       stoker bulk stop 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
     """
-    row = ask(url, token, post(f"/bulk/{quote(bulk_id, safe='')}/stop", repeatable=True))
-    if as_json:
-        output.print_json(row)
-    else:
-        print(f"{row['id']}  {row['status']}: {row['changed']} of {row['done']} changed")
+    api.show(api.ask(post(f"/bulk/{quote(bulk_id, safe='')}/stop", repeatable=True)), _print_changed)

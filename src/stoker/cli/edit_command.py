@@ -7,18 +7,18 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from stoker.cli import output
 from stoker.cli.options import (
-    Json,
+    Api,
+    JobQueue,
+    MaxAttempts,
     Priority,
-    Token,
-    Url,
-    connect,
-    finite,
     moment,
     pairs,
+    pairs_option,
     payload,
     priority_of,
+    seconds_option,
+    time_option,
 )
 from stoker.client.edit import EditFields
 from stoker.client.edit import edit as edit_request
@@ -29,27 +29,16 @@ NO = "none"
 def edit(
     job_id: Annotated[str, typer.Argument(metavar="ID", help="The job; its id may be shortened.")],
     priority: Priority = None,
-    queue: Annotated[str | None, typer.Option("--queue", help="The queue to stand in.")] = None,
-    run_at: Annotated[
-        str | None, typer.Option("--run-at", metavar="TIME", help="Start no earlier; none for at once.")
-    ] = None,
+    queue: JobQueue = None,
+    run_at: Annotated[str | None, time_option("--run-at", "Start no earlier; none for at once.")] = None,
     new_payload: Annotated[
         str | None, typer.Option("--payload", help="JSON, or plain text, or - for stdin, or @FILE.")
     ] = None,
-    max_attempts: Annotated[
-        int | None, typer.Option("--max-attempts", min=1, max=100, help="Tries before it counts as failed.")
-    ] = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", metavar="SECONDS", min=0, callback=finite, help="0 for no timeout."),
-    ] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option("--metadata", metavar="KEY=VALUE", help="Replaces all notes on the job; repeatable."),
-    ] = None,
-    as_json: Json = False,
-    url: Url = None,
-    token: Token = None,
+    max_attempts: MaxAttempts = None,
+    timeout: Annotated[float | None, seconds_option("--timeout", "0 for no timeout.")] = None,
+    metadata: Annotated[list[str] | None, pairs_option("--metadata", "Replaces all notes on the job")] = None,
+    *,
+    api: Api,
 ) -> None:
     """Change a job while it waits. What is not named stays as it is.
 
@@ -76,10 +65,5 @@ def edit(
         changes["metadata"] = pairs(metadata, "--metadata")
     if not changes:
         raise typer.BadParameter("say what to change, such as --priority 0", param_hint="--priority")
-    request = edit_request(job_id, changes, answer=dict[str, Any])
-    with connect(url, token) as transport:
-        document = transport.send(request)
-    if as_json:
-        output.print_json(document)
-    else:
-        print(document["id"])
+    document = api.ask(edit_request(job_id, changes, answer=dict[str, Any]))
+    api.show(document, lambda job: print(job["id"]))

@@ -40,7 +40,7 @@ def print_job(job: dict[str, Any]) -> None:
             print(output.plain(line) if line else "")
     if job.get("attempts"):
         print()
-        _print_attempts(job["attempts"])
+        _ATTEMPTS.print(job["attempts"])
 
 
 def grouped(job: dict[str, Any], now: datetime) -> list[Facts]:
@@ -152,23 +152,18 @@ def _progress(progress: dict[str, Any] | None) -> str | None:
     return f"{share}{progress['done']:g}{total}{message}"
 
 
-def _print_attempts(attempts: list[dict[str, Any]]) -> None:
-    output.print_table(
-        ["ATTEMPT", "OUTCOME", "WORKER", "STARTED", "RAN", "RETRY AFTER", "ERROR"],
-        [
-            (
-                attempt.get("attempt"),
-                output.outcome_words(attempt.get("outcome")),
-                attempt.get("worker_id"),
-                _local(attempt.get("started_at")),
-                _between(attempt.get("started_at"), attempt.get("finished_at")),
-                seconds(attempt.get("retry_delay_sec")),
-                one_line(attempt.get("error")),
-            )
-            for attempt in attempts
-        ],
-        spare=["WORKER", "RETRY AFTER", "RAN", "STARTED"],
-    )
+_ATTEMPTS = output.Listing(
+    {
+        "ATTEMPT": "attempt",
+        "OUTCOME": lambda attempt: output.outcome_words(attempt.get("outcome")),
+        "WORKER": "worker_id",
+        "STARTED": lambda attempt: _local(attempt.get("started_at")),
+        "RAN": lambda attempt: _between(attempt.get("started_at"), attempt.get("finished_at")),
+        "RETRY AFTER": lambda attempt: seconds(attempt.get("retry_delay_sec")),
+        "ERROR": lambda attempt: one_line(attempt.get("error")),
+    },
+    spare=["WORKER", "RETRY AFTER", "RAN", "STARTED"],
+)
 
 
 def one_line(error: dict[str, Any] | None) -> str | None:

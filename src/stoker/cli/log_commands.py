@@ -13,9 +13,8 @@ import msgspec
 import typer
 
 from stoker.cli import output
-from stoker.cli.client_commands import JobId
 from stoker.cli.job_page import one_line, seconds
-from stoker.cli.options import Json, Token, Url, ask, connect
+from stoker.cli.options import Api, JobId, Token, Url, connect
 from stoker.client.errors import StokerError
 from stoker.client.job import JobHandle, LogEntry
 from stoker.client.requests import AttemptInfo, get, job_path
@@ -130,7 +129,7 @@ def end_words(attempt: AttemptInfo) -> str:
     return output.plain(told)
 
 
-def attempts(job_id: JobId, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+def attempts(job_id: JobId, api: Api) -> None:
     """List the attempts at a job: where each ran, how it ended, what it used.
 
     \b
@@ -138,28 +137,25 @@ def attempts(job_id: JobId, as_json: Json = False, url: Url = None, token: Token
       stoker attempts 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11
       stoker attempts 019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11 --json
     """
-    answer = ask(url, token, get(job_path(job_id, "attempts")))
-    if as_json:
-        output.print_json(answer)
-        return
-    output.print_table(
-        ["ATTEMPT", "CLAIM", "OUTCOME", "CHARGED", "WORKER", "STARTED", "FINISHED", "CPU", "MEMORY", "ERROR"],
-        [_row(attempt) for attempt in answer["attempts"]],
-        spare=["WORKER", "FINISHED", "CLAIM", "MEMORY", "CPU", "STARTED", "CHARGED"],
-    )
+    api.show_rows(api.ask(get(job_path(job_id, "attempts"))), "attempts", _ATTEMPTS)
 
 
-def _row(attempt: dict[str, Any]) -> tuple[object, ...]:
-    memory = attempt.get("peak_memory_kb")
-    return (
-        attempt.get("attempt"),
-        attempt.get("claim_id"),
-        output.outcome_words(attempt.get("outcome")),
-        "yes" if attempt.get("charged") else "no",
-        attempt.get("worker_id"),
-        attempt.get("started_at"),
-        attempt.get("finished_at"),
-        seconds(attempt.get("cpu_seconds")),
-        None if memory is None else f"{memory / 1024:.0f} MiB",
-        one_line(attempt.get("error")),
-    )
+_ATTEMPTS = output.Listing(
+    {
+        "ATTEMPT": "attempt",
+        "CLAIM": "claim_id",
+        "OUTCOME": lambda attempt: output.outcome_words(attempt.get("outcome")),
+        "CHARGED": lambda attempt: "yes" if attempt.get("charged") else "no",
+        "WORKER": "worker_id",
+        "STARTED": "started_at",
+        "FINISHED": "finished_at",
+        "CPU": lambda attempt: seconds(attempt.get("cpu_seconds")),
+        "MEMORY": lambda attempt: _mebibytes(attempt.get("peak_memory_kb")),
+        "ERROR": lambda attempt: one_line(attempt.get("error")),
+    },
+    spare=["WORKER", "FINISHED", "CLAIM", "MEMORY", "CPU", "STARTED", "CHARGED"],
+)
+
+
+def _mebibytes(kibibytes: int | None) -> str | None:
+    return None if kibibytes is None else f"{kibibytes / 1024:.0f} MiB"

@@ -14,19 +14,24 @@ from typer.core import TyperGroup
 import stoker
 from stoker.cli import (
     autoscale,
-    client_commands,
     edit_command,
     hints,
+    job_commands,
     log_commands,
     move_commands,
     output,
     run_commands,
+    submit_command,
+    system_commands,
     top,
 )
 from stoker.cli.bulk_commands import bulk_app
+from stoker.cli.dead_letter_commands import dlq_app
 from stoker.cli.exits import MEANINGS, Exit, exit_for
 from stoker.cli.migrate_commands import migrate_app
-from stoker.cli.options import Json, Token, Url
+from stoker.cli.option_groups import command
+from stoker.cli.options import Api, Json
+from stoker.cli.queue_commands import queues_app
 from stoker.cli.schedule_commands import schedules_app
 from stoker.client.errors import StokerError
 from stoker.settings import SettingsError
@@ -64,31 +69,28 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
-app.command()(run_commands.up)
-app.command()(run_commands.serve)
-app.command()(run_commands.worker)
-app.command()(autoscale.autoscale)
+for _run in (run_commands.up, run_commands.serve, run_commands.worker, autoscale.autoscale):
+    command(app)(_run)
 # It refuses what is too much itself, with an example.
-app.command(context_settings={"allow_extra_args": True})(client_commands.submit)
+command(app, context_settings={"allow_extra_args": True})(submit_command.submit)
 for _command in (
-    client_commands.job,
-    client_commands.jobs,
-    client_commands.why,
+    job_commands.job,
+    job_commands.jobs,
+    job_commands.why,
     log_commands.logs,
     log_commands.attempts,
     edit_command.edit,
-    client_commands.cancel,
-    client_commands.retry,
+    job_commands.cancel,
+    job_commands.retry,
 ):
-    app.command()(_command)
-app.add_typer(client_commands.dlq_app, name="dlq")
+    command(app)(_command)
+app.add_typer(dlq_app, name="dlq")
 app.add_typer(bulk_app, name="bulk")
 app.add_typer(schedules_app, name="schedules")
-app.add_typer(client_commands.workers_app, name="workers")
-app.add_typer(client_commands.queues_app, name="queues")
-app.command()(client_commands.types)
-app.command()(client_commands.stats)
-app.command()(top.top)
+app.add_typer(system_commands.workers_app, name="workers")
+app.add_typer(queues_app, name="queues")
+for _show in (system_commands.types, system_commands.stats, top.top):
+    command(app)(_show)
 app.command("export")(move_commands.export)
 app.command("import")(move_commands.import_)
 app.add_typer(migrate_app, name="migrate")
@@ -115,8 +117,8 @@ def version(as_json: Json = False) -> None:
         print(f"stoker {versions['stoker']} (Python {versions['python']}, SQLite {versions['sqlite']})")
 
 
-@app.command()
-def doctor(as_json: Json = False, url: Url = None, token: Token = None) -> None:
+@command(app)
+def doctor(api: Api) -> None:
     """Check this machine, the settings and the coordinator, and say how to fix what is wrong.
 
     \b
@@ -126,8 +128,8 @@ def doctor(as_json: Json = False, url: Url = None, token: Token = None) -> None:
     """
     from stoker.cli.doctor import examine_here
 
-    findings = examine_here(url, token)
-    if as_json:
+    findings = examine_here(api.url, api.token)
+    if api.as_json:
         output.print_json({"findings": msgspec.to_builtins(findings)})
     else:
         rows = [(finding.state, finding.check, finding.detail) for finding in findings]

@@ -6,12 +6,15 @@ import json
 import math
 import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from stoker.cli import completion, output
 from stoker.cli.output import PRIORITIES
 from stoker.client.requests import ApiRequest
 from stoker.client.transport import REPEAT_PAUSES_SECONDS, Transport
@@ -27,7 +30,6 @@ Token = Annotated[
     typer.Option("--token", metavar="TOKEN", help="The secret to call it with. [env: STOKER_TOKEN]"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end of the job.")]
 
 
 Priority = Annotated[
@@ -42,7 +44,7 @@ Priority = Annotated[
 
 
 def priority_of(text: str | None) -> int | None:
-    """A priority by its name or number."""
+    """Return a priority as a number, given its name or number."""
     if text is None:
         return None
     if text.lower() in PRIORITIES:
@@ -53,40 +55,104 @@ def priority_of(text: str | None) -> int | None:
 
 
 def finite(seconds: float | None) -> float | None:
-    """A number of seconds; `nan` and `inf` are floats, and yet none."""
+    """Refuse `nan` and `inf`, which are floats and not a number of seconds."""
     if seconds is not None and not math.isfinite(seconds):
         raise typer.BadParameter(f"{seconds} is no number of seconds")
     return seconds
 
 
-WaitTimeout = Annotated[
-    float | None,
-    typer.Option(
-        "--wait-timeout",
-        metavar="SECONDS",
-        min=0,
-        callback=finite,
-        help="Wait at most this long (exit 7); implies --wait.",
-    ),
+def seconds_option(name: str, help: str, at_least: float | None = 0) -> Any:
+    """An option whose value is a number of seconds."""
+    return typer.Option(name, metavar="SECONDS", min=at_least, callback=finite, help=help)
+
+
+def time_option(name: str, help: str) -> Any:
+    """An option whose value is a time."""
+    return typer.Option(name, metavar="TIME", help=help)
+
+
+def pairs_option(name: str, help: str) -> Any:
+    """An option that may be given several times, each time with a key and a value."""
+    return typer.Option(name, metavar="KEY=VALUE", help=f"{help}; repeatable.")
+
+
+def queue_option(help: str) -> Any:
+    """An option that names a queue."""
+    return typer.Option("--queue", help=help, autocompletion=completion.queues)
+
+
+_SHORT = "the beginning of one, from 8 characters on, or the last 8 of a recent one, will do"
+JobId = Annotated[str, typer.Argument(metavar="ID", help=f"The job's id; {_SHORT}.")]
+MaybeJobIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", help=f"One or more job ids; {_SHORT}.", show_default=False),
 ]
+JobQueue = Annotated[str | None, queue_option("The queue to stand in.")]
+MaxAttempts = Annotated[
+    int | None, typer.Option("--max-attempts", min=1, max=100, help="Tries before it counts as failed.")
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many to show.")]
+Offset = Annotated[int, typer.Option("--offset", min=0, help="How many to skip.")]
+QueueFilter = Annotated[str | None, queue_option("Only this queue.")]
+TypeFilter = Annotated[
+    str | None, typer.Option("--type", help="Only this job type.", autocompletion=completion.types)
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 # A person at a prompt wants to hear soon that nothing listens; one who waits for a job wants to sit out a restart.
 _PROMPT_PAUSES_SECONDS = (0.1, 0.3)
 
 
 def connect(url: str | None, token: str | None, *, patient: bool = False) -> Transport:
-    """The way to the API."""
+    """Open a connection to the API; a patient one repeats requests for longer while nothing listens."""
     return Transport(url, token, pauses=REPEAT_PAUSES_SECONDS if patient else _PROMPT_PAUSES_SECONDS)
 
 
-def ask(url: str | None, token: str | None, request: ApiRequest) -> Any:
-    """One question, one answer."""
-    with connect(url, token) as transport:
-        return transport.send(request)
+@dataclass(frozen=True)
+class Api:
+    """The options of every command that calls the API: where it is, and how its answer is printed."""
+
+    as_json: Json = False
+    url: Url = None
+    token: Token = None
+
+    def connect(self, *, patient: bool = False) -> Transport:
+        """Open a connection, as `connect`."""
+        return connect(self.url, self.token, patient=patient)
+
+    def ask(self, request: ApiRequest) -> Any:
+        """Send one request and return its answer."""
+        with self.connect() as transport:
+            return transport.send(request)
+
+    def show(self, answer: Any, in_words: Callable[[Any], None]) -> None:
+        """Print an answer: as JSON, or for people with `in_words`."""
+        if self.as_json:
+            output.print_json(answer)
+        else:
+            in_words(answer)
+
+    def show_rows(self, answer: dict[str, Any], key: str, listing: output.Listing) -> None:
+        """Print an answer: as JSON, or the rows under one key of it as a table."""
+        self.show(answer, lambda found: listing.print(found[key]))
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The options of commands that can wait for the end of a job."""
+
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end of the job.")] = False
+    timeout: Annotated[
+        float | None,
+        seconds_option("--wait-timeout", "Wait at most this long (exit 7); implies --wait."),
+    ] = None
+
+    def __bool__(self) -> bool:
+        return self.wait or self.timeout is not None
 
 
 def pairs(values: list[str] | None, option: str) -> dict[str, str]:
-    """`k=v` options as a map."""
+    """Return `KEY=VALUE` options as a map."""
     found = {}
     for value in values or []:
         key, equals, text = value.partition("=")
@@ -97,7 +163,7 @@ def pairs(values: list[str] | None, option: str) -> dict[str, str]:
 
 
 def moment(text: str | None, option: str) -> datetime | None:
-    """An RFC 3339 time. A zone is required: a guess would be wrong for half of the readers."""
+    """Parse an RFC 3339 time. A zone is required: a guess would be wrong for half of the readers."""
     if text is None:
         return None
     try:
@@ -110,10 +176,10 @@ def moment(text: str | None, option: str) -> datetime | None:
 
 
 def payload(argument: str | None) -> bytes:
-    """The PAYLOAD argument as JSON.
+    """Return the PAYLOAD argument as JSON.
 
     `-` reads stdin and `@FILE` a file; both must be JSON. Other text is JSON if it parses, a mistake if it is meant to be
-    JSON and does not parse, and a plain string else.
+    JSON and does not parse, and else a plain string.
     """
     if argument is None:
         return b"null"

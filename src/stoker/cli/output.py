@@ -10,13 +10,13 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from stoker.cli import hints
 from stoker.client.errors import ProblemError, StokerError
-from stoker.log_stream import put
+from stoker.logs.stream import put
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,6 +82,26 @@ def print_table(
             *(Text(row[name], style=_STATUS_STYLES.get(row[name], "")) for name in shown or columns)
         )
     console.print(table)
+
+
+class Listing:
+    """How rows of the API are shown: a table whose columns are fields, or functions of a row."""
+
+    def __init__(
+        self,
+        columns: Mapping[str, str | Callable[[dict[str, Any]], object]],
+        spare: Sequence[str] | None = None,
+    ) -> None:
+        self._columns = columns
+        self._spare = spare
+
+    def print(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Print one line for each row."""
+        cells = [
+            [row.get(value) if isinstance(value, str) else value(row) for value in self._columns.values()]
+            for row in rows
+        ]
+        print_table(list(self._columns), cells, self._spare)
 
 
 def _widths(columns: Iterable[str], cells: Iterable[Mapping[str, str]]) -> dict[str, int]:

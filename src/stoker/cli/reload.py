@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from stoker import log as logs
 from stoker.access import Access
 from stoker.autoscale.providers.base import ProviderError
 from stoker.autoscale.providers.process import ProcessProvider
@@ -26,6 +25,7 @@ from stoker.cli import output
 from stoker.cli.signals import on_signals
 from stoker.cli.worker import RELOADER, start_problems
 from stoker.executors.app_check import import_error
+from stoker.logs import log as logs
 from stoker.settings import Settings
 from stoker.system import SYSTEM
 

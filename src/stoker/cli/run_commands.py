@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -39,21 +40,30 @@ Reload = Annotated[
     bool,
     typer.Option("--reload", help="Replace the workers when the app's source changes; for development."),
 ]
-LogLevel = Annotated[
-    str | None,
-    typer.Option("--log-level", help="debug, info, warning or error. [env: STOKER_LOG_LEVEL; info]"),
-]
-LogFormat = Annotated[
-    str | None, typer.Option("--log-format", help="auto, json or text. [env: STOKER_LOG_FORMAT; auto]")
-]
 
 
-def up(
-    host: Host = None,
-    port: Port = None,
+@dataclass(frozen=True)
+class LogOptions:
+    """How a process logs. The fields of this class and of the next ones are named as the settings."""
+
+    log_level: Annotated[
+        str | None,
+        typer.Option("--log-level", help="debug, info, warning or error. [env: STOKER_LOG_LEVEL; info]"),
+    ] = None
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", help="auto, json or text. [env: STOKER_LOG_FORMAT; auto]")
+    ] = None
+
+
+@dataclass(frozen=True)
+class SystemOptions:
+    """What `stoker up` starts."""
+
+    host: Host = None
+    api_port: Port = None
     workers: Annotated[
         int | None, typer.Option("--workers", help="Workers to start. [env: STOKER_WORKERS; 2]")
-    ] = None,
+    ] = None
     autoscale: Annotated[
         str | None,
         typer.Option(
@@ -62,14 +72,13 @@ def up(
             help="off, recommend, or process: add workers up to MAX_WORKERS as needed. "
             "[env: STOKER_AUTOSCALE; recommend]",
         ),
-    ] = None,
-    threads: Threads = None,
-    database: Database = None,
-    app: App = None,
-    reload: Reload = False,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
-) -> None:
+    ] = None
+    worker_threads: Threads = None
+    database_url: Database = None
+    app: App = None
+
+
+def up(options: SystemOptions, reload: Reload = False, *, logs: LogOptions) -> None:
     """Start the whole system here: coordinator, API and workers.
 
     \b
@@ -80,30 +89,14 @@ def up(
       stoker up --workers 1 --autoscale process
       stoker up --port 9000 --database sqlite:////var/lib/stoker/jobs.db
     """
-    settings = _settings(
-        host=host,
-        api_port=port,
-        workers=workers,
-        autoscale=autoscale,
-        worker_threads=threads,
-        database_url=database,
-        app=app,
-        log_level=log_level,
-        log_format=log_format,
-    )
+    settings = loaded(**vars(options), **vars(logs))
     _say_what_is_not_needed(settings)
     from stoker.cli.up import run
 
     raise typer.Exit(run(settings, reload=reload))
 
 
-def serve(
-    host: Host = None,
-    port: Port = None,
-    database: Database = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
-) -> None:
+def serve(host: Host = None, port: Port = None, database: Database = None, *, logs: LogOptions) -> None:
     """Start a coordinator with its API, and no workers.
 
     \b
@@ -111,49 +104,54 @@ def serve(
       stoker serve --port 9000
       STOKER_TOKEN=... stoker serve --host 0.0.0.0
     """
-    settings = _settings(
-        host=host, api_port=port, database_url=database, log_level=log_level, log_format=log_format
-    )
+    settings = loaded(host=host, api_port=port, database_url=database, **vars(logs))
     from stoker.cli.serve import run
 
     raise typer.Exit(run(settings))
 
 
-def worker(
-    url: Annotated[
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Where a worker gets its jobs, and which it takes."""
+
+    worker_urls: Annotated[
         list[str] | None,
         typer.Option(
             "--url", metavar="URL", help="A coordinator; repeatable. [env: STOKER_WORKER_URLS, API_URL]"
         ),
-    ] = None,
-    threads: Threads = None,
-    name: Annotated[
+    ] = None
+    worker_threads: Threads = None
+    worker_name: Annotated[
         str | None, typer.Option("--name", help="Name to show. [env: STOKER_WORKER_NAME]")
-    ] = None,
-    queues: Annotated[
+    ] = None
+    worker_queues: Annotated[
         str | None,
         typer.Option("--queues", metavar="A,B", help="Queues to serve. [env: STOKER_WORKER_QUEUES; all]"),
-    ] = None,
-    label: Annotated[
+    ] = None
+    worker_labels: Annotated[
         list[str] | None,
         typer.Option("--label", metavar="KEY=VALUE", help="A label; repeatable. [env: STOKER_WORKER_LABELS]"),
-    ] = None,
-    command: Annotated[
+    ] = None
+    commands: Annotated[
         list[str] | None,
         typer.Option(
             "--command",
             metavar="TYPE=ARGV",
             help="A job type that runs a command, payload on stdin; repeatable. [env: STOKER_COMMANDS]",
         ),
-    ] = None,
-    app: App = None,
+    ] = None
+    app: App = None
+
+
+def worker(
+    options: WorkerOptions,
     reload: Reload = False,
     token: Annotated[
         str | None,
         typer.Option("--token", metavar="TOKEN", help="The secret to call with. [env: STOKER_TOKEN]"),
     ] = None,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
+    *,
+    logs: LogOptions,
 ) -> None:
     """Start one worker.
 
@@ -163,18 +161,11 @@ def worker(
       stoker worker --app tasks:app --reload
       stoker worker --url http://one:8080 --url http://two:8080 --threads 8 --queues fast,bulk --label gpu=yes
     """
-    settings = _settings(
-        worker_urls=url,
-        worker_threads=threads,
-        worker_name=name,
-        worker_queues=queues,
-        worker_labels=pairs(label, "--label") or None,
-        commands=commands(command),
-        app=app,
-        token=token,
-        log_level=log_level,
-        log_format=log_format,
-    )
+    parsed = {
+        "worker_labels": pairs(options.worker_labels, "--label") or None,
+        "commands": commands(options.commands),
+    }
+    settings = loaded(**{**vars(options), **parsed}, token=token, **vars(logs))
     _say_what_is_not_needed(settings)
     if reload:
         from stoker.cli.reload import run as run_reloading
@@ -193,7 +184,8 @@ def _say_what_is_not_needed(settings: Settings) -> None:
         )
 
 
-def _settings(**overrides: object) -> Settings:
+def loaded(**overrides: object) -> Settings:
+    """Return the settings of the environment with these options over them, and print what they warn of."""
     settings = load(os.environ, overrides)
     for warning in settings.warnings:
         output.note(f"warning: {warning}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
@@ -11,38 +12,14 @@ import typer
 
 from stoker.cli import completion, output
 from stoker.cli.exits import Exit
-from stoker.cli.job_features import (
-    Backoff,
-    Keep,
-    NotifyUrl,
-    RetryBase,
-    RetryCap,
-    RetryDelays,
-    RetryJitter,
-    RetryNever,
-    RetryOn,
-    retry_option,
-)
-from stoker.cli.limit_options import (
-    Deadline,
-    ExpiresIn,
-    OnConflictOption,
-    SoftTimeout,
-    UniqueKey,
-    UniqueUntilOption,
-)
+from stoker.cli.job_options import JobOptions
+from stoker.cli.option_groups import command, group
 from stoker.cli.options import (
-    Json,
-    Priority,
-    Token,
-    Url,
-    ask,
-    connect,
-    finite,
+    Api,
     moment,
-    pairs,
     payload,
-    priority_of,
+    seconds_option,
+    time_option,
 )
 from stoker.client.errors import ProblemError
 from stoker.client.requests import get, post
@@ -58,9 +35,9 @@ Name = Annotated[
 Count = Annotated[int, typer.Option("--count", min=1, max=1000, help="How many ticks to show.")]
 
 
-def _all(url: str | None, token: str | None, **filters: object) -> list[dict[str, Any]]:
+def _all(api: Api, **filters: object) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    with connect(url, token) as transport:
+    with api.connect() as transport:
         cursor: str | None = None
         while True:
             page = transport.send(get("/schedules", limit=_PAGE, cursor=cursor, **filters))
@@ -96,8 +73,8 @@ def _minute(text: str | None, zone: str = "UTC") -> str:
     return local.strftime("%Y-%m-%d %H:%M:%S" if local.second else "%Y-%m-%d %H:%M")
 
 
-@schedules_app.callback(invoke_without_command=True)
-def schedules(context: typer.Context, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+@group(schedules_app)
+def schedules(context: typer.Context, api: Api) -> None:
     """Schedules: jobs that are submitted again and again. Alone, lists them.
 
     \b
@@ -107,17 +84,16 @@ def schedules(context: typer.Context, as_json: Json = False, url: Url = None, to
       stoker schedules next digest
     """
     if context.invoked_subcommand is None:
-        list_schedules(as_json=as_json, url=url, token=token)
+        list_schedules(api=api)
 
 
-@schedules_app.command("list")
+@command(schedules_app, "list")
 def list_schedules(
     orphaned: Annotated[
         bool, typer.Option("--orphaned", help="Only those that their app no longer declares.")
     ] = False,
-    as_json: Json = False,
-    url: Url = None,
-    token: Token = None,
+    *,
+    api: Api,
 ) -> None:
     """List schedules.
 
@@ -126,37 +102,32 @@ def list_schedules(
       stoker schedules list
       stoker schedules list --orphaned --json
     """
-    rows = _all(url, token, orphaned="true" if orphaned else None)
-    if as_json:
-        output.print_json({"schedules": rows})
-        return
-    output.print_table(
-        ["NAME", "STATE", "WHEN", "NEXT", "LAST", "TYPE", "APP"],
-        [
-            (
-                row["name"],
-                _state(row),
-                _when(row),
-                _minute(row["next_run_at"], row["timezone"]),
-                row["last_status"] or "-",
-                row["job"].get("type", "echo"),
-                row["app"] or "-",
-            )
-            for row in rows
-        ],
-        spare=["APP", "TYPE", "LAST"],
-    )
+    rows = _all(api, orphaned="true" if orphaned else None)
+    api.show_rows({"schedules": rows}, "schedules", _SCHEDULES)
 
 
-@schedules_app.command("show")
+_SCHEDULES = output.Listing(
+    {
+        "NAME": "name",
+        "STATE": lambda row: _state(row),
+        "WHEN": lambda row: _when(row),
+        "NEXT": lambda row: _minute(row["next_run_at"], row["timezone"]),
+        "LAST": "last_status",
+        "TYPE": lambda row: row["job"].get("type", "echo"),
+        "APP": "app",
+    },
+    spare=["APP", "TYPE", "LAST"],
+)
+
+
+@command(schedules_app, "show")
 def show(
     name: Name,
     ticks: Annotated[
         int, typer.Option("--ticks", min=0, max=1000, help="How many of the latest ticks to show.")
     ] = 10,
-    as_json: Json = False,
-    url: Url = None,
-    token: Token = None,
+    *,
+    api: Api,
 ) -> None:
     """Show a schedule and what became of its latest ticks.
 
@@ -165,30 +136,10 @@ def show(
       stoker schedules show digest
       stoker schedules show digest --ticks 50
     """
-    with connect(url, token) as transport:
+    with api.connect() as transport:
         row = transport.send(get(schedule_path(name)))
         found = transport.send(get(schedule_path(name, "ticks"), limit=ticks))["ticks"] if ticks else []
-    if as_json:
-        output.print_json({**row, "ticks": found})
-        return
-    _print_one(row)
-    if found:
-        print()
-        zone = row["timezone"]
-        output.print_table(
-            ["TICK", "OUTCOME", "REASON", "JOB"],
-            [
-                (
-                    _minute(tick["tick"], zone)
-                    + ("" if tick["last"] == tick["tick"] else f" to {_minute(tick['last'], zone)}")
-                    + ("" if tick["kind"] == "tick" else f" ({tick['kind']})"),
-                    tick["outcome"],
-                    tick["reason"] or "-",
-                    tick["job_id"] or "-",
-                )
-                for tick in found
-            ],
-        )
+    api.show({**row, "ticks": found}, _print_one)
 
 
 def _print_one(row: dict[str, Any]) -> None:
@@ -214,9 +165,81 @@ def _print_one(row: dict[str, Any]) -> None:
     for label, value in lines.items():
         if value is not None:
             print(f"{label + ':':<10} {output.plain(str(value))}")
+    if row["ticks"]:
+        print()
+        _ticks(zone).print(row["ticks"])
 
 
-@schedules_app.command("set")
+def _ticks(zone: str) -> output.Listing:
+    return output.Listing(
+        {"TICK": lambda tick: _tick(tick, zone), "OUTCOME": "outcome", "REASON": "reason", "JOB": "job_id"}
+    )
+
+
+def _tick(tick: dict[str, Any], zone: str) -> str:
+    last = "" if tick["last"] == tick["tick"] else f" to {_minute(tick['last'], zone)}"
+    kind = "" if tick["kind"] == "tick" else f" ({tick['kind']})"
+    return f"{_minute(tick['tick'], zone)}{last}{kind}"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When a schedule fires. Fields are named as those of the API."""
+
+    cron: Annotated[str | None, typer.Option("--cron", help="Five fields, or @daily and the like.")] = None
+    every_sec: Annotated[float | None, seconds_option("--every", "An interval.", at_least=None)] = None
+    timezone: Annotated[
+        str | None, typer.Option("--timezone", help="Such as Europe/Berlin; UTC if not given.")
+    ] = None
+    overlap: Annotated[
+        str | None,
+        typer.Option(
+            "--overlap",
+            help="allow, skip, queue_one or cancel_previous: while an earlier job has not ended.",
+            autocompletion=lambda: ["allow", "skip", "queue_one", "cancel_previous"],
+        ),
+    ] = None
+    catch_up_sec: Annotated[
+        float | None, seconds_option("--catch-up", "How late a tick may fire.", at_least=None)
+    ] = None
+    catch_up_max: Annotated[
+        int | None, typer.Option("--catch-up-max", min=1, help="How many ticks fire after an outage.")
+    ] = None
+    jitter_sec: Annotated[
+        float | None, seconds_option("--jitter", "Spread ticks over this time.", at_least=None)
+    ] = None
+    start_at: Annotated[str | None, time_option("--start-at", "No tick is earlier.")] = None
+    end_at: Annotated[str | None, time_option("--end-at", "No tick is later.")] = None
+    pause_after_failures: Annotated[
+        int | None,
+        typer.Option("--pause-after-failures", min=1, help="Pause after so many failures in a row."),
+    ] = None
+    paused: Annotated[bool, typer.Option("--paused", help="Make it paused.")] = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the request. Raises `typer.BadParameter` unless there is one way to tell the time."""
+        if (self.cron is None) == (self.every_sec is None):
+            raise typer.BadParameter("give either --cron or --every", param_hint="--cron")
+        return _given(
+            {
+                **vars(self),
+                "start_at": _iso(self.start_at, "--start-at"),
+                "end_at": _iso(self.end_at, "--end-at"),
+                "paused": self.paused or None,
+            }
+        )
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _iso(text: str | None, option: str) -> str | None:
+    time = moment(text, option)
+    return None if time is None else time.isoformat()
+
+
+@command(schedules_app, "set")
 def set_schedule(
     name: Name,
     type_name: Annotated[
@@ -226,81 +249,10 @@ def set_schedule(
         str | None,
         typer.Argument(metavar="PAYLOAD", help="As for stoker submit.", show_default=False),
     ] = None,
-    cron: Annotated[str | None, typer.Option("--cron", help="Five fields, or @daily and the like.")] = None,
-    every: Annotated[
-        float | None, typer.Option("--every", metavar="SECONDS", callback=finite, help="An interval.")
-    ] = None,
-    timezone: Annotated[
-        str | None, typer.Option("--timezone", help="Such as Europe/Berlin; UTC if not given.")
-    ] = None,
-    overlap: Annotated[
-        str | None,
-        typer.Option(
-            "--overlap",
-            help="allow, skip, queue_one or cancel_previous: while an earlier job has not ended.",
-            autocompletion=lambda: ["allow", "skip", "queue_one", "cancel_previous"],
-        ),
-    ] = None,
-    catch_up: Annotated[
-        float | None,
-        typer.Option("--catch-up", metavar="SECONDS", callback=finite, help="How late a tick may fire."),
-    ] = None,
-    catch_up_max: Annotated[
-        int | None, typer.Option("--catch-up-max", min=1, help="How many ticks fire after an outage.")
-    ] = None,
-    jitter: Annotated[
-        float | None,
-        typer.Option("--jitter", metavar="SECONDS", callback=finite, help="Spread ticks over this time."),
-    ] = None,
-    start_at: Annotated[
-        str | None, typer.Option("--start-at", metavar="TIME", help="No tick is earlier.")
-    ] = None,
-    end_at: Annotated[str | None, typer.Option("--end-at", metavar="TIME", help="No tick is later.")] = None,
-    pause_after: Annotated[
-        int | None,
-        typer.Option("--pause-after-failures", min=1, help="Pause after so many failures in a row."),
-    ] = None,
-    paused: Annotated[bool, typer.Option("--paused", help="Make it paused.")] = False,
-    queue: Annotated[
-        str | None, typer.Option("--queue", help="The queue of its jobs.", autocompletion=completion.queues)
-    ] = None,
-    priority: Priority = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout", metavar="SECONDS", callback=finite, help="Kill an attempt that runs longer."
-        ),
-    ] = None,
-    max_attempts: Annotated[
-        int | None,
-        typer.Option("--max-attempts", min=1, max=100, help="Tries before a job counts as failed."),
-    ] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option("--metadata", metavar="KEY=VALUE", help="A note on its jobs; repeatable."),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="A label that the worker must have; repeatable."),
-    ] = None,
-    backoff: Backoff = None,
-    retry_base: RetryBase = None,
-    retry_cap: RetryCap = None,
-    retry_delays: RetryDelays = None,
-    retry_on: RetryOn = None,
-    retry_never: RetryNever = None,
-    retry_jitter: RetryJitter = None,
-    keep: Keep = None,
-    notify_url: NotifyUrl = None,
-    unique_key: UniqueKey = None,
-    on_conflict: OnConflictOption = None,
-    unique_until: UniqueUntilOption = None,
-    expires_in: ExpiresIn = None,
-    deadline: Deadline = None,
-    soft_timeout: SoftTimeout = None,
-    as_json: Json = False,
-    url: Url = None,
-    token: Token = None,
+    *,
+    timing: Timing,
+    job: JobOptions,
+    api: Api,
 ) -> None:
     """Make a schedule, or change one.
 
@@ -310,111 +262,64 @@ def set_schedule(
       stoker schedules set beat echo '{"n": 1}' --every 900 --overlap skip
       stoker schedules set sync fetch --every 60 --unique-key sync --expires-in 30 --retry-delays 1,5
     """
-    if (cron is None) == (every is None):
-        raise typer.BadParameter("give either --cron or --every", param_hint="--cron")
-    job: dict[str, Any] = {"type": type_name, "payload": msgspec.Raw(payload(payload_text))}
-    options = {
-        "queue": queue,
-        "priority": priority_of(priority),
-        "timeout_sec": timeout,
-        "max_attempts": max_attempts,
-        "metadata": pairs(metadata, "--metadata") or None,
-        "labels": pairs(label, "--label") or None,
-        "retry": retry_option(
-            backoff, retry_base, retry_cap, retry_delays, retry_on, retry_never, retry_jitter
-        ),
-        "keep_sec": keep,
-        "notify_url": notify_url,
-        "unique_key": unique_key,
-        "on_conflict": on_conflict,
-        "unique_until": unique_until,
-        "expires_in_sec": expires_in,
-        "deadline_sec": deadline,
-        "soft_timeout_sec": soft_timeout,
-    }
-    job |= {key: value for key, value in options.items() if value not in (None, msgspec.UNSET)}
-    start, end = moment(start_at, "--start-at"), moment(end_at, "--end-at")
-    fields = {
-        "cron": cron,
-        "every_sec": every,
-        "timezone": timezone,
-        "overlap": overlap,
-        "catch_up_sec": catch_up,
-        "catch_up_max": catch_up_max,
-        "jitter_sec": jitter,
-        "start_at": start and start.isoformat(),
-        "end_at": end and end.isoformat(),
-        "pause_after_failures": pause_after,
-        "paused": True if paused else None,
-    }
-    body = {key: value for key, value in fields.items() if value is not None} | {"job": job}
-    _print_changed(ask(url, token, put_schedule(name, body, answer=dict[str, Any])), as_json)
+    fields = timing.fields()
+    described = {"type": type_name, "payload": msgspec.Raw(payload(payload_text)), **job.fields()}
+    request = put_schedule(name, {**fields, "job": described}, answer=dict[str, Any])
+    api.show(api.ask(request), _print_changed)
 
 
-def _print_changed(row: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        output.print_json(row)
-    else:
-        following = _minute(row["next_run_at"], row["timezone"])
-        print(f"{output.plain(row['name'])}  {_state(row)}, next run {following} {row['timezone']}")
+def _print_changed(row: dict[str, Any]) -> None:
+    following = _minute(row["next_run_at"], row["timezone"])
+    print(f"{output.plain(row['name'])}  {_state(row)}, next run {following} {row['timezone']}")
 
 
-@schedules_app.command("delete")
-def delete(name: Name, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+@command(schedules_app, "delete")
+def delete(name: Name, api: Api) -> None:
     """Delete a schedule; its jobs stay.
 
     \b
     Examples:
       stoker schedules delete digest
     """
-    row = ask(url, token, delete_schedule(name, answer=dict[str, Any]))
-    if as_json:
-        output.print_json(row)
-    else:
-        print(f"{output.plain(row['name'])}  deleted")
+    row = api.ask(delete_schedule(name, answer=dict[str, Any]))
+    api.show(row, lambda deleted: print(f"{output.plain(deleted['name'])}  deleted"))
 
 
-@schedules_app.command("pause")
-def pause(name: Name, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+@command(schedules_app, "pause")
+def pause(name: Name, api: Api) -> None:
     """Pause a schedule: no tick fires until it is resumed.
 
     \b
     Examples:
       stoker schedules pause digest
     """
-    _print_changed(ask(url, token, post(schedule_path(name, "pause"), repeatable=True)), as_json)
+    api.show(api.ask(post(schedule_path(name, "pause"), repeatable=True)), _print_changed)
 
 
-@schedules_app.command("resume")
-def resume(name: Name, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+@command(schedules_app, "resume")
+def resume(name: Name, api: Api) -> None:
     """Resume a schedule; ticks that passed meanwhile are not made up for.
 
     \b
     Examples:
       stoker schedules resume digest
     """
-    _print_changed(ask(url, token, post(schedule_path(name, "resume"), repeatable=True)), as_json)
+    api.show(api.ask(post(schedule_path(name, "resume"), repeatable=True)), _print_changed)
 
 
-@schedules_app.command("trigger")
-def trigger(name: Name, as_json: Json = False, url: Url = None, token: Token = None) -> None:
+@command(schedules_app, "trigger")
+def trigger(name: Name, api: Api) -> None:
     """Run the job of a schedule now, also while it is paused, and print its id.
 
     \b
     Examples:
       stoker schedules trigger digest
     """
-    job = ask(url, token, post(schedule_path(name, "trigger")))
-    if as_json:
-        output.print_json(job)
-    else:
-        print(job["id"])
+    api.show(api.ask(post(schedule_path(name, "trigger"))), lambda job: print(job["id"]))
 
 
-@schedules_app.command("next")
-def next_ticks(
-    name: Name, count: Count = 10, as_json: Json = False, url: Url = None, token: Token = None
-) -> None:
+@command(schedules_app, "next")
+def next_ticks(name: Name, count: Count = 10, *, api: Api) -> None:
     """Print the next ticks of a schedule, in its time zone.
 
     \b
@@ -422,26 +327,25 @@ def next_ticks(
       stoker schedules next digest
       stoker schedules next digest --count 3 --json
     """
-    with connect(url, token) as transport:
+    with api.connect() as transport:
         times = transport.send(get(schedule_path(name, "next"), count=count))
-        zone = "UTC" if as_json else transport.send(get(schedule_path(name)))["timezone"]
-    if as_json:
+        zone = "UTC" if api.as_json else transport.send(get(schedule_path(name)))["timezone"]
+    if api.as_json:
         output.print_json(times)
         return
     for time in times["times"]:
         print(f"{_minute(time, zone)} {zone}")
 
 
-@schedules_app.command("backfill")
+@command(schedules_app, "backfill")
 def backfill(
     name: Name,
     start: Annotated[
         str, typer.Option("--from", metavar="TIME", help="The first tick: 2030-01-31T00:00:00Z.")
     ],
     end: Annotated[str, typer.Option("--to", metavar="TIME", help="The last tick.")],
-    as_json: Json = False,
-    url: Url = None,
-    token: Token = None,
+    *,
+    api: Api,
 ) -> None:
     """Make jobs for the ticks of a span of the past that have none.
 
@@ -449,22 +353,17 @@ def backfill(
     Examples:
       stoker schedules backfill digest --from 2026-01-01T00:00:00Z --to 2026-01-07T00:00:00Z
     """
-    first, last = moment(start, "--from"), moment(end, "--to")
-    span = {"from": first and first.isoformat(), "to": last and last.isoformat()}
-    done = ask(url, token, post(schedule_path(name, "backfill"), span, repeatable=True))
-    if as_json:
-        output.print_json(done)
-    else:
-        print(f"{len(done['jobs'])} jobs made, {done['already']} ticks had one")
+    span = {"from": _iso(start, "--from"), "to": _iso(end, "--to")}
+    answer = api.ask(post(schedule_path(name, "backfill"), span, repeatable=True))
+    api.show(answer, lambda done: print(f"{len(done['jobs'])} jobs made, {done['already']} ticks had one"))
 
 
-@schedules_app.command("prune")
+@command(schedules_app, "prune")
 def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which.")] = False,
     app: Annotated[str | None, typer.Option("--app", help="Only those of this app.")] = None,
-    as_json: Json = False,
-    url: Url = None,
-    token: Token = None,
+    *,
+    api: Api,
 ) -> None:
     """Delete the schedules that their app no longer declares.
 
@@ -473,9 +372,9 @@ def prune(
       stoker schedules prune --dry-run
       stoker schedules prune --app billing
     """
-    names = [row["name"] for row in _all(url, token, orphaned="true", app=app)]
+    names = [row["name"] for row in _all(api, orphaned="true", app=app)]
     gone: list[str] = []
-    with connect(url, token) as transport:
+    with api.connect() as transport:
         for name in names if not dry_run else []:
             try:
                 transport.send(delete_schedule(name, orphaned=True, answer=dict[str, Any]))
@@ -483,7 +382,7 @@ def prune(
             except ProblemError as error:
                 if error.status not in (404, 409):  # declared again, or deleted, a moment ago
                     raise
-    if as_json:
+    if api.as_json:
         output.print_json({"orphaned": names, "deleted": gone})
         return
     for name in names if dry_run else gone:

@@ -14,7 +14,6 @@ import structlog
 import uvicorn
 
 from stoker import __version__, tracing
-from stoker import log as logs
 from stoker.api.app import App, create_app
 from stoker.api.http_guard import GuardedProtocol
 from stoker.api.websocket_protocol import RefusalIsAnAnswerProtocol
@@ -25,6 +24,7 @@ from stoker.cli.storage import opened
 from stoker.clock import SystemClock
 from stoker.coordinator.coordinator import Coordinator
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
+from stoker.logs import log as logs
 from stoker.settings import Settings, masked
 from stoker.system import SYSTEM
 from stoker.wire.frames import MAX_FRAME_BYTES

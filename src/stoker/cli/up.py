@@ -13,7 +13,6 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from stoker import log as logs
 from stoker.autoscale.providers.base import ProviderError
 from stoker.autoscale.providers.process import ProcessProvider
 from stoker.cli import autoscale, hints, output
@@ -21,6 +20,7 @@ from stoker.cli import reload as reloading
 from stoker.cli.serve import CANNOT_START, CannotStart, Running, running, url_of
 from stoker.cli.signals import on_signals
 from stoker.cli.worker import start_problems
+from stoker.logs import log as logs
 from stoker.settings import Settings, masked
 from stoker.system import SYSTEM
 

@@ -19,7 +19,7 @@ from stoker.cli import hints, output
 from stoker.cli.exits import Exit
 from stoker.client.requests import Conversation, JobInfo, WhyInfo, ask_why, get_job, timed_out
 from stoker.client.transport import Transport
-from stoker.log_stream import put
+from stoker.logs.stream import put
 
 _QUICK_SECONDS = 0.4
 """A job that ends within this time needs no progress."""

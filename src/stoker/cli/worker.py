@@ -11,7 +11,6 @@ import structlog
 from msgspec.structs import replace
 
 from stoker import __version__
-from stoker import log as logs
 from stoker.access import Access
 from stoker.cli import output
 from stoker.cli.signals import on_signals
@@ -19,6 +18,7 @@ from stoker.executors.app_check import import_error
 from stoker.executors.native_binary import find_runner
 from stoker.executors.runner_contract import PLAIN, RunnerContract, read_types, type_names
 from stoker.ids import new_id
+from stoker.logs import log as logs
 from stoker.settings import Settings, without_secrets
 from stoker.system import SYSTEM
 from stoker.worker import descriptors

@@ -13,21 +13,18 @@ import msgspec
 
 from stoker.client.errors import ProblemError, StokerError
 from stoker.client.job import JobHandle
-from stoker.client.requests import Conversation, JobInfo, check_timeout, wait_for_end
-from stoker.client.waits import (
+from stoker.client.outcomes import (
     MAX_IDS,
     Outcome,
-    Receiver,
-    StreamReceiver,
-    ThreadReceiver,
     WaitAnswer,
     can_share,
-    deadline_of,
     failure,
     lacks_endpoint,
     last_look,
     wait_request,
 )
+from stoker.client.requests import Conversation, JobInfo, check_timeout, wait_for_end
+from stoker.client.waits import Receiver, StreamReceiver, ThreadReceiver, deadline_of
 
 if TYPE_CHECKING:
     from stoker.client.transport import Transport

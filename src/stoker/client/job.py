@@ -26,8 +26,8 @@ from stoker.client.requests import (
 
 if TYPE_CHECKING:
     from stoker.client.following import JobEvent
+    from stoker.client.outcomes import Outcome
     from stoker.client.transport import Transport
-    from stoker.client.waits import Outcome
     from stoker.client.walks import Walk
 
 __all__ = ["AttemptInfo", "JobError", "JobHandle", "JobInfo", "LogEntry", "ProgressInfo"]

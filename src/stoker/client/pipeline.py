@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Self, TypeVar
 
 from stoker.client.errors import PipelineError, StokerError, SubmitFailure
+from stoker.client.outcomes import WaitFailure, failure
 from stoker.client.sharing import batch_size
-from stoker.client.waits import WaitFailure, failure
 
 if TYPE_CHECKING:
     from stoker.client.app import Stoker

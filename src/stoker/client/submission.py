@@ -13,9 +13,9 @@ import msgspec
 
 from stoker.client.errors import Problem, problem_error
 from stoker.client.http1 import RawAnswer
+from stoker.client.outcomes import WaitFailure, failure
 from stoker.client.requests import ApiRequest, SubmitOptions
 from stoker.client.transport import not_stoker, problem_of, retry_after
-from stoker.client.waits import WaitFailure, failure
 from stoker.ids import new_id
 
 MINIMAL: Final = {"Prefer": "return=minimal"}

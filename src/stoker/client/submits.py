@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stoker.client import requests
 from stoker.client.errors import ConnectionFailed, InvalidInput, StokerError
+from stoker.client.outcomes import WaitFailure, failure
 from stoker.client.sharing import LoopSharing, ThreadSharing
 from stoker.client.submission import (
     AcceptedJob,
@@ -20,7 +21,6 @@ from stoker.client.submission import (
     submit_batch,
     submit_one,
 )
-from stoker.client.waits import WaitFailure, failure
 
 if TYPE_CHECKING:
     from stoker.client.transport import Transport

@@ -19,74 +19,27 @@ import atexit
 import contextlib
 import math
 import queue
-import re
 import sys
 import threading
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
-import msgspec
-
-from stoker.client.errors import ConnectionFailed, NotFound, Problem, ProblemError, Unavailable
-from stoker.client.requests import (
-    WAIT_MAX_SECONDS,
-    ApiRequest,
-    Conversation,
-    JobInfo,
-    check_timeout,
-    get_job,
-    timed_out,
-    wait_for_end,
-)
+from stoker.client.courier import Courier
+from stoker.client.errors import ConnectionFailed
+from stoker.client.outcomes import Outcome, WaitFailure, can_share, last_look, value_of
+from stoker.client.requests import JobInfo, check_timeout, wait_for_end
 from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
     from stoker.client.transport import Transport
 
-MAX_IDS: Final = 10_000
-"""In one request."""
-REQUESTS: Final = 2
-YOUNG_IDS: Final = 500
-"""A short request that has more than this is sent together with the long one."""
-GATHER_SECONDS_PER_ID: Final = 0.00005
-CROWDED_HOLD_SECONDS: Final = 1.0
-"""How long the server holds a request while there are more ids than the requests can carry: they take turns."""
-IDLE_SECONDS: Final = 5.0
-EARLY_PAUSE_SECONDS: Final = 0.1
-"""After an answer without news that came before its time, such as that of a coordinator that stops."""
-OLD_SERVER_PAUSE_SECONDS: Final = 0.5
-BUSY_TRIES: Final = 10
-"""So many times in a row a server may say that it is busy."""
 LOOKS: Final = 2
 """How many waits of an event loop whose time is up look at their jobs at once."""
 _PATIENCE: Final = 1.0 if sys.platform == "win32" else threading.TIMEOUT_MAX
 """A thread that waits on Windows does not hear Ctrl-C."""
-
-_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-
-
-class WaitAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of `POST /jobs/wait`."""
-
-    jobs: list[JobInfo]
-    pending: int
-    missing: list[str] = []
-    counts: dict[str, int] = {}
-
-
-class WaitFailure(msgspec.Struct, frozen=True):
-    """Why a wait failed. Each who waits gets an exception of its own: a traceback belongs to one."""
-
-    error: Callable[[], Exception]
-
-    def give(self) -> NoReturn:
-        raise self.error()
-
-
-Outcome = JobInfo | WaitFailure
 
 
 class Receiver(Protocol):
@@ -102,33 +55,6 @@ class Receiver(Protocol):
         ...
 
 
-# --- pure parts ------------------------------------------------------------------------------------------
-
-
-def wait_request(ids: Collection[str], seconds: float, limit: int | None = None) -> ApiRequest:
-    """Ask for those of these jobs that have ended."""
-    more = b"" if limit is None else b',"limit":%d' % limit
-    body = b'{"ids":["%b"],"timeout_sec":%g%b}' % ('","'.join(ids).encode(), seconds, more)
-    return ApiRequest(
-        method="POST",
-        path="/jobs/wait",
-        body=body,
-        answer=WaitAnswer,
-        repeatable=True,
-        wait_seconds=seconds,
-    )
-
-
-def can_share(job_id: str) -> bool:
-    """Whether the id looks like one. One that does not is asked for alone: it must not fail the request of others."""
-    return _UUID.fullmatch(job_id) is not None
-
-
-def value_of(outcome: Outcome) -> JobInfo:
-    """The job, or the reason why it is not known."""
-    return outcome if isinstance(outcome, JobInfo) else outcome.give()
-
-
 def seconds_left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
@@ -136,43 +62,6 @@ def seconds_left(deadline: float | None) -> float | None:
 def deadline_of(timeout: float | None) -> float | None:
     """When a wait that begins now is over; None for never."""
     return None if timeout is None or timeout == math.inf else time.monotonic() + timeout
-
-
-def last_look(job_id: str, timeout: float) -> Conversation[JobInfo]:
-    """The job if it has ended by now. Raises `ResultTimeout`."""
-    job: JobInfo = yield get_job(job_id)
-    if job.is_final:
-        return job
-    raise (yield from timed_out(job, timeout))
-
-
-def lacks_endpoint(error: ProblemError) -> bool:
-    """Whether the server is of a release before `POST /jobs/wait`, where that path is the one of a job."""
-    return error.status in (404, 405)
-
-
-def failure(error: Exception) -> WaitFailure:
-    match error:
-        case ConnectionFailed():
-            return WaitFailure(lambda: ConnectionFailed(error.url, error.reason, error.job_id))
-        case ProblemError():
-            problem = Problem(error.title, error.detail, error.type, error.request_id, error.errors)
-            return WaitFailure(lambda: type(error)(error.status, problem, error.retry_after))
-    return WaitFailure(lambda: error)
-
-
-def _missing(job_id: str) -> WaitFailure:
-    problem = Problem("There is no such thing", f"there is no job {job_id}", "urn:stoker:problem:not-found")
-    return WaitFailure(lambda: NotFound(404, problem))
-
-
-def _outcomes(answer: WaitAnswer) -> dict[str, Outcome]:
-    found: dict[str, Outcome] = {job.id: job for job in answer.jobs if job.is_final}
-    found.update((job_id, _missing(job_id)) for job_id in answer.missing)
-    return found
-
-
-# --- those who wait --------------------------------------------------------------------------------------
 
 
 class ThreadReceiver:
@@ -275,9 +164,6 @@ class LoopReceiver:
             for future in self._futures.pop(job_id, ()):
                 if not future.done():
                     future.set_result(outcome)
-
-
-# --- the registry ----------------------------------------------------------------------------------------
 
 
 class ClientWaits:
@@ -458,187 +344,3 @@ def _close_all() -> None:
 
 SYSTEM.after_fork_in_child(_forget_all)
 atexit.register(_close_all)
-
-
-# --- the courier -----------------------------------------------------------------------------------------
-
-
-class _Asked(msgspec.Struct, frozen=True):
-    ids: Collection[str]
-    hold_seconds: float
-
-
-class Courier:
-    """Asks the server for all jobs that receivers wait for."""
-
-    def __init__(self, waits: ClientWaits, transport: Transport) -> None:
-        self._waits = waits
-        self._transport = transport
-        self._thread = threading.Thread(target=self._main, name="stoker-waits", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._news = asyncio.Event()
-        self._stopped = False
-        self._idle: dict[str, None] = {}
-        """Ids that are in no request."""
-        self._requests: dict[asyncio.Task[Mapping[str, Outcome]], _Asked] = {}
-        self._recall_at: float | None = None
-        self._old_server = False
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def wake(self) -> None:
-        """There is something to do. A courier that has just started looks by itself."""
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has left
-                self._loop.call_soon_threadsafe(self._news.set)
-
-    def stop(self) -> None:
-        self._stopped = True
-        self.wake()
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout=2)
-
-    def _main(self) -> None:
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        try:
-            while not self._stopped and await self._turn():
-                pass
-        finally:
-            await self._recall(list(self._requests))
-            await self._transport.aclose_loop()
-
-    async def _turn(self) -> bool:
-        """Hand out what came, ask for what is new, and wait for something to happen. Return False when no receiver waits."""
-        self._news.clear()
-        for request in [request for request in self._requests if request.done()]:
-            self._hand_out(request)
-        self._idle.update(dict.fromkeys(self._waits.arrived()))
-        self._idle = self._waits.wanted(self._idle)
-        if self._idle:
-            await self._send()
-        elif self._requests and not any(
-            self._waits.any_wanted(asked.ids) for asked in self._requests.values()
-        ):
-            await self._recall(list(self._requests))
-            return True
-        try:
-            async with asyncio.timeout(None if self._requests or self._idle else IDLE_SECONDS):
-                await self._news.wait()
-        except TimeoutError:
-            return not self._waits.retire(self)
-        return True
-
-    def _hand_out(self, request: asyncio.Task[Mapping[str, Outcome]]) -> None:
-        asked = self._requests.pop(request)
-        error = request.exception()
-        outcomes = (
-            dict.fromkeys(asked.ids, failure(error)) if isinstance(error, Exception) else request.result()
-        )
-        if not outcomes:
-            self._waits.prune()
-        self._waits.settle(outcomes)
-        self._idle.update((job_id, None) for job_id in asked.ids if job_id not in outcomes)
-
-    async def _send(self) -> None:
-        """Send what is in no request, if there is room, or make room when its time has come."""
-        loop = asyncio.get_running_loop()
-        crowded = (
-            len(self._idle) + sum(len(asked.ids) for asked in self._requests.values()) > REQUESTS * MAX_IDS
-        )
-        if len(self._requests) == REQUESTS:
-            recalled = self._to_recall(crowded=crowded)
-            if not recalled:
-                return
-            size = sum(len(self._requests[request].ids) for request in recalled)
-            if self._recall_at is None:
-                self._recall_at = loop.time() + size * GATHER_SECONDS_PER_ID
-                loop.call_at(self._recall_at, self._news.set)
-            if loop.time() < self._recall_at:
-                return
-            await self._recall(recalled)
-        self._recall_at = None
-        hold = CROWDED_HOLD_SECONDS if crowded else WAIT_MAX_SECONDS
-        while self._idle and len(self._requests) < REQUESTS:
-            ids = list(self._idle)[:MAX_IDS]
-            for job_id in ids:
-                del self._idle[job_id]
-            request = loop.create_task(self._ask(ids, hold))
-            request.add_done_callback(lambda _: self._news.set())
-            self._requests[request] = _Asked(ids, hold)
-
-    def _to_recall(self, *, crowded: bool) -> list[asyncio.Task[Mapping[str, Outcome]]]:
-        """Which requests to send anew together with what is idle."""
-        if crowded:  # they take turns from now on
-            return [
-                request
-                for request, asked in self._requests.items()
-                if asked.hold_seconds > CROWDED_HOLD_SECONDS
-            ]
-        short, long = sorted(self._requests, key=lambda request: len(self._requests[request].ids))
-        young = len(self._idle) + len(self._requests[short].ids)
-        if young <= YOUNG_IDS or young + len(self._requests[long].ids) > MAX_IDS:
-            return [short]
-        return [short, long]
-
-    async def _recall(self, requests: Collection[asyncio.Task[Mapping[str, Outcome]]]) -> None:
-        """Cancel requests; an answer that has come is handed out all the same."""
-        for request in requests:
-            request.cancel()
-        await asyncio.gather(*requests, return_exceptions=True)
-        for request in requests:
-            if request.cancelled():
-                self._idle.update(dict.fromkeys(self._requests.pop(request).ids))
-            else:
-                self._hand_out(request)
-
-    async def _ask(self, ids: list[str], hold_seconds: float) -> Mapping[str, Outcome]:
-        """One request: what became of those of the jobs that have ended."""
-        try:
-            began = time.monotonic()
-            answer = await self._answer(ids, hold_seconds)
-        except Exception as error:  # noqa: BLE001 - whatever it was, those who wait must hear of it
-            return dict.fromkeys(ids, failure(error))
-        outcomes = _outcomes(answer)
-        if not outcomes and time.monotonic() - began < min(hold_seconds, EARLY_PAUSE_SECONDS):
-            await asyncio.sleep(EARLY_PAUSE_SECONDS)
-        return outcomes
-
-    async def _answer(self, ids: list[str], hold_seconds: float) -> WaitAnswer:
-        request = wait_request(ids, hold_seconds)
-        for tries_left in reversed(range(BUSY_TRIES)):
-            if self._old_server:
-                break
-            try:
-                answer: WaitAnswer = await self._transport.send_async(request)
-            except Unavailable as error:
-                if error.retry_after is None or not tries_left:
-                    raise
-                await asyncio.sleep(error.retry_after)
-            except ProblemError as error:
-                if not lacks_endpoint(error):
-                    raise
-                self._old_server = True
-            else:
-                return answer
-        return await self._one_by_one(ids, hold_seconds)
-
-    async def _one_by_one(self, ids: list[str], hold_seconds: float) -> WaitAnswer:
-        """The same from a server that can be asked for one job at a time."""
-        jobs: list[JobInfo] = []
-        missing: list[str] = []
-        for job_id in ids:
-            try:
-                job: JobInfo = await self._transport.send_async(
-                    get_job(job_id, hold_seconds if len(ids) == 1 else 0)
-                )
-            except NotFound:
-                missing.append(job_id)
-            else:
-                jobs += [job] if job.is_final else []
-        if not jobs and not missing and len(ids) > 1:
-            await asyncio.sleep(OLD_SERVER_PAUSE_SECONDS)
-        return WaitAnswer(jobs=jobs, missing=missing, pending=len(ids) - len(jobs) - len(missing))

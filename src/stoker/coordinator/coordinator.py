@@ -60,7 +60,7 @@ from stoker.domain.short_ids import ShortId
 from stoker.domain.unique import taken_by_replay
 from stoker.domain.webhooks import WEBHOOK_QUEUE, only_delivers
 from stoker.ids import NewId, new_id
-from stoker.log import JobLog, request_id
+from stoker.logs.log import JobLog, request_id
 from stoker.settings import Settings
 from stoker.store.base import (
     WHOLE_JOBS,

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from stoker.domain.lifecycle import Status
-from stoker.log import JobLog
-from stoker.log_terminal import AttemptEnd, Ending, JobTicker, duration
+from stoker.logs.log import JobLog
+from stoker.logs.terminal import AttemptEnd, Ending, JobTicker, duration
 from stoker.store.base import Accepted, Completions, Finish, Grant
 
 _EVENTS: Final[dict[Status | None, str]] = {

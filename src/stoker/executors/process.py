@@ -35,7 +35,7 @@ from stoker.executors.pipe import (
     pack,
 )
 from stoker.executors.shared_state import SharedState
-from stoker.log_stream import put
+from stoker.logs.stream import put
 from stoker.settings import without_secrets
 from stoker.system import SYSTEM, Usage
 from stoker.wire.frames import Stream

@@ -14,9 +14,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from stoker import log as logs
 from stoker.cli.serve import CannotStart, running
 from stoker.local.coordinator import Order, StartAnswer
+from stoker.logs import log as logs
 from stoker.settings import Settings, SettingsError, load
 from stoker.system import SYSTEM
 

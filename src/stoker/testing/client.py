@@ -9,9 +9,10 @@ from urllib.parse import urlencode
 
 from stoker.client.errors import StokerError
 from stoker.client.http1 import ExchangeError, RawAnswer
+from stoker.client.outcomes import Outcome, WaitFailure, failure, last_look
 from stoker.client.requests import FINAL, ApiRequest, JobInfo, check_timeout
 from stoker.client.transport import Transport
-from stoker.client.waits import ClientWaits, Outcome, Receiver, WaitFailure, failure, last_look
+from stoker.client.waits import ClientWaits, Receiver
 from stoker.clock import SECOND
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from stoker.api.app import App, create_app
 from stoker.clock import SECOND
 from stoker.coordinator.coordinator import Coordinator
 from stoker.executors.child import Tasks
-from stoker.log import JobLog
+from stoker.logs.log import JobLog
 from stoker.settings import Settings, load
 from stoker.store.sqlite.store import SqliteStore
 from stoker.testing import running

@@ -1,11 +1,11 @@
-"""Structured logs: one event per line, JSON off a terminal, for people on one (`stoker.log_terminal`).
+"""Structured logs: one event per line, JSON off a terminal, for people on one (`stoker.logs.terminal`).
 
 Ordinary events go through structlog. Events about jobs come by the thousand, so they are rendered in bulk: one write
 for all jobs of a transaction (`job_events`). Names that reach those lines were checked at the door, ids are ours, so no
 escaping is needed there. What libraries say through `logging` becomes an event too, so that every line is one. All three go
 through one `LogStream`, so a log that cannot be written raises no error in the code that logs.
 
-The events are declared in `stoker.log_events`.
+The events are declared in `stoker.logs.events`.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from typing import Any, Final, TextIO, cast
 
 import structlog
 
-from stoker.log_stream import LogStream
-from stoker.log_terminal import EventLines, JobTicker, Sink, terminal_of
+from stoker.logs.stream import LogStream
+from stoker.logs.terminal import EventLines, JobTicker, Sink, terminal_of
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
