@@ -11,9 +11,10 @@ from stoker.domain.byte_bounds import INLINE_BYTES, ByteBounds
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
 from stoker.domain.placement import Plan, WorkerView
-from stoker.store.base import WHOLE_JOBS, ClaimRequest, Granted, JobFilter, Store
-from stoker.store.common import plan_for
+from stoker.store.base import Store
+from stoker.store.claims import ClaimRequest, Granted, plan_for
 from stoker.store.postgres import transaction as postgres_transaction
+from stoker.store.reads import WHOLE_JOBS, JobFilter
 from stoker.store.sqlite import transaction as sqlite_transaction
 from tests.conformance.steps import (
     SILENT,

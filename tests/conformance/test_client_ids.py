@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from stoker.domain.errors import IdempotencyMismatch, IdMismatch, JobPruned, StoreUnreachable
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
-from stoker.store.base import Accepted, Retention, Store, Submission
+from stoker.store.base import Store
 from stoker.store.postgres import transaction as postgres_transaction
 from stoker.store.postgres import writer as postgres_writer
 from stoker.store.postgres.transaction import PostgresTransaction
 from stoker.store.postgres.writer import PostgresWriter
+from stoker.store.submissions import Accepted, Submission
+from stoker.store.upkeep import Retention
 from tests.conformance.steps import (
     HOUR,
     a_job,

@@ -42,15 +42,17 @@ from stoker.domain.placement import _Precedence, lane_key
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt, claim_of, decide
 from stoker.domain.schedule import Firing, ScheduleDecision
 from stoker.domain.unique import key_of
-from stoker.store.base import Accepted, CompletionRow, Completions, Expired, Submission
 from stoker.store.client_ids import ClientIds
+from stoker.store.outcomes import CompletionRow, Completions
 from stoker.store.schedules import ScheduleChange, Seen
+from stoker.store.sessions import Expired
 from stoker.store.sqlite import schedules as sqlite_schedules
 from stoker.store.sqlite import transaction as sqlite_transaction
 from stoker.store.sqlite.reads import SqliteReader
 from stoker.store.sqlite.store import SqliteStore
 from stoker.store.sqlite.transaction import Q, SqliteTransaction
 from stoker.store.sqlite.unique import SqliteUniqueKeys
+from stoker.store.submissions import Accepted, Submission
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 from stoker.worker.child_pool import ChildPool

@@ -33,7 +33,8 @@ from stoker.domain import schedule as rules
 from stoker.domain.job import Job, JobSpec
 from stoker.domain.retry import Kind
 from stoker.domain.schedule import Schedule, ScheduleDecision, Tick
-from stoker.store.base import JobQuery, Store
+from stoker.store.base import Store
+from stoker.store.reads import JobQuery
 from stoker.store.schedules import ScheduleChange, SchedulesQuery
 from stoker.store.sqlite import schedules as sqlite_schedules
 from stoker.store.sqlite.store import SqliteStore

@@ -13,7 +13,7 @@ and what was accepted is unharmed.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -156,3 +156,11 @@ def _answer(command: Command, result: Any) -> None:
         command.future.set_exception(result)
     else:
         command.future.set_result(result)
+
+
+def by_verb(calls: Sequence[tuple[str, Any]], order: Iterable[str]) -> list[tuple[str, list[int]]]:
+    """The verbs that are called, in this order, each with the places of its calls."""
+    places: dict[str, list[int]] = {}
+    for place, (verb, _) in enumerate(calls):
+        places.setdefault(verb, []).append(place)
+    return [(verb, places[verb]) for verb in order if verb in places]

@@ -82,7 +82,7 @@ class BadFile(StokerDomainError):
 
 
 class RecordedAttempt(msgspec.Struct, frozen=True):
-    """An attempt that has a row of its own; the fields stand in the order of `stoker.store.common.attempt_row`."""
+    """An attempt that has a row of its own; the fields stand in the order of `stoker.store.outcomes.attempt_row`."""
 
     claim_id: int
     attempt: int

@@ -6,25 +6,15 @@ from stoker.domain.edit import Changes
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import RetryPolicy
-from stoker.store.base import (
-    Accepted,
-    Bulk,
-    BulkStep,
-    BulkStepped,
-    ClaimRequest,
-    Completions,
-    Expired,
-    Finish,
-    Granted,
-    JobFilter,
-    Renewal,
-    Retention,
-    Session,
-    Start,
-    Submission,
-)
+from stoker.store.bulk import Bulk, BulkStep, BulkStepped
+from stoker.store.claims import ClaimRequest, Granted
 from stoker.store.group_commit import GroupCommit
+from stoker.store.outcomes import Completions, Finish, Start
+from stoker.store.reads import JobFilter
 from stoker.store.schedules import AppChange, ScheduleChange, ScheduleChanged
+from stoker.store.sessions import Expired, Renewal, Session
+from stoker.store.submissions import Accepted, Submission
+from stoker.store.upkeep import Retention
 
 
 class WritingVerbs:

@@ -23,7 +23,6 @@ from stoker.domain.schedule import (
     settled,
 )
 from stoker.store import queries
-from stoker.store.base import Accepted, Submission
 from stoker.store.postgres.database import Database, Link
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.schedules import (
@@ -37,6 +36,7 @@ from stoker.store.schedules import (
     row_of,
     schedule_of,
 )
+from stoker.store.submissions import Accepted, Submission
 
 S: Final = {
     name: statement.format(

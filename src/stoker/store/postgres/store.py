@@ -19,20 +19,7 @@ from stoker.domain.retry import Claim
 from stoker.domain.schedule import Declaration, Schedule, Tick
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import ShortId
-from stoker.store.base import (
-    Attempt,
-    Bulk,
-    Count,
-    DeadLetterGroups,
-    FailureSample,
-    JobFilter,
-    JobQuery,
-    JobState,
-    JobSummary,
-    Page,
-    Session,
-)
-from stoker.store.common import gauge_values, tally_values
+from stoker.store.bulk import Bulk
 from stoker.store.group_commit import GroupCommit
 from stoker.store.postgres import database as db
 from stoker.store.postgres.clock import ServerClock
@@ -41,7 +28,20 @@ from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.reads import PostgresReader
 from stoker.store.postgres.rows import Q
 from stoker.store.postgres.writer import PostgresWriter
+from stoker.store.reads import (
+    Attempt,
+    Count,
+    DeadLetterGroups,
+    FailureSample,
+    JobFilter,
+    JobQuery,
+    JobState,
+    JobSummary,
+    Page,
+)
 from stoker.store.schedules import SchedulesQuery
+from stoker.store.series import gauge_values, tally_values
+from stoker.store.sessions import Session
 from stoker.store.verbs import WritingVerbs
 
 DEFAULT_MAX_PENDING: Final = 100_000

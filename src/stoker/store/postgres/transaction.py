@@ -36,51 +36,33 @@ from stoker.domain.time_limits import ended as ended_by_time
 from stoker.domain.time_limits import passed
 from stoker.domain.unique import Settled, freed_by_claim, key_of
 from stoker.domain.webhooks import delivery_of
-from stoker.store.base import (
-    NO_NOTE,
-    WHOLE_JOBS,
-    Accepted,
+from stoker.store.bulk import (
     Bulk,
     BulkAction,
     BulkStep,
     BulkStepped,
-    ClaimRequest,
-    Completions,
-    Expired,
-    Finish,
-    Grant,
-    Granted,
-    JobFilter,
-    Lost,
-    Renewal,
-    Retention,
-    Session,
-    Start,
-    Submission,
-)
-from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, named_by_client
-from stoker.store.common import (
-    SERIES_CHUNK_SEC,
-    attempt_row,
     bulk_of,
     bulk_values,
-    by_verb,
-    cancelled,
-    candidates_wanted,
     changed_job,
-    claimed,
     is_next,
-    lost_outcome,
-    plan_for,
-    replayed,
-    serving,
-    session_texts,
-    split_by_time,
-    stale_ids,
     stepped,
 )
+from stoker.store.claims import (
+    ClaimRequest,
+    Grant,
+    Granted,
+    candidates_wanted,
+    claimed,
+    plan_for,
+    serving,
+    split_by_time,
+)
+from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, named_by_client
 from stoker.store.ended_jobs import metadata_rows
 from stoker.store.first_in_line import one_more, without_room
+from stoker.store.group_commit import by_verb
+from stoker.store.job_changes import cancelled, replayed
+from stoker.store.outcomes import Completions, Finish, Start, attempt_row, lost_outcome, stale_ids
 from stoker.store.postgres.database import SCHEMA, TAKEN, Link
 from stoker.store.postgres.filters import by_lane, filter_sql, tables
 from stoker.store.postgres.memory import PostgresMemory
@@ -98,6 +80,11 @@ from stoker.store.postgres.rows import (
 from stoker.store.postgres.schedules import PostgresScheduleVerbs
 from stoker.store.postgres.time_limits import PostgresTimeLimits
 from stoker.store.postgres.unique import Again, PostgresUniqueKeys
+from stoker.store.reads import WHOLE_JOBS, JobFilter
+from stoker.store.series import SERIES_CHUNK_SEC
+from stoker.store.sessions import NO_NOTE, Expired, Lost, Renewal, Session, session_texts
+from stoker.store.submissions import Accepted, Submission
+from stoker.store.upkeep import Retention
 
 __all__ = ["Again", "PostgresTransaction"]
 

@@ -13,9 +13,9 @@ from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.unique import Settled, holds_key, key_of, settle, taken_by_replay
-from stoker.store.base import Submission
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.rows import Q
+from stoker.store.submissions import Submission
 
 
 class Again(Exception):

@@ -19,7 +19,6 @@ from stoker.domain.schedule import (
     settled,
 )
 from stoker.store import queries
-from stoker.store.base import Accepted, Submission
 from stoker.store.schedules import (
     COLUMN_LIST,
     AppChange,
@@ -31,6 +30,7 @@ from stoker.store.schedules import (
     row_of,
     schedule_of,
 )
+from stoker.store.submissions import Accepted, Submission
 
 _TICKS: Final = ", ".join(TICK_COLUMNS)
 _MARKS: Final = {

@@ -15,9 +15,10 @@ from stoker.domain.retry import Claim
 from stoker.domain.schedule import Declaration, Schedule, Tick
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import ShortId
-from stoker.store.base import (
+from stoker.store.bulk import Bulk
+from stoker.store.group_commit import Command, GroupCommit
+from stoker.store.reads import (
     Attempt,
-    Bulk,
     Count,
     DeadLetterGroups,
     FailureSample,
@@ -26,10 +27,9 @@ from stoker.store.base import (
     JobState,
     JobSummary,
     Page,
-    Session,
 )
-from stoker.store.group_commit import Command, GroupCommit
 from stoker.store.schedules import SchedulesQuery
+from stoker.store.sessions import Session
 from stoker.store.sqlite import database
 from stoker.store.sqlite.readers import Readers
 from stoker.store.sqlite.reads import SqliteReader

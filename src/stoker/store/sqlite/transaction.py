@@ -35,59 +35,53 @@ from stoker.domain.time_limits import ended as ended_by_time
 from stoker.domain.time_limits import passed
 from stoker.domain.unique import freed_by_claim, key_of
 from stoker.domain.webhooks import delivery_of
-from stoker.store.base import (
-    WHOLE_JOBS,
-    Accepted,
+from stoker.store.bulk import (
     Bulk,
     BulkAction,
     BulkStep,
     BulkStepped,
-    ClaimRequest,
-    CompletionRow,
-    Completions,
-    Expired,
-    Finish,
-    Grant,
-    Granted,
-    JobFilter,
-    Lost,
-    Renewal,
-    Retention,
-    Session,
-    Start,
-    Submission,
-)
-from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, named_by_client
-from stoker.store.common import (
-    SERIES_CHUNK_SEC,
-    attempt_row,
     bulk_of,
     bulk_values,
-    by_verb,
-    candidates_wanted,
     changed_job,
-    claimed,
-    gauge_values,
     is_next,
-    json_text,
-    lost_outcome,
-    plan_for,
-    replayed,
-    serving,
-    session_texts,
-    split_by_time,
-    stale_ids,
     stepped,
-    tally_values,
+)
+from stoker.store.claims import (
+    ClaimRequest,
+    Grant,
+    Granted,
+    candidates_wanted,
+    claimed,
+    plan_for,
+    serving,
+    split_by_time,
     unpaused,
 )
+from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, named_by_client
 from stoker.store.ended_jobs import PurgedUntil, metadata_rows
 from stoker.store.first_in_line import FirstInLine, one_more, without_room
+from stoker.store.group_commit import by_verb
+from stoker.store.job_changes import replayed
+from stoker.store.outcomes import (
+    CompletionRow,
+    Completions,
+    Finish,
+    Start,
+    attempt_row,
+    lost_outcome,
+    stale_ids,
+)
+from stoker.store.queries import json_text
+from stoker.store.reads import WHOLE_JOBS, JobFilter
+from stoker.store.series import SERIES_CHUNK_SEC, gauge_values, tally_values
+from stoker.store.sessions import Expired, Lost, Renewal, Session, session_texts
 from stoker.store.sqlite.filters import best_index, filter_sql
 from stoker.store.sqlite.schedules import SqliteScheduleVerbs
 from stoker.store.sqlite.statements import Q as Q
 from stoker.store.sqlite.time_limits import SqliteTimeLimits
 from stoker.store.sqlite.unique import SqliteUniqueKeys
+from stoker.store.submissions import Accepted, Submission
+from stoker.store.upkeep import Retention
 
 COLUMN_LIST: Final = ", ".join(COLUMNS)
 SUMMARY: Final = {"error": "NULL", "payload": "CAST('null' AS BLOB)", "result": "NULL", "digest": "NULL"}

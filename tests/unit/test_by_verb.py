@@ -1,6 +1,6 @@
 """What every store works out in the same way."""
 
-from stoker.store.common import by_verb
+from stoker.store.group_commit import by_verb
 
 
 def test_verbs_come_in_their_order_with_the_places_of_their_calls() -> None:
