@@ -13,7 +13,6 @@ from stoker.domain.errors import IdempotencyMismatch, IdMismatch, JobPruned, Sto
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
 from stoker.store.base import Store
-from stoker.store.postgres import transaction as postgres_transaction
 from stoker.store.postgres import writer as postgres_writer
 from stoker.store.postgres.transaction import PostgresTransaction
 from stoker.store.postgres.writer import PostgresWriter
@@ -393,7 +392,7 @@ async def test_an_id_that_came_ran_and_went_between_look_and_write_makes_no_seco
         await write(self)
 
     late = again(pair.a, job)
-    monkeypatch.setattr(postgres_transaction.PostgresTransaction, "_write_fresh", slowly)
+    monkeypatch.setattr(PostgresTransaction, "_write_fresh", slowly)
     if pruned:
         with pytest.raises(JobPruned):
             await put(pair.a, late)

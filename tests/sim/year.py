@@ -570,7 +570,7 @@ def commits_when_it_crashes() -> Undo:
 
         return changing
 
-    return _patched(sqlite_schedules.SqliteScheduleVerbs, "_change_schedules", make)
+    return _patched(sqlite_schedules.SqliteSchedules, "_change_schedules", make)
 
 
 def the_hour_that_comes_twice_ticks_twice() -> Undo:

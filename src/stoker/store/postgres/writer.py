@@ -20,7 +20,8 @@ from stoker.store.postgres.clock import ServerClock
 from stoker.store.postgres.database import UNPREPARED, Contended, Database, Link
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
-from stoker.store.postgres.transaction import Again, PostgresTransaction
+from stoker.store.postgres.transaction import PostgresTransaction
+from stoker.store.postgres.unique import Again
 
 RECONNECT_SECONDS: Final = 0.1
 TRIES: Final = 5

@@ -31,9 +31,10 @@ from stoker.store.move_format import (
 from stoker.store.sqlite import database, open_marker
 from stoker.store.sqlite.logs import SCHEMA as LOGS_SCHEMA
 from stoker.store.sqlite.logs import SqliteLogs, logs_path
+from stoker.store.sqlite.memory import SqliteMemory
+from stoker.store.sqlite.rows import COLUMN_LIST, Q
 from stoker.store.sqlite.schedules import all_schedules, put_absent
 from stoker.store.sqlite.schema import check_up_to_date, version_of
-from stoker.store.sqlite.transaction import COLUMN_LIST, Q, SqliteMemory
 from stoker.store.upkeep import held_keys, noted_limits
 
 M: Final = queries.load("stoker.store.sqlite", "move.sql")

@@ -42,8 +42,8 @@ from stoker.store.series import gauge_of, tally_of
 from stoker.store.sessions import Session, session_of
 from stoker.store.sqlite.filters import best_index, filter_sql, union
 from stoker.store.sqlite.lists import SqliteLists
+from stoker.store.sqlite.rows import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
 from stoker.store.sqlite.schedules import SqliteScheduleReads
-from stoker.store.sqlite.transaction import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
 from stoker.store.walks import SMALL
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)

@@ -6,7 +6,6 @@ from typing import Any, Final
 import apsw
 from msgspec.structs import astuple
 
-from stoker.domain.job import Job
 from stoker.domain.job_batch import batch_of
 from stoker.domain.lifecycle import Status
 from stoker.domain.schedule import (
@@ -30,7 +29,8 @@ from stoker.store.schedules import (
     row_of,
     schedule_of,
 )
-from stoker.store.submissions import Accepted, Submission
+from stoker.store.sqlite.bulk import SqliteBulk
+from stoker.store.submissions import Submission
 
 _TICKS: Final = ", ".join(TICK_COLUMNS)
 _MARKS: Final = {
@@ -44,22 +44,8 @@ S: Final = {
 }
 
 
-class SqliteScheduleVerbs:
-    """The part of a transaction that changes schedules."""
-
-    _db: apsw.Connection
-    _now: int
-    _made: set[str]
-    """Jobs that schedules made in this transaction, which are written at its end."""
-
-    def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
-        raise NotImplementedError
-
-    def _cancel(self, id: str) -> Job | None:
-        raise NotImplementedError
-
-    def _released(self, lane_id: int, queue: str, type: str) -> None:
-        raise NotImplementedError
+class SqliteSchedules(SqliteBulk):
+    """Changes schedules, and inserts the jobs that they fire."""
 
     def change_schedules(self, calls: list[ScheduleChange]) -> list[list[ScheduleChanged]]:
         return [self._change_schedules(call) for call in calls]
@@ -144,7 +130,7 @@ class SqliteScheduleVerbs:
     def _release(self, id: str) -> bool:
         rows: list[Any] = self._db.execute(S["release"], (id, self._now)).fetchall()
         for row in rows:
-            self._released(*row)
+            self._count_released(*row)
         return bool(rows)
 
     def purge_ticks(self, calls: list[tuple[int, int]]) -> list[int]:

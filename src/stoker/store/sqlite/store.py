@@ -31,9 +31,11 @@ from stoker.store.reads import (
 from stoker.store.schedules import SchedulesQuery
 from stoker.store.sessions import Session
 from stoker.store.sqlite import database
+from stoker.store.sqlite.memory import SqliteMemory
 from stoker.store.sqlite.readers import Readers
 from stoker.store.sqlite.reads import SqliteReader
-from stoker.store.sqlite.transaction import Q, SqliteMemory, SqliteTransaction
+from stoker.store.sqlite.rows import Q
+from stoker.store.sqlite.transaction import SqliteTransaction
 from stoker.store.sqlite.writer import InlineWriter, SqliteWriter, ThreadWriter
 from stoker.store.verbs import WritingVerbs
 

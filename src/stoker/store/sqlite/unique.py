@@ -7,7 +7,7 @@ import apsw
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
 from stoker.domain.unique import Settled, key_of, settle, taken_by_replay
-from stoker.store.sqlite.statements import Q
+from stoker.store.sqlite.rows import Q
 
 Find = Callable[[str], Job | None]
 """Reads a job by its id."""
