@@ -30,7 +30,6 @@ PIPELINE = {
     "store/sqlite/outcomes.py",
     "store/sqlite/state.py",
     "store/sqlite/submissions.py",
-    "store/sqlite/transaction.py",
     "store/sqlite/store.py",
     "store/transaction_state.py",
     "store/verbs.py",
@@ -50,7 +49,6 @@ LEAVES = {
         "SqliteClaims._stored_candidates",  # of SqliteClaims._candidates
         "SqliteClaims._lane_named",  # of SqliteClaims._candidates
     },
-    "store/sqlite/state.py": {"SqliteTransactionState.__init__"},
     "store/sqlite/submissions.py": {
         "_Staged.__init__",  # what one call brings
         "_first_seq",  # a sort key
@@ -58,7 +56,6 @@ LEAVES = {
         "SqliteSubmissions._lane_id",  # of SqliteSubmissions._place
     },
     "store/transaction_state.py": {
-        "TransactionState.__init__",
         "TransactionState._count",  # the counters of /stats
         "TransactionState._count_fresh",  # the same, for jobs that are inserted
     },
