@@ -13,6 +13,7 @@ from stoker.domain.errors import IdempotencyMismatch, IdMismatch, JobPruned, Sto
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
 from stoker.store.base import Store
+from stoker.store.group_commit import Step
 from stoker.store.postgres import writer as postgres_writer
 from stoker.store.postgres.transaction import PostgresTransaction
 from stoker.store.postgres.writer import PostgresWriter
@@ -408,9 +409,9 @@ async def test_what_a_call_stored_itself_is_no_repeat_when_the_answer_to_its_com
     run = PostgresWriter._transaction
     lost: list[str] = []
 
-    async def losing(self: PostgresWriter, calls: list[tuple[str, Any]], **how: bool) -> Any:
+    async def losing(self: PostgresWriter, calls: list[tuple[Step, Any]], **how: bool) -> Any:
         answers = await run(self, calls, **how)
-        if not lost and any(verb == "insert" for verb, _ in calls):
+        if not lost and any(step is PostgresTransaction.insert for step, _ in calls):
             lost.append("the answer")
             raise StoreUnreachable("the connection was lost after the commit")
         return answers

@@ -13,7 +13,7 @@ and what was accepted is unharmed.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,10 +29,15 @@ PENDING_BYTES: Final = 128 * 1024 * 1024
 FEW: Final = 4
 
 
-class Command(msgspec.Struct, frozen=True, eq=False):
-    """One call of a verb. `weight` is the number of jobs that it writes, `size` the bytes of their payloads or results."""
+Step = Callable[[Any, list[Any]], Any]
+"""A method of the store's transaction class. It takes the transaction and the arguments of all calls of this step, and
+returns their results in order."""
 
-    verb: str
+
+class Command(msgspec.Struct, frozen=True, eq=False):
+    """One call of a step. `weight` is the number of jobs that it writes, `size` the bytes of their payloads or results."""
+
+    step: Step
     argument: Any
     weight: int
     future: asyncio.Future[Any]
@@ -66,9 +71,9 @@ class GroupCommit:
         return self._pending
 
     async def call(
-        self, verb: str, argument: Any, *, weight: int = 1, bounded: bool = False, size: int = 0
+        self, step: Step, argument: Any, *, weight: int = 1, bounded: bool = False, size: int = 0
     ) -> Any:
-        """Run a verb in the next transaction. `bounded` calls are refused when too much is waiting already."""
+        """Run a step in the next transaction. `bounded` calls are refused when too much is waiting already."""
         if self._closing:
             raise StoreUnavailable(
                 "the store is closing; try again on another coordinator or after the restart"
@@ -78,7 +83,7 @@ class GroupCommit:
         if bounded and self._pending_bytes and self._pending_bytes + size > PENDING_BYTES:
             raise Overloaded(f"{self._pending_bytes:,} bytes are waiting to be stored; try again in a moment")
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append(Command(verb, argument, weight, future, size))
+        self._waiting.append(Command(step, argument, weight, future, size))
         self._pending += weight
         self._pending_bytes += size
         self._wake.set()
@@ -158,9 +163,16 @@ def _answer(command: Command, result: Any) -> None:
         command.future.set_result(result)
 
 
-def by_verb(calls: Sequence[tuple[str, Any]], order: Iterable[str]) -> list[tuple[str, list[int]]]:
-    """The verbs that are called, in this order, each with the places of its calls."""
-    places: dict[str, list[int]] = {}
-    for place, (verb, _) in enumerate(calls):
-        places.setdefault(verb, []).append(place)
-    return [(verb, places[verb]) for verb in order if verb in places]
+def by_step(
+    calls: Sequence[tuple[Step, Any]], order: Callable[[], Sequence[Step]]
+) -> list[tuple[Step, list[int]]]:
+    """Return the steps that are called, in this order, each with the places of its calls."""
+    places: dict[Step, list[int]] = {}
+    for place, (step, _) in enumerate(calls):
+        places.setdefault(step, []).append(place)
+    if len(places) == 1:
+        return list(places.items())
+    found = [(step, places[step]) for step in order() if step in places]
+    if len(found) < len(places):
+        raise LookupError("a transaction was given a step that has no place in its order")
+    return found

@@ -27,6 +27,7 @@ from stoker.store.postgres.database import UNPREPARED, Database
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.reads import PostgresReader
 from stoker.store.postgres.rows import Q
+from stoker.store.postgres.transaction import PostgresTransaction
 from stoker.store.postgres.writer import PostgresWriter
 from stoker.store.reads import (
     Attempt,
@@ -71,7 +72,8 @@ class PostgresStore(WritingVerbs):
             PostgresWriter(database, memory, clock, shard=shard, patience_seconds=patience_seconds)
             for shard in random.sample(range(SHARDS), 2)
         ]
-        super().__init__(*(GroupCommit(writer.transact, max_pending=max_pending) for writer in self._writers))
+        groups = [GroupCommit(writer.transact, max_pending=max_pending) for writer in self._writers]
+        super().__init__(PostgresTransaction, *groups)
         self._setting_clock = asyncio.create_task(clock.keep(database), name="stoker-store-clock")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""One transaction of the shared store: many commands, each verb in its turn.
+"""One transaction of the shared store: many commands, step by step.
 
 It has the shape of the embedded store's transaction (`stoker.store.sqlite.transaction`): reports before claims, jobs
 to insert resolved before the claim and written after it, so that a job which finds a free worker is written once, as
@@ -10,10 +10,10 @@ The statements take arrays, and rows are written by COPY, so a transaction costs
 however many jobs it carries.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-from stoker.store.group_commit import by_verb
+from stoker.store.group_commit import Step, by_step
 from stoker.store.postgres.claims import PostgresClaims
 from stoker.store.postgres.rows import Q
 from stoker.store.postgres.schedules import PostgresSchedules
@@ -25,12 +25,13 @@ from stoker.store.postgres.upkeep import PostgresUpkeep
 class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, PostgresUpkeep):
     """One write transaction: runs the steps that were called, in order, then writes what they left to its end."""
 
-    async def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
-        """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
+    async def run(self, calls: Sequence[tuple[Step, Any]]) -> list[Any]:
+        """Run the calls, grouped by step in `order`; return their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
-        await self._unique.take_all(calls, self._holders)
-        for verb, places in by_verb(calls, VERBS):
-            answers = await VERBS[verb](self, [calls[place][1] for place in places])
+        submitted = [argument for step, argument in calls if step is PostgresTransaction.insert]
+        await self._unique.take_all(submitted, self._holders)
+        for step, places in by_step(calls, order):
+            answers = await step(self, [calls[place][1] for place in places])
             for place, answer in zip(places, answers, strict=True):
                 results[place] = answer
         if self._left_behind:
@@ -62,32 +63,41 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
             await self._link.execute(Q["add_counts"], self._shard, *columns(rows))
 
 
-VERBS: Final[dict[str, Callable[[PostgresTransaction, list[Any]], Awaitable[Sequence[Any]]]]] = {
-    "open_session": PostgresTransaction.open_session,
-    "renew": PostgresTransaction.renew,
-    "set_session_status": PostgresTransaction.set_session_status,
-    "note_types": PostgresTransaction.note_types,
-    "started": PostgresTransaction.started,
-    "finish": PostgresTransaction.finish,
-    "complete": PostgresTransaction.complete,
-    "expire": PostgresTransaction.expire,
-    "cancel": PostgresTransaction.cancel,
-    "edit": PostgresTransaction.edit,
-    "replay": PostgresTransaction.replay,
-    "replay_where": PostgresTransaction.replay_where,
-    "discard": PostgresTransaction.discard,
-    "discard_where": PostgresTransaction.discard_where,
-    "put_bulk": PostgresTransaction.put_bulk,
-    "stop_bulk": PostgresTransaction.stop_bulk,
-    "bulk_step": PostgresTransaction.bulk_step,
-    "promote": PostgresTransaction.promote,
-    "end_overdue": PostgresTransaction.end_overdue,
-    "correct_times": PostgresTransaction.correct_times,
-    "purge": PostgresTransaction.purge,
-    "probe": PostgresTransaction.probe,
-    "purge_ticks": PostgresTransaction.purge_ticks,
-    "declare_schedules": PostgresTransaction.declare_schedules,
-    "change_schedules": PostgresTransaction.change_schedules,
-    "insert": PostgresTransaction.insert,
-    "claim": PostgresTransaction.claim,
-}
+def order() -> tuple[Step, ...]:
+    """Return all steps, in the order in which a transaction takes them."""
+    return (
+        # sessions and queues
+        PostgresTransaction.open_session,
+        PostgresTransaction.renew,
+        PostgresTransaction.set_session_status,
+        PostgresTransaction.note_types,
+        # reports
+        PostgresTransaction.started,
+        PostgresTransaction.finish,
+        PostgresTransaction.complete,
+        PostgresTransaction.expire,
+        # changes that clients ask for
+        PostgresTransaction.cancel,
+        PostgresTransaction.edit,
+        PostgresTransaction.replay,
+        PostgresTransaction.replay_where,
+        PostgresTransaction.discard,
+        PostgresTransaction.discard_where,
+        PostgresTransaction.put_bulk,
+        PostgresTransaction.stop_bulk,
+        PostgresTransaction.bulk_step,
+        # upkeep
+        PostgresTransaction.promote,
+        PostgresTransaction.end_overdue,
+        PostgresTransaction.correct_times,
+        PostgresTransaction.purge,
+        PostgresTransaction.probe,
+        PostgresTransaction.purge_ticks,
+        # schedules
+        PostgresTransaction.declare_schedules,
+        PostgresTransaction.change_schedules,
+        # inserts
+        PostgresTransaction.insert,
+        # claims
+        PostgresTransaction.claim,
+    )

@@ -7,7 +7,6 @@ deleted last: the job's lock keeps every other transaction from that row.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
@@ -42,14 +41,13 @@ class PostgresUniqueKeys:
 
     # ── submissions ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def take_all(self, calls: Iterable[tuple[str, Any]], find: Find) -> None:
+    async def take_all(self, calls: Iterable[Sequence[Submission]], find: Find) -> None:
         """Take the keys that the submissions of a transaction want, and read the jobs that hold the others. `find` is
         not kept: it belongs to the transaction, and a cycle would keep the transaction's jobs in memory."""
         wanted: dict[str, str] = {}
         replaced: set[str] = set()
-        for verb, argument in calls:
-            if verb == "insert":
-                _want(argument, wanted, replaced)
+        for call in calls:
+            _want(call, wanted, replaced)
         if wanted:
             await self._take(wanted, replaced, find)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
-from stoker.store.group_commit import Command
+from stoker.store.group_commit import Command, Step
 from stoker.store.postgres import database as db
 from stoker.store.postgres.clock import ServerClock
 from stoker.store.postgres.database import UNPREPARED, Contended, Database, Link
@@ -25,8 +25,15 @@ from stoker.store.postgres.unique import Again
 
 RECONNECT_SECONDS: Final = 0.1
 TRIES: Final = 5
-INSERTING: Final = frozenset({"insert", "edit", "change_schedules", "declare_schedules"})
-"""Verbs that may make lanes."""
+MAKING_LANES: Final[frozenset[Step]] = frozenset(
+    {
+        PostgresTransaction.insert,
+        PostgresTransaction.edit,
+        PostgresTransaction.change_schedules,
+        PostgresTransaction.declare_schedules,
+    }
+)
+"""Steps that may make lanes."""
 
 
 class PostgresWriter:
@@ -53,7 +60,7 @@ class PostgresWriter:
 
     async def transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         """`stoker.store.group_commit.Transact`."""
-        calls = [(command.verb, command.argument) for command in commands]
+        calls = [(command.step, command.argument) for command in commands]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_seconds
         in_doubt = False
@@ -74,7 +81,7 @@ class PostgresWriter:
         raise AssertionError("unreachable")
 
     async def _transaction(
-        self, calls: list[tuple[str, Any]], *, in_doubt: bool, again: bool
+        self, calls: list[tuple[Step, Any]], *, in_doubt: bool, again: bool
     ) -> Sequence[Any]:
         link = await self._connected()
         made_before = self._memory.last_lane
@@ -91,7 +98,7 @@ class PostgresWriter:
             async with self._database.transaction(link, first=_first(calls)):
                 results = await transaction.run(calls)
         except BaseException as error:
-            if any(verb in INSERTING for verb, _ in calls):
+            if any(step in MAKING_LANES for step, _ in calls):
                 self._memory.forget_lanes_after(made_before)
             if not isinstance(error, Again):
                 await self.let_go()
@@ -115,6 +122,6 @@ class PostgresWriter:
             await self._database.release(link)
 
 
-def _first(calls: Sequence[tuple[str, Any]]) -> str | None:
+def _first(calls: Sequence[tuple[Step, Any]]) -> str | None:
     """What a transaction with these calls must hold from its beginning."""
-    return Q["hold_pauses"] if any(verb == "claim" for verb, _ in calls) else None
+    return Q["hold_pauses"] if any(step is PostgresTransaction.claim for step, _ in calls) else None

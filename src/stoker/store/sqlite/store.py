@@ -75,7 +75,7 @@ class SqliteStore(WritingVerbs):
             }
             self._starting = asyncio.ensure_future(self._find_highest_completed())
         group = GroupCommit(self._transact, max_pending=max_pending)
-        super().__init__(group, reports=group)
+        super().__init__(SqliteTransaction, group, reports=group)
 
     @classmethod
     async def open(
@@ -113,14 +113,14 @@ class SqliteStore(WritingVerbs):
 
     async def _transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         self._file.check(self._clock.monotonic())
-        calls = [(command.verb, command.argument) for command in commands]
+        calls = [(command.step, command.argument) for command in commands]
         transaction = SqliteTransaction(self._db, self._memory, self.now_us())
         results = await self._writer.transact(lambda: transaction.run(calls), alone=alone)
         transaction.commit_to_memory()
         return results
 
     async def set_paused(self, queue: str, paused: bool) -> int | None:
-        since: int | None = await self._group.call("set_paused", (queue, paused))
+        since: int | None = await self._group.call(SqliteTransaction.set_paused, (queue, paused))
         return since
 
     async def noted_types(self) -> dict[str, bytes]:
@@ -204,7 +204,7 @@ class SqliteStore(WritingVerbs):
         return await self._aside("walk", lambda reader: reader.bulk_candidates(bulk, limit))
 
     async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
-        await self._group.call("put_series", (shard, tallies, gauges), weight=0)
+        await self._group.call(SqliteTransaction.put_series, (shard, tallies, gauges), weight=0)
 
     async def series(
         self,

@@ -1,6 +1,6 @@
-"""One transaction of the embedded store: many commands, each verb in its turn.
+"""One transaction of the embedded store: many commands, step by step.
 
-The order of the verbs matters. Reports come before claims, so that what a report sets free can be claimed at once;
+The order of the steps (`order`) matters. Reports come before claims, so that what a report sets free can be claimed at once;
 jobs to insert are resolved before the claim and written after it, so that a job which finds a free worker is written
 once, as already claimed, by the same planner and under the same fence as any other.
 
@@ -8,10 +8,10 @@ A transaction changes the database and collects what it means for the store's me
 over only after the commit, so a transaction that fails leaves no trace.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-from stoker.store.group_commit import by_verb
+from stoker.store.group_commit import Step, by_step
 from stoker.store.sqlite.claims import SqliteClaims
 from stoker.store.sqlite.rows import Q
 from stoker.store.sqlite.schedules import SqliteSchedules
@@ -22,11 +22,11 @@ from stoker.store.sqlite.upkeep import SqliteUpkeep
 class SqliteTransaction(SqliteClaims, SqliteSessions, SqliteSchedules, SqliteUpkeep):
     """One write transaction: runs the steps that were called, in order, then writes what they left to its end."""
 
-    def run(self, calls: Sequence[tuple[str, Any]]) -> list[Any]:
-        """Run the calls, grouped by verb in `VERBS` order; their results in the order of the calls."""
+    def run(self, calls: Sequence[tuple[Step, Any]]) -> list[Any]:
+        """Run the calls, grouped by step in `order`; return their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
-        for verb, places in by_verb(calls, VERBS):
-            answers = VERBS[verb](self, [calls[place][1] for place in places])
+        for step, places in by_step(calls, order):
+            answers = step(self, [calls[place][1] for place in places])
             for place, answer in zip(places, answers, strict=True):
                 results[place] = answer
         if self._left_behind:
@@ -55,34 +55,43 @@ class SqliteTransaction(SqliteClaims, SqliteSessions, SqliteSchedules, SqliteUpk
             self._db.executemany(Q["add_count"], rows)
 
 
-VERBS: Final[dict[str, Callable[[SqliteTransaction, list[Any]], Sequence[Any]]]] = {
-    "open_session": SqliteTransaction.open_session,
-    "renew": SqliteTransaction.renew,
-    "set_session_status": SqliteTransaction.set_session_status,
-    "set_paused": SqliteTransaction.set_paused,
-    "note_types": SqliteTransaction.note_types,
-    "started": SqliteTransaction.started,
-    "finish": SqliteTransaction.finish,
-    "complete": SqliteTransaction.complete,
-    "expire": SqliteTransaction.expire,
-    "cancel": SqliteTransaction.cancel,
-    "edit": SqliteTransaction.edit,
-    "replay": SqliteTransaction.replay,
-    "replay_where": SqliteTransaction.replay_where,
-    "discard": SqliteTransaction.discard,
-    "discard_where": SqliteTransaction.discard_where,
-    "put_bulk": SqliteTransaction.put_bulk,
-    "stop_bulk": SqliteTransaction.stop_bulk,
-    "bulk_step": SqliteTransaction.bulk_step,
-    "promote": SqliteTransaction.promote,
-    "end_overdue": SqliteTransaction.end_overdue,
-    "correct_times": SqliteTransaction.correct_times,
-    "purge": SqliteTransaction.purge,
-    "put_series": SqliteTransaction.put_series,
-    "probe": SqliteTransaction.probe,
-    "purge_ticks": SqliteTransaction.purge_ticks,
-    "declare_schedules": SqliteTransaction.declare_schedules,
-    "change_schedules": SqliteTransaction.change_schedules,
-    "insert": SqliteTransaction.insert,
-    "claim": SqliteTransaction.claim,
-}
+def order() -> tuple[Step, ...]:
+    """Return all steps, in the order in which a transaction takes them."""
+    return (
+        # sessions and queues
+        SqliteTransaction.open_session,
+        SqliteTransaction.renew,
+        SqliteTransaction.set_session_status,
+        SqliteTransaction.set_paused,
+        SqliteTransaction.note_types,
+        # reports
+        SqliteTransaction.started,
+        SqliteTransaction.finish,
+        SqliteTransaction.complete,
+        SqliteTransaction.expire,
+        # changes that clients ask for
+        SqliteTransaction.cancel,
+        SqliteTransaction.edit,
+        SqliteTransaction.replay,
+        SqliteTransaction.replay_where,
+        SqliteTransaction.discard,
+        SqliteTransaction.discard_where,
+        SqliteTransaction.put_bulk,
+        SqliteTransaction.stop_bulk,
+        SqliteTransaction.bulk_step,
+        # upkeep
+        SqliteTransaction.promote,
+        SqliteTransaction.end_overdue,
+        SqliteTransaction.correct_times,
+        SqliteTransaction.purge,
+        SqliteTransaction.put_series,
+        SqliteTransaction.probe,
+        SqliteTransaction.purge_ticks,
+        # schedules
+        SqliteTransaction.declare_schedules,
+        SqliteTransaction.change_schedules,
+        # inserts
+        SqliteTransaction.insert,
+        # claims
+        SqliteTransaction.claim,
+    )
