@@ -44,11 +44,11 @@ class Store(ScheduleStore, Protocol):
         ...
 
     def now_us(self) -> int:
-        """The store's clock."""
+        """Return the time of the store's clock."""
         ...
 
     def look_again(self) -> None:
-        """Others may have queued jobs: the next claim looks at every lane."""
+        """Let the next claim look at every lane, because other coordinators may have queued jobs."""
         ...
 
     def on_left_over(self, call: Callable[[], None]) -> None:
@@ -56,12 +56,12 @@ class Store(ScheduleStore, Protocol):
         ...
 
     def on_transaction(self, call: Callable[[float, int], None]) -> None:
-        """Whom to tell of every transaction: the seconds until it was durable, and the jobs that it wrote."""
+        """Call this after every transaction, with the seconds until it was durable and the number of jobs that it wrote."""
         ...
 
     def on_outcome(self, call: Callable[[Exception | None], None]) -> None:
-        """Whom to tell how writes end: None for one that stored something durably, and the error of one that failed. A
-        transaction that had nothing to write tells nothing."""
+        """Call this when a write ends: with None if it stored something durably, with the error if it failed. Not called for
+        a transaction that had nothing to write."""
         ...
 
     async def probe(self) -> None:
@@ -117,16 +117,15 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def complete(self, done: Sequence[Completions]) -> set[tuple[str, int]]:
-        """The same for attempts that completed: those whose claim is stale, and for which nothing was written, as (job id,
-        claim id)."""
+        """Write completions. Return (job id, claim id) of those whose claim is stale, for which nothing was written."""
         ...
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
-        """The claims behind (job id, claim id), None where that claim is not current."""
+        """Return the claims with these (job id, claim id); None where that claim is not current."""
         ...
 
     async def held(self, session_id: str) -> list[Claim]:
-        """All claims that the store believes this session holds."""
+        """Return all current claims of this session."""
         ...
 
     async def cancels(self, session_ids: Sequence[str]) -> list[Claim]:
@@ -157,7 +156,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def promote(self, limit: int) -> int:
-        """Queue up to `limit` scheduled jobs whose time has come; how many there were."""
+        """Queue up to `limit` scheduled jobs that are due; return how many there were."""
         ...
 
     async def correct_times(self, limit: int) -> int:
@@ -168,7 +167,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def next_due_at(self) -> int | None:
-        """When the earliest scheduled job becomes due."""
+        """Return when the earliest scheduled job becomes due."""
         ...
 
     async def cancel(self, ids: Sequence[str]) -> list[Job | None]:
@@ -201,10 +200,12 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def discard(self, ids: Sequence[str]) -> int:
-        """Take dead letters out of the list for good; they stay `failed`. How many there were."""
+        """Take dead letters out of the list for good; they stay `failed`. Return how many there were."""
         ...
 
-    async def discard_where(self, filter: JobFilter, limit: int) -> int: ...
+    async def discard_where(self, filter: JobFilter, limit: int) -> int:
+        """Discard up to `limit` dead letters that match; return how many."""
+        ...
 
     async def put_bulk(self, bulk: Bulk) -> None:
         """Accept an operation: once this returned, it will be worked off whatever dies."""
@@ -214,7 +215,9 @@ class Store(ScheduleStore, Protocol):
         """The latest operations, newest first; or only those that are not over."""
         ...
 
-    async def bulk(self, id: str) -> Bulk | None: ...
+    async def bulk(self, id: str) -> Bulk | None:
+        """Return a bulk operation; None where there is none."""
+        ...
 
     async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
         """The next jobs that the operation should look at, in the order of their numbers: (seq, id). A read, which promises
@@ -246,13 +249,17 @@ class Store(ScheduleStore, Protocol):
         says that the type exists, and replaces nothing."""
         ...
 
-    async def noted_types(self) -> dict[str, bytes]: ...
+    async def noted_types(self) -> dict[str, bytes]:
+        """Return what workers last said of each job type."""
+        ...
 
     async def paused(self) -> dict[str, int]:
         """Every paused queue, whether or not it has jobs, and since when."""
         ...
 
-    async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        """Return the jobs with these ids, in order; None where there is none."""
+        ...
 
     async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
         """Those of these jobs that exist, in any order, without reading payloads and results."""
@@ -267,22 +274,24 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def line(self, job: Job) -> JobsAhead:
-        """Who stands before this job in its lane, counted up to `POSITION_CAP`. Reads the index of what waits, and nothing
-        else of the jobs ahead but the id of the first."""
+        """Return the jobs ahead of this one in its lane, counted up to `POSITION_CAP`. Reads the index of waiting jobs, and
+        the id of the first of them."""
         ...
 
     async def attempts(self, id: str) -> list[Attempt]:
-        """Every attempt at this job, oldest first, the current one included."""
+        """Return every attempt at this job, oldest first, the current one included."""
         ...
 
     async def attempts_of(self, jobs: Sequence[Job]) -> list[list[Attempt]]:
-        """The same for jobs that were just read: one list each, by one read for all."""
+        """Return the attempts at each of these jobs, which were just read, by one read for all."""
         ...
 
-    async def page(self, query: JobQuery) -> Page: ...
+    async def page(self, query: JobQuery) -> Page:
+        """Return a page of jobs, newest first, and how many match."""
+        ...
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
-        """Dead letters by how they failed, those that failed last first. Reads the index of failed jobs and nothing else."""
+        """Return dead letters grouped by how they failed, the latest first. Reads only the index of failed jobs."""
         ...
 
     async def failure_samples(self, limit: int) -> list[FailureSample]:
@@ -290,7 +299,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def counts(self) -> list[Count]:
-        """Jobs by queue, type and status, from counters kept in the same transactions as the jobs; never a scan."""
+        """Return how many jobs there are by queue, type and status, from counters that transactions keep; never a scan."""
         ...
 
     async def oldest_due(self) -> dict[str, int]:
@@ -313,16 +322,16 @@ class Store(ScheduleStore, Protocol):
         *,
         folded: bool = False,
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
-        """The rows of all coordinators whose buckets began in [start, end); tallies of one queue or type alone, if given.
+        """Return the rows of all coordinators whose buckets began in [start, end), of one queue or type if given.
         `folded`: of a queue and type, all rows in which nothing happened but waiting are one, with the highest depth."""
         ...
 
     async def sessions(self) -> list[Session]:
-        """Every session that is live, draining, or ended a short while ago."""
+        """Return every session that is live, draining, or ended a short while ago."""
         ...
 
     async def known_key(self, client: str, key: str) -> bool:
-        """Whether this idempotency key is live, so that a repeat is not charged to anybody's rate limit."""
+        """Whether this idempotency key is live, so that a repeat is not charged to a rate limit."""
         ...
 
     async def close(self) -> None:

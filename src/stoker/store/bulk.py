@@ -13,8 +13,6 @@ from stoker.store.queries import json_text
 from stoker.store.reads import JobFilter
 
 BulkAction = Literal["cancel", "retry", "discard"]
-
-
 BulkStatus = Literal["running", "done", "stopped"]
 
 
@@ -77,11 +75,7 @@ class BulkStepped(msgspec.Struct, frozen=True):
 
 
 BULK_COLUMNS: Final = Bulk.__struct_fields__
-
-
 _BULK_FILTER: Final = BULK_COLUMNS.index("filter")
-
-
 _BULK_CAPPED: Final = BULK_COLUMNS.index("total_capped")
 
 

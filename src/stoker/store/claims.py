@@ -53,12 +53,12 @@ def serving(lanes: Iterable[tuple[int, Lane]], workers: Sequence[WorkerView]) ->
 
 
 def unpaused(lanes: Iterable[tuple[int, Lane]], paused: Mapping[str, int]) -> list[tuple[int, Lane]]:
-    """Of these lanes, those whose queue is not paused."""
+    """Return the lanes whose queue is not paused."""
     return [(id, lane) for id, lane in lanes if lane.queue not in paused]
 
 
 def candidates_wanted(lane: Lane, workers: Sequence[WorkerView], run_us: Mapping[str, int]) -> int:
-    """How many jobs from the head of a lane a plan can place at most."""
+    """Return how many of the first jobs of a lane a plan can place at most."""
     return min(capacity(workers, lane.type, run_us.get(lane.type)), CANDIDATES_MAX)
 
 
@@ -78,7 +78,7 @@ def running_order(batch: JobBatch) -> tuple[int, int]:
 def plan_for(
     candidates: list[JobBatch], able: dict[int, list[WorkerView]], request: ClaimRequest, now: int
 ) -> Plan:
-    """The plan for these candidates, in running order."""
+    """Return the plan for these candidates, which are sorted into running order."""
     candidates.sort(key=running_order)
     return plan(
         candidates, able, now=now, policy=request.policy, cursor=request.cursor, run_us=request.run_us
@@ -86,7 +86,7 @@ def plan_for(
 
 
 def claimed(placed: Placed, now: int) -> JobBatch:
-    """The jobs as they are once this placement is written."""
+    """Return the jobs as they are once this placement is written: running, under the next claim number."""
     template = placed.batch.template
     return placed.batch.changed(
         replace(

@@ -6,8 +6,11 @@ gathers, so the busier the store, the larger its transactions. If a transaction 
 by one: a command that cannot be stored fails only its own caller. A store that does not answer is not asked again for
 each of them.
 
-Rounds are bounded by weight (jobs) and by bytes, and so is what may wait for one: beyond that callers are refused at once,
-and what was accepted is unharmed.
+Transactions are bounded by weight (jobs) and by bytes, and so is what may wait for one: beyond that callers are refused at
+once, and what was accepted is unharmed.
+
+A claim is a command like any other. It shares the transaction of the insert or report that woke `Dispatch`, because
+`Dispatch` is woken before that command is added and `_run` lets one turn of the event loop pass before it takes what waits.
 """
 
 import asyncio
@@ -27,8 +30,6 @@ nothing."""
 PENDING_BYTES: Final = 128 * 1024 * 1024
 """What may wait for a transaction."""
 FEW: Final = 4
-
-
 Step = Callable[[Any, list[Any]], Any]
 """A method of the store's transaction class. It takes the transaction and the arguments of all calls of this step, and
 returns their results in order."""
@@ -46,7 +47,7 @@ class Command(msgspec.Struct, frozen=True, eq=False):
 
 Transact = Callable[[Sequence[Command], bool], Awaitable[Sequence[Any]]]
 """Runs the commands in one transaction and returns their results in order, once durable. A result that is an exception
-belongs to that caller alone. The flag says that hardly anybody waits, so that speed matters more than overlap."""
+belongs to that caller alone. The flag says that few callers wait, so that speed matters more than overlap."""
 
 
 class GroupCommit:

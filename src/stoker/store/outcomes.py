@@ -23,8 +23,8 @@ class Finish(msgspec.Struct, frozen=True, gc=False):
 
 
 class Completions(msgspec.Struct, frozen=True, gc=False):
-    """Attempts that completed jobs of one batch, under the same claim number. `claim` is that of one of them, for what they
-    share; each has a place in the columns."""
+    """Completed attempts at jobs of one batch, in columns. `claim` is the claim of one of them; the others share its claim
+    number and all that the columns do not hold."""
 
     claim: Claim
     ids: list[str]
@@ -41,7 +41,7 @@ class Completions(msgspec.Struct, frozen=True, gc=False):
         return len(self.ids)
 
     def rows(self) -> Iterator["CompletionRow"]:
-        """One row for each job."""
+        """Return one row for each job."""
         return zip(
             self.seqs,
             repeat(self.claim.claim_id),
@@ -54,7 +54,7 @@ class Completions(msgspec.Struct, frozen=True, gc=False):
         )
 
     def without(self, ids: Collection[str]) -> "Completions":
-        """All but these."""
+        """Return a copy without these ids."""
         kept = [id not in ids for id in self.ids]
         columns = [
             list(compress(column, kept)) if isinstance(column, list) else column
@@ -68,7 +68,7 @@ CompletionRow = tuple[int, int, int | None, int, int | None, int | None, bytes]
 
 
 def stale_ids(all_done: Iterable[Completions], stale: set[tuple[int, int]]) -> set[tuple[str, int]]:
-    """(job id, claim) of the completions whose (number, claim) is among these."""
+    """Return (job id, claim id) of the completions whose (number, claim id) is in `stale`."""
     if not stale:
         return set()
     return {
@@ -80,7 +80,7 @@ def stale_ids(all_done: Iterable[Completions], stale: set[tuple[int, int]]) -> s
 
 
 def attempt_row(job: Job, outcome: Outcome, status: Status, now: int) -> tuple[Any, ...]:
-    """What is recorded of an attempt that did not complete its job; `status` is what the job became by it."""
+    """Return the row of an attempt that did not complete its job; `status` is the status that the job has after it."""
     return (
         job.seq,
         job.claim_id,
@@ -100,7 +100,7 @@ def attempt_row(job: Job, outcome: Outcome, status: Status, now: int) -> tuple[A
 
 
 def lost_outcome(claim: Claim, policy: RetryPolicy, now: int) -> Outcome:
-    """The end of a claim whose session fell silent."""
+    """Return the outcome of a claim whose session fell silent."""
     event, _ = decide("lost", claim, policy, 0.0)
     error = problem("lost", f"worker session {claim.session_id} fell silent while it ran this job")
     return Outcome(event, "lost", error=error, finished_at=now)

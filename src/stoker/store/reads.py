@@ -12,25 +12,14 @@ from stoker.domain.retry import Kind
 
 TOTAL_CAP: Final = 10_000
 """Totals of filters that no counter covers are counted up to here and then marked as capped."""
-
-
 WHOLE_JOBS: Final = 8
-"""So many jobs are read with large payloads at once, and no more."""
-
-
+"""How many jobs are read with large payloads at once, at most."""
 SPARKS: Final = 24
-
-
+"""Parts of a sparkline."""
 NO_PAYLOAD: Final = b"null"
 """Stands for the payload in a summary."""
-
-
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
 _FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
-
-
 _LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 

@@ -1,21 +1,23 @@
 """Rows of the time series, as both stores keep them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import astuple
 
-from stoker.domain.series import GaugeRow, Gauges, Histogram, Tally, TallyRow
+from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, Gauges, Histogram, Tally, TallyRow
 
 SERIES_CHUNK_SEC: Final = 600
-"""Series that are too old are deleted so much at a time."""
-
-
+"""Series that are too old are deleted in parts of this length."""
 _pack: Final = msgspec.msgpack.Encoder().encode
-
-
 _unpack: Final = msgspec.msgpack.Decoder(Histogram).decode
+
+
+def old_spans(now: int) -> Iterator[tuple[int, int, int]]:
+    """Return, for each length of buckets, what is too old: (length in seconds, until when, how much to delete at a time)."""
+    for bucket_sec, kept_sec in KEPT_SEC.items():
+        yield bucket_sec, now - kept_sec * SECOND, SERIES_CHUNK_SEC * SECOND
 
 
 def tally_values(row: TallyRow) -> tuple[Any, ...]:

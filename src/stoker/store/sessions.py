@@ -12,8 +12,6 @@ from stoker.store.queries import json_text
 
 NO_NOTE: Final = b"{ }"
 """The note of a type of which a worker says nothing but its name."""
-
-
 ANY_TYPE: Final = "*"
 
 

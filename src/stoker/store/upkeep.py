@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from stoker.domain.job import Job
+from stoker.domain.lifecycle import Status
 from stoker.domain.time_limits import next_limit
 from stoker.domain.unique import holds_key, key_of
 
@@ -16,7 +17,16 @@ class Retention(msgspec.Struct, frozen=True):
     client_ids_us: int = 86_400_000_000
     """For how long after its submission the id of a job that is deleted stays taken, if a client made it."""
     keep_grace_us: int = 0
-    """So much longer a job with a `keep_sec` is kept, for clients that wait for its end."""
+    """How much longer a job with a `keep_sec` is kept, for clients that wait for its end."""
+
+    @property
+    def by_status(self) -> tuple[tuple[Status, int], ...]:
+        """How long a job is kept, by the status in which it ended."""
+        return (
+            ("completed", self.completed_us),
+            ("cancelled", self.completed_us),
+            ("failed", self.failed_us),
+        )
 
 
 def held_keys(jobs: Iterable[Job]) -> list[tuple[str, str]]:

@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
 from stoker.domain.lifecycle import FINAL
-from stoker.domain.unique import Settled, holds_key, key_of, settle, taken_by_replay
+from stoker.domain.unique import Settled, holds_key, key_of, taken_by_replay
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.rows import Q
 from stoker.store.submissions import Submission
+from stoker.store.unique import CallKeys
 
 
 class Again(Exception):
@@ -25,18 +26,16 @@ Find = Callable[[Collection[str], bool], Awaitable[Mapping[str, Job]]]
 """Reads jobs by their ids, locked or not."""
 
 
-class PostgresUniqueKeys:
+class PostgresUniqueKeys(CallKeys):
     """The unique keys of one transaction. A call that is refused leaves nothing: `begin` one, then `keep` it."""
 
     def __init__(self, link: Link, now: int) -> None:
+        super().__init__(now)
         self._link = link
-        self._now = now
         self._taken: dict[str, str] = {}
         """Keys that this transaction took, and the job in whose name."""
         self._holders: dict[str, Job] = {}
         self._assigned: dict[str, Job] = {}
-        self._call: dict[str, Job] = {}
-        self._replaced: dict[str, Settled] = {}
         self._freed: set[tuple[str, str]] = set()
 
     # ── submissions ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -67,10 +66,6 @@ class PostgresUniqueKeys:
                 raise Again("a unique key was given up on another coordinator at the same time")
             self._holders[key] = holder
 
-    def begin(self) -> None:
-        """Begin a call: what the last one took and did not keep is forgotten."""
-        self._call, self._replaced = {}, {}
-
     def take(self, job: Job, on_conflict: OnConflict) -> Settled | UniqueConflict | None:
         """Take the key of a job that is about to be inserted. None when the job has none or has it now; else what becomes of
         the submission."""
@@ -83,12 +78,7 @@ class PostgresUniqueKeys:
             return None
         if holder.id == job.id:  # stored by a commit whose answer was lost
             return None
-        settled = settle(job, holder, on_conflict, self._now)
-        if isinstance(settled, Settled) and settled.mark == "replaced":
-            first = self._replaced.get(key, settled)
-            self._replaced[key] = Settled(settled.job, "replaced", first.before)
-            self._call[key] = settled.job
-        return settled
+        return self._settle(key, job, holder, on_conflict)
 
     def keep(self) -> list[Settled]:
         """Keep what this call took; the jobs that it replaces."""

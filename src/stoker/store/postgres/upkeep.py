@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.domain.series import KEPT_SEC, SECOND
 from stoker.store.postgres.rows import Q
 from stoker.store.postgres.state import PostgresTransactionState
-from stoker.store.series import SERIES_CHUNK_SEC
+from stoker.store.series import old_spans
 from stoker.store.upkeep import Retention
 
 
@@ -48,11 +47,7 @@ class PostgresUpkeep(PostgresTransactionState):
         if kept:
             await self._link.execute(Q["drop_keeps"], [row[0] for row in kept])
         purged = await self._delete_history(kept, retention)
-        for status, age in (
-            ("completed", retention.completed_us),
-            ("cancelled", retention.completed_us),
-            ("failed", retention.failed_us),
-        ):
+        for status, age in retention.by_status:
             until, room = self._now - age, limit - purged
             since = self._memory.purged.since(status, until)
             rows = await self._link.fetch(Q["expired_jobs"], status, until, room, since)
@@ -82,7 +77,6 @@ class PostgresUpkeep(PostgresTransactionState):
         return len(rows)
 
     async def _purge_series(self) -> None:
-        for bucket_sec, kept_sec in KEPT_SEC.items():
-            span = (bucket_sec, self._now - kept_sec * SECOND, SERIES_CHUNK_SEC * SECOND)
+        for span in old_spans(self._now):
             await self._link.execute(Q["purge_series"], *span)
             await self._link.execute(Q["purge_gauges"], *span)

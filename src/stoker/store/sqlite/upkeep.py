@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from stoker.domain.series import KEPT_SEC, SECOND, GaugeRow, TallyRow
+from stoker.domain.series import GaugeRow, TallyRow
 from stoker.store.queries import json_text
-from stoker.store.series import SERIES_CHUNK_SEC, gauge_values, tally_values
+from stoker.store.series import gauge_values, old_spans, tally_values
 from stoker.store.sqlite.rows import Q
 from stoker.store.sqlite.state import SqliteTransactionState
 from stoker.store.upkeep import Retention
@@ -63,11 +63,7 @@ class SqliteUpkeep(SqliteTransactionState):
         kept = self._rows(Q["kept_long_enough"], self._now - retention.keep_grace_us, limit)
         self._db.executemany(Q["drop_keep"], [(row[0],) for row in kept])
         purged = self._delete_jobs(kept, retention)
-        for status, age in (
-            ("completed", retention.completed_us),
-            ("cancelled", retention.completed_us),
-            ("failed", retention.failed_us),
-        ):
+        for status, age in retention.by_status:
             until, room = self._now - age, limit - purged
             rows = self._rows(
                 Q["expired_jobs"], status, until, room, self._memory.purged.since(status, until)
@@ -99,7 +95,6 @@ class SqliteUpkeep(SqliteTransactionState):
         return len(rows)
 
     def _purge_series(self) -> None:
-        for bucket_sec, kept_sec in KEPT_SEC.items():
-            span = (bucket_sec, self._now - kept_sec * SECOND, SERIES_CHUNK_SEC * SECOND)
+        for span in old_spans(self._now):
             self._db.execute(Q["purge_series"], span)
             self._db.execute(Q["purge_gauges"], span)
