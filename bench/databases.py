@@ -18,7 +18,7 @@ from stoker.domain.job import COLUMNS, Job, JobSpec, new_job
 from stoker.domain.placement import Lane
 from stoker.ids import new_id
 from stoker.store.sqlite import database
-from stoker.store.sqlite.transaction import Q
+from stoker.store.sqlite.rows import Q
 
 _INSERT: Final = Q["insert_jobs"].format(
     columns=", ".join(COLUMNS), rows="(" + ", ".join("?" * len(COLUMNS)) + ")"

@@ -14,7 +14,7 @@ from stoker.domain.placement import Lane
 from stoker.store.postgres.database import Database, migrate
 from stoker.store.postgres.rows import Q as POSTGRES_Q
 from stoker.store.sqlite import database
-from stoker.store.sqlite.transaction import Q
+from stoker.store.sqlite.rows import Q
 
 _STEP: Final = 1_000_000
 """Jobs in a statement."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from stoker.domain.series import COARSE_SEC, FINE_SEC, SECOND, GaugeRow, Gauges, Tally, TallyRow, part_of
-from stoker.store.common import gauge_values, tally_values
+from stoker.store.series import gauge_values, tally_values
 from stoker.store.sqlite import database
-from stoker.store.sqlite.transaction import Q
+from stoker.store.sqlite.rows import Q
 
 SHARD: Final = 1
 PAIRS: Final = {

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from stoker.clock import Clock, SystemClock
 from stoker.domain.job import Job, PriorityOrder
-from stoker.store.base import Attempt, Store
+from stoker.store.base import Store
 from stoker.store.move import Imported, Source, Target, export_to, import_from
 from stoker.store.move_format import EndRecord, Header
 from stoker.store.postgres.move import PostgresSource, PostgresTarget
+from stoker.store.reads import Attempt
 from stoker.store.sqlite.move import SqliteSource, SqliteTarget
 from tests.conformance.steps import (
     HOUR,

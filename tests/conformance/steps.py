@@ -12,7 +12,11 @@ from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Policy, WorkerView
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, claim_of, decide, problem
 from stoker.ids import new_id
-from stoker.store.base import ClaimRequest, Completions, Finish, IdempotencyKey, Session, Store
+from stoker.store.base import Store
+from stoker.store.claims import ClaimRequest
+from stoker.store.outcomes import Completions, Finish
+from stoker.store.sessions import Session
+from stoker.store.submissions import IdempotencyKey
 from tests.support.jobs import a_submission, completions, jobs_of
 
 MINUTE = 60 * SECOND

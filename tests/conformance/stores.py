@@ -12,8 +12,9 @@ import msgspec
 from stoker.clock import Clock
 from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.unique import holds_key, key_of
-from stoker.store.base import JobQuery, Store
+from stoker.store.base import Store
 from stoker.store.postgres.store import PostgresStore
+from stoker.store.reads import JobQuery
 from stoker.store.sqlite.store import SqliteStore
 from tests.support.servers import databases
 

@@ -9,7 +9,10 @@ from msgspec.structs import replace
 
 from stoker.domain.job import Job
 from stoker.ids import new_id
-from stoker.store.base import Bulk, BulkAction, BulkStep, BulkStepped, JobFilter, JobQuery, Retention, Store
+from stoker.store.base import Store
+from stoker.store.bulk import Bulk, BulkAction, BulkStep, BulkStepped
+from stoker.store.reads import JobFilter, JobQuery
+from stoker.store.upkeep import Retention
 from tests.conformance.steps import (
     HOUR,
     a_job,

@@ -3,7 +3,8 @@
 import pytest
 
 from stoker.domain.retry import Kind
-from stoker.store.base import JobFilter, JobQuery, Store
+from stoker.store.base import Store
+from stoker.store.reads import JobFilter, JobQuery
 from tests.conformance.steps import (
     HOUR,
     SILENT,

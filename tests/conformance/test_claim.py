@@ -8,7 +8,8 @@ import pytest
 
 from stoker.clock import SECOND
 from stoker.domain.retry import claim_of
-from stoker.store.base import Start, Store
+from stoker.store.base import Store
+from stoker.store.outcomes import Start
 from tests.conformance.steps import (
     HOUR,
     a_job,

@@ -11,10 +11,11 @@ from stoker.domain.byte_bounds import INLINE_BYTES, ByteBounds
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
 from stoker.domain.placement import Plan, WorkerView
-from stoker.store.base import WHOLE_JOBS, ClaimRequest, Granted, JobFilter, Store
-from stoker.store.common import plan_for
-from stoker.store.postgres import transaction as postgres_transaction
-from stoker.store.sqlite import transaction as sqlite_transaction
+from stoker.store.base import Store
+from stoker.store.claims import ClaimRequest, Granted, plan_for
+from stoker.store.postgres import claims as postgres_claims
+from stoker.store.reads import WHOLE_JOBS, JobFilter
+from stoker.store.sqlite import claims as sqlite_claims
 from tests.conformance.steps import (
     SILENT,
     STEADY,
@@ -145,8 +146,8 @@ async def test_large_payloads_of_jobs_that_were_not_placed_are_not_read(
         seen.extend(payload for batch in candidates for payload in batch.payloads)
         return plan_for(candidates, *rest)
 
-    monkeypatch.setattr(sqlite_transaction, "plan_for", spied)
-    monkeypatch.setattr(postgres_transaction, "plan_for", spied)
+    monkeypatch.setattr(sqlite_claims, "plan_for", spied)
+    monkeypatch.setattr(postgres_claims, "plan_for", spied)
     granted = await claim_within(store, a_worker(threads=2, free=2, prefetch_us=40_000))
     assert len(jobs_of(granted.grants)) == 2
     assert set(seen) == {b""}

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from stoker.domain.errors import IdempotencyMismatch, IdMismatch, JobPruned, StoreUnreachable
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
-from stoker.store.base import Accepted, Retention, Store, Submission
-from stoker.store.postgres import transaction as postgres_transaction
+from stoker.store.base import Store
+from stoker.store.group_commit import Step
 from stoker.store.postgres import writer as postgres_writer
 from stoker.store.postgres.transaction import PostgresTransaction
 from stoker.store.postgres.writer import PostgresWriter
+from stoker.store.submissions import Accepted, Submission
+from stoker.store.upkeep import Retention
 from tests.conformance.steps import (
     HOUR,
     a_job,
@@ -391,7 +393,7 @@ async def test_an_id_that_came_ran_and_went_between_look_and_write_makes_no_seco
         await write(self)
 
     late = again(pair.a, job)
-    monkeypatch.setattr(postgres_transaction.PostgresTransaction, "_write_fresh", slowly)
+    monkeypatch.setattr(PostgresTransaction, "_write_fresh", slowly)
     if pruned:
         with pytest.raises(JobPruned):
             await put(pair.a, late)
@@ -407,9 +409,9 @@ async def test_what_a_call_stored_itself_is_no_repeat_when_the_answer_to_its_com
     run = PostgresWriter._transaction
     lost: list[str] = []
 
-    async def losing(self: PostgresWriter, calls: list[tuple[str, Any]], **how: Any) -> Any:
+    async def losing(self: PostgresWriter, calls: list[tuple[Step, Any]], **how: Any) -> Any:
         answers = await run(self, calls, **how)
-        if not lost and any(verb == "insert" for verb, _ in calls):
+        if not lost and any(step is PostgresTransaction.insert for step, _ in calls):
             lost.append("the answer")
             raise StoreUnreachable("the connection was lost after the commit")
         return answers

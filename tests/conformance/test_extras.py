@@ -7,7 +7,8 @@ from stoker.domain.extras import Extras
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch, batches_of
 from stoker.domain.retry import claim_of
-from stoker.store.base import Store, Submission
+from stoker.store.base import Store
+from stoker.store.submissions import Submission
 from tests.conformance.steps import a_job, a_worker, claim, claim_again, end, look, submit
 
 TEXT = extras.encode(Extras(soft_timeout_sec=3.0))

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 from stoker.clock import SECOND
 from stoker.domain.job import Job
 from stoker.domain.retry import Kind, claim_of, problem
-from stoker.store.base import Retention, Store
+from stoker.store.base import Store
+from stoker.store.upkeep import Retention
 from tests.conformance.steps import (
     SILENT,
     STEADY,

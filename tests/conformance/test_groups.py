@@ -5,7 +5,8 @@ from typing import Any
 from stoker.domain.fingerprint import fingerprint
 from stoker.domain.job import Job
 from stoker.domain.retry import problem
-from stoker.store.base import SPARKS, JobFilter, JobQuery, Store
+from stoker.store.base import Store
+from stoker.store.reads import SPARKS, JobFilter, JobQuery
 from tests.conformance.steps import MINUTE, claim_again, claimed, end, ids, look, submitted
 from tests.support.clock import FakeClock
 

@@ -9,7 +9,10 @@ from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch, batches_of
 from stoker.domain.placement import PREFETCH_US
 from stoker.domain.retry import claim_of
-from stoker.store.base import Completions, JobFilter, JobQuery, Store, Submission
+from stoker.store.base import Store
+from stoker.store.outcomes import Completions
+from stoker.store.reads import JobFilter, JobQuery
+from stoker.store.submissions import Submission
 from tests.conformance.steps import a_job, a_request, a_worker, claim, look, status_of
 from tests.support.clock import FakeClock
 from tests.support.jobs import jobs_of

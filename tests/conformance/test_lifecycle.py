@@ -15,7 +15,8 @@ from stoker.domain.extras import Extras
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import EVENTS, FINAL, STATUSES, TRANSITIONS, Event, Status, after, waiting
 from stoker.domain.retry import Kind, Outcome, claim_of
-from stoker.store.base import Finish, Store
+from stoker.store.base import Store
+from stoker.store.outcomes import Finish
 from tests.conformance.steps import (
     HOUR,
     SILENT,

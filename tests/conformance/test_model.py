@@ -35,7 +35,10 @@ from stoker.domain.errors import IdempotencyMismatch, IdMismatch
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import CRASH_LIMIT, Kind, claim_of
-from stoker.store.base import Accepted, Expired, Granted, Renewal, Store
+from stoker.store.base import Store
+from stoker.store.claims import Granted
+from stoker.store.sessions import Expired, Renewal
+from stoker.store.submissions import Accepted
 from tests.conformance.steps import SILENT, STEADY, a_job, a_key, a_request, a_session, a_worker, end
 from tests.conformance.stores import STORES, StoreKind, books_balance, fast_folder
 from tests.support.clock import FakeClock

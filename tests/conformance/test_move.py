@@ -19,10 +19,11 @@ from stoker.domain.job_batch import batch_of
 from stoker.domain.lifecycle import STATUSES
 from stoker.domain.retry import problem
 from stoker.ids import new_id
-from stoker.store.base import Attempt, Store
+from stoker.store.base import Store
 from stoker.store.logs import LogPage, Logs, Piece, Selection
 from stoker.store.move import BATCH, LEFT_BEHIND, Imported, MoveRefused, export_to
 from stoker.store.move_format import BadFile, MovingJob, job_line
+from stoker.store.reads import Attempt
 from tests.conformance.logs import LOGS
 from tests.conformance.moving import (
     AWKWARD,

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.store.base import Renewal, Store
+from stoker.store.base import Store
+from stoker.store.sessions import Renewal
 from tests.conformance.steps import (
     SILENT,
     STEADY,

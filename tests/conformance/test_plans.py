@@ -21,11 +21,12 @@ from stoker.clock import SystemClock
 from stoker.coordinator.text_search import with_text
 from stoker.domain.errors import TooDeep
 from stoker.store import queries
-from stoker.store.base import Count, FailureSample, JobFilter, JobQuery, Page, Store
+from stoker.store.base import Store
 from stoker.store.postgres.database import Database
 from stoker.store.postgres.filters import numbered
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.reads import PostgresReader
+from stoker.store.reads import Count, FailureSample, JobFilter, JobQuery, Page
 from stoker.store.sqlite import database, lists
 from stoker.store.sqlite.filters import filter_sql
 from stoker.store.sqlite.reads import SqliteReader

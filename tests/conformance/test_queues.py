@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from stoker.clock import SECOND
-from stoker.store.base import NO_NOTE, Store
+from stoker.store.base import Store
+from stoker.store.sessions import NO_NOTE
 from tests.conformance.steps import a_job, a_request, a_worker, claim, claimed, end, ids, status_of, submitted
 from tests.conformance.stores import StoreKind, opened
 from tests.conformance.test_shared import SHARED, Pair, both

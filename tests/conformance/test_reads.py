@@ -12,9 +12,10 @@ from stoker.domain.explain import JobsAhead
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.ids import new_id
-from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery, JobSummary, Store
+from stoker.store.base import Store
 from stoker.store.postgres import lists as postgres_lists
 from stoker.store.postgres import reads as postgres_reads
+from stoker.store.reads import TOTAL_CAP, Count, JobFilter, JobQuery, JobSummary
 from stoker.store.sqlite import lists as sqlite_lists
 from stoker.store.sqlite import reads as sqlite_reads
 from tests.conformance.steps import (

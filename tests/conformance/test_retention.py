@@ -13,7 +13,9 @@ from stoker.domain.extras import extras_of
 from stoker.domain.job import NO_DEFAULTS, Job, JobSpec, new_job
 from stoker.domain.webhooks import RETRIES, WEBHOOK_QUEUE, WEBHOOK_TYPE, Delivery
 from stoker.ids import new_id
-from stoker.store.base import JobFilter, JobQuery, Retention, Store
+from stoker.store.base import Store
+from stoker.store.reads import JobFilter, JobQuery
+from stoker.store.upkeep import Retention
 from tests.conformance.steps import SILENT, STEADY, a_session, a_worker, claim, claim_again, end, look, submit
 from tests.support.clock import FakeClock
 

@@ -9,7 +9,9 @@ from stoker.domain.job import JobSpec
 from stoker.domain.recurrence import BadSchedule
 from stoker.domain.retry_rules import RetryRules
 from stoker.domain.webhooks import WEBHOOK_QUEUE
-from stoker.store.base import JobFilter, JobQuery, Retention, Store
+from stoker.store.base import Store
+from stoker.store.reads import JobFilter, JobQuery
+from stoker.store.upkeep import Retention
 from stoker.wire.schedules import ScheduleFields
 from tests.conformance.steps import claim, end
 from tests.conformance.stores import every_job

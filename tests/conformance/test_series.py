@@ -2,7 +2,8 @@
 
 from stoker.clock import SECOND
 from stoker.domain.series import COARSE_SEC, FINE_SEC, KEPT_SEC, GaugeRow, Gauges, Tally, TallyRow
-from stoker.store.base import Retention, Store
+from stoker.store.base import Store
+from stoker.store.upkeep import Retention
 from tests.conformance.steps import HOUR
 from tests.support.clock import FakeClock
 

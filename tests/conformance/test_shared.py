@@ -10,7 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from stoker.domain.errors import IdempotencyMismatch
-from stoker.store.base import JobQuery, Retention, Store
+from stoker.store.base import Store
+from stoker.store.reads import JobQuery
+from stoker.store.upkeep import Retention
 from tests.conformance.steps import (
     MINUTE,
     SILENT,

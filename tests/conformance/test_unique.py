@@ -15,7 +15,9 @@ from stoker.domain.extras import Extras
 from stoker.domain.job import Job, JobSpec, OnConflict, UniqueUntil
 from stoker.domain.job_batch import batch_of
 from stoker.domain.retry import Kind
-from stoker.store.base import Accepted, JobFilter, Store, Submission
+from stoker.store.base import Store
+from stoker.store.reads import JobFilter
+from stoker.store.submissions import Accepted, Submission
 from tests.conformance.steps import (
     HOUR,
     SILENT,

@@ -18,7 +18,8 @@ from stoker.domain.errors import UniqueConflict
 from stoker.domain.extras import Extras
 from stoker.domain.job import OnConflict, UniqueUntil
 from stoker.domain.job_batch import batch_of
-from stoker.store.base import Store, Submission
+from stoker.store.base import Store
+from stoker.store.submissions import Submission
 from tests.conformance.steps import SILENT, STEADY, a_job, a_session, a_worker, claim, end
 from tests.conformance.stores import books_balance
 from tests.conformance.test_shared import Pair, pair

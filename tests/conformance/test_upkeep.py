@@ -4,7 +4,9 @@ import pytest
 
 from stoker.clock import SECOND
 from stoker.domain.errors import IdempotencyMismatch, JobPruned
-from stoker.store.base import Renewal, Retention, Store
+from stoker.store.base import Store
+from stoker.store.sessions import Renewal
+from stoker.store.upkeep import Retention
 from tests.conformance.steps import (
     HOUR,
     SILENT,

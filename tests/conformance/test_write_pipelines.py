@@ -12,7 +12,7 @@ import pytest
 from stoker.store.base import Store
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.memory import PostgresMemory
-from stoker.store.postgres.transaction import VERBS, PostgresTransaction
+from stoker.store.postgres.transaction import PostgresTransaction
 from tests.conformance.steps import a_job, claimed, end, ends, report, status_of, submit
 from tests.conformance.stores import STORES, books_balance, opened
 from tests.support.clock import FakeClock
@@ -66,7 +66,7 @@ async def test_a_report_is_stored_while_a_submission_waits_for_somebody(
 async def test_a_transaction_that_the_server_ended_for_a_deadlock_is_run_again(
     place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    complete, ended = VERBS["complete"], 0
+    complete, ended = PostgresTransaction.complete, 0
 
     async def ended_once(transaction: PostgresTransaction, calls: list[Any]) -> Any:
         nonlocal ended
@@ -75,7 +75,7 @@ async def test_a_transaction_that_the_server_ended_for_a_deadlock_is_run_again(
             raise asyncpg.DeadlockDetectedError("deadlock detected")
         return await complete(transaction, calls)
 
-    monkeypatch.setitem(VERBS, "complete", ended_once)
+    monkeypatch.setattr(PostgresTransaction, "complete", ended_once)
     async with a_store(place, clock) as store:
         first, second = await claimed(store, type="a"), await claimed(store, type="b")
         assert await ends(store, [report(second), report(first)]) == ["completed", "completed"]

@@ -10,8 +10,8 @@ from typing import Any
 
 from stoker.cli.main import main
 from stoker.coordinator.coordinator import Coordinator
-from stoker.store.base import Submission
 from stoker.store.sqlite.writer import ThreadWriter
+from stoker.store.submissions import Submission
 
 
 def plant_commit() -> None:

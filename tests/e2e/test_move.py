@@ -18,9 +18,11 @@ from msgspec.structs import replace
 
 from stoker.clock import SystemClock
 from stoker.domain.job import Job
-from stoker.store.base import Attempt, Store, Submission
+from stoker.store.base import Store
 from stoker.store.postgres.store import PostgresStore
+from stoker.store.reads import Attempt
 from stoker.store.sqlite.store import SqliteStore
+from stoker.store.submissions import Submission
 from tests.conformance.steps import a_job, a_key, a_worker, claim, report
 from tests.conformance.stores import books_balance, every_job
 from tests.e2e.system import STOKER, System, eventually

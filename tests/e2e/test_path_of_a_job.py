@@ -26,8 +26,12 @@ PIPELINE = {
     "executors/child.py",
     "executors/process.py",
     "executors/supervisor_line.py",
-    "store/sqlite/transaction.py",
+    "store/sqlite/claims.py",
+    "store/sqlite/outcomes.py",
+    "store/sqlite/state.py",
+    "store/sqlite/submissions.py",
     "store/sqlite/store.py",
+    "store/transaction_state.py",
     "store/verbs.py",
     "worker/supervisor.py",
     "worker/child_pool.py",
@@ -41,15 +45,20 @@ LEAVES = {
     "coordinator/dispatch.py": {"_Frame.__init__"},
     "coordinator/reports.py": {"_are_figures"},  # of ReportSink._completions
     "executors/process.py": {"Child._flush_out", "Child._written"},  # of Child._write
-    "store/sqlite/transaction.py": {
+    "store/sqlite/claims.py": {
+        "SqliteClaims._first_of",  # of SqliteClaims._candidates
+        "SqliteClaims._stored_candidates",  # of SqliteClaims._candidates
+        "SqliteClaims._lane_named",  # of SqliteClaims._candidates
+    },
+    "store/sqlite/submissions.py": {
         "_Staged.__init__",  # what one call brings
         "_first_seq",  # a sort key
-        "SqliteTransaction._accept_part",  # of SqliteTransaction._accept
-        "SqliteTransaction._count",  # the counters of /stats
-        "SqliteTransaction._first_of",  # of SqliteTransaction._candidates
-        "SqliteTransaction._stored_candidates",  # of SqliteTransaction._candidates
-        "SqliteTransaction._lane_id",  # of SqliteTransaction._place
-        "SqliteTransaction._lane_named",  # of SqliteTransaction._candidates
+        "SqliteSubmissions._accept_part",  # of SqliteSubmissions._accept
+        "SqliteSubmissions._lane_id",  # of SqliteSubmissions._place
+    },
+    "store/transaction_state.py": {
+        "TransactionState._count",  # the counters of /stats
+        "TransactionState._count_fresh",  # the same, for jobs that are inserted
     },
     "store/sqlite/store.py": {"SqliteStore.shared"},  # a constant
     "worker/slot.py": {

@@ -28,7 +28,7 @@ from stoker.domain.extras import extras_of
 from stoker.domain.job import NO_DEFAULTS, Job, JobSpec, Oversize, new_job
 from stoker.domain.job_batch import batch_of, joined
 from stoker.domain.retry_rules import RetryRules
-from stoker.store.base import IdempotencyKey, Submission
+from stoker.store.submissions import IdempotencyKey, Submission
 from stoker.testing.loop import Process
 from tests.checkers.history import Answer, Item, Op
 from tests.sim.machine import ERROR, UNNAMED_TYPE, Deed

@@ -10,7 +10,7 @@ from stoker.domain.edit import Changes
 from stoker.domain.extras import Extras
 from stoker.domain.job import Job, OnConflict, encode_map, new_job
 from stoker.domain.job_batch import batch_of
-from stoker.store.base import Accepted, Submission
+from stoker.store.submissions import Accepted, Submission
 from tests.sim.clients import Client, Order
 from tests.sim.machine import Deed
 

@@ -8,7 +8,8 @@ from collections import Counter
 from typing import Any, Final
 
 from stoker.domain.byte_bounds import ByteBounds
-from stoker.store.base import ClaimRequest, Granted, Store
+from stoker.store.base import Store
+from stoker.store.claims import ClaimRequest, Granted
 from stoker.wire import codec, frames
 from tests.checkers.history import Bytes
 

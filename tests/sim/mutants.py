@@ -43,15 +43,21 @@ from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt
 from stoker.domain.schedule import Firing, ScheduleDecision
 from stoker.domain.unique import key_of
 from stoker.executors.pipe import WorkOutcome
-from stoker.store.base import Accepted, CompletionRow, Completions, Expired, Submission
 from stoker.store.client_ids import ClientIds
+from stoker.store.outcomes import CompletionRow, Completions
 from stoker.store.schedules import ScheduleChange, Seen
+from stoker.store.sessions import Expired
+from stoker.store.sqlite import claims as sqlite_claims
+from stoker.store.sqlite import job_changes as sqlite_job_changes
+from stoker.store.sqlite import outcomes as sqlite_outcomes
 from stoker.store.sqlite import schedules as sqlite_schedules
-from stoker.store.sqlite import transaction as sqlite_transaction
+from stoker.store.sqlite import submissions as sqlite_submissions
 from stoker.store.sqlite.reads import SqliteReader
+from stoker.store.sqlite.rows import Q
 from stoker.store.sqlite.store import SqliteStore
-from stoker.store.sqlite.transaction import Q, SqliteTransaction
+from stoker.store.sqlite.transaction import SqliteTransaction
 from stoker.store.sqlite.unique import SqliteUniqueKeys
+from stoker.store.submissions import Accepted, Submission
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 from stoker.worker.child_pool import ChildPool
@@ -113,13 +119,13 @@ def planted(name: str) -> Iterator[None]:
 @bug
 def unique_keys_are_not_looked_at(patch: Patch) -> None:
     """A submission is stored whoever holds its key."""
-    patch.set(SqliteUniqueKeys, "take", lambda self, job, on_conflict: None)
+    patch.set(SqliteUniqueKeys, "take", lambda self, job, on_conflict, find: None)
 
 
 @bug
 def every_claim_frees_the_unique_key(patch: Patch) -> None:
     """A key is given up at the claim, also by a job that holds it until it has finished."""
-    patch.set(sqlite_transaction, "freed_by_claim", lambda before: key_of(before.extras))
+    patch.set(sqlite_claims, "freed_by_claim", lambda before: key_of(before.extras))
 
 
 @bug
@@ -131,7 +137,7 @@ def a_replay_does_not_take_its_key(patch: Patch) -> None:
 @bug
 def expired_jobs_are_claimed(patch: Patch) -> None:
     """Only upkeep looks at expiries, and it comes too late."""
-    patch.set(sqlite_transaction, "split_by_time", lambda batches, now: (list(batches), []))
+    patch.set(sqlite_claims, "split_by_time", lambda batches, now: (list(batches), []))
 
 
 @bug
@@ -544,7 +550,7 @@ def hand_back_is_charged(patch: Patch) -> None:
     def after(job: Job, outcome: Outcome, now: int) -> Job:
         return replace(after_attempt(job, outcome, now), attempt=job.attempt)
 
-    patch.set(sqlite_transaction, "after_attempt", after)
+    patch.set(sqlite_outcomes, "after_attempt", after)
 
 
 @bug
@@ -555,7 +561,7 @@ def lost_lease_is_free(patch: Patch) -> None:
         ended = after_attempt(job, outcome, now)
         return replace(ended, attempt=job.attempt - 1) if outcome.kind == "lost" else ended
 
-    patch.set(sqlite_transaction, "after_attempt", after)
+    patch.set(sqlite_outcomes, "after_attempt", after)
 
 
 @bug
@@ -574,7 +580,7 @@ def first_crash_is_the_last(patch: Patch) -> None:
         ended = after_attempt(job, outcome, now)
         return replace(ended, crashes=ended.crashes + 2 * (outcome.kind == "crash"))
 
-    patch.set(sqlite_transaction, "after_attempt", after)
+    patch.set(sqlite_outcomes, "after_attempt", after)
 
 
 @bug
@@ -630,7 +636,7 @@ def snoozes_are_charged(patch: Patch) -> None:
         ended = after_attempt(job, outcome, now)
         return replace(ended, attempt=job.attempt) if outcome.kind == "snoozed" else ended
 
-    patch.set(sqlite_transaction, "after_attempt", after)
+    patch.set(sqlite_outcomes, "after_attempt", after)
 
 
 @bug
@@ -638,7 +644,7 @@ def snoozes_are_not_counted(patch: Patch) -> None:
     def after(job: Job, outcome: Outcome, now: int) -> Job:
         return replace(after_attempt(job, outcome, now), extras=job.extras)
 
-    patch.set(sqlite_transaction, "after_attempt", after)
+    patch.set(sqlite_outcomes, "after_attempt", after)
 
 
 @bug
@@ -648,20 +654,20 @@ def webhooks_of_the_cancelled_are_forgotten(patch: Patch) -> None:
     def forgetful(job: Job, now: int) -> Job | None:
         return None if job.status == "cancelled" else original(job, now)
 
-    patch.set(sqlite_transaction, "delivery_of", forgetful)
+    patch.set(sqlite_submissions, "delivery_of", forgetful)
 
 
 @bug
 def a_repeated_report_is_told_again(patch: Patch) -> None:
     """A completion that was stored before makes another delivery."""
-    original = sqlite_transaction.SqliteTransaction._complete_singly
+    original = SqliteTransaction._complete_singly
 
     def again(self: Any, rows: Any, claims: Any, written: Any) -> Any:
         refused = original(self, rows, claims, written)
         written.update(row[:2] for row in rows if row[:2] not in refused)
         return refused
 
-    patch.set(sqlite_transaction.SqliteTransaction, "_complete_singly", again)
+    patch.set(SqliteTransaction, "_complete_singly", again)
     delivery = webhooks_domain._delivery_id
     numbers = itertools.count()
     patch.set(webhooks_domain, "_delivery_id", lambda job, now: f"{delivery(job, now)}-{next(numbers)}")
@@ -905,7 +911,8 @@ def a_flood_goes_on_while_a_better_job_waits(patch: Patch) -> None:
 def oversized_jobs_share_a_lane(patch: Patch) -> None:
     """Jobs that wait for a large worker stand before those that would run on one thread."""
     original = lane_key
-    patch.set(sqlite_transaction, "lane_key", lambda job: (*original(job)[:-1], "degrade"))
+    for module in (sqlite_submissions, sqlite_job_changes):
+        patch.set(module, "lane_key", lambda job: (*original(job)[:-1], "degrade"))
 
 
 # ── schedules ──────────────────────────────────────────────────────────────────────────────────────────────────────

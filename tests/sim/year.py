@@ -33,7 +33,8 @@ from stoker.domain import schedule as rules
 from stoker.domain.job import Job, JobSpec
 from stoker.domain.retry import Kind
 from stoker.domain.schedule import Schedule, ScheduleDecision, Tick
-from stoker.store.base import JobQuery, Store
+from stoker.store.base import Store
+from stoker.store.reads import JobQuery
 from stoker.store.schedules import ScheduleChange, SchedulesQuery
 from stoker.store.sqlite import schedules as sqlite_schedules
 from stoker.store.sqlite.store import SqliteStore
@@ -569,7 +570,7 @@ def commits_when_it_crashes() -> Undo:
 
         return changing
 
-    return _patched(sqlite_schedules.SqliteScheduleVerbs, "_change_schedules", make)
+    return _patched(sqlite_schedules.SqliteSchedules, "_change_schedules", make)
 
 
 def the_hour_that_comes_twice_ticks_twice() -> Undo:

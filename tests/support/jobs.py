@@ -10,7 +10,9 @@ from stoker.domain.job import Job, JobSpec, new_job
 from stoker.domain.job_batch import batch_of
 from stoker.domain.placement import WorkerView
 from stoker.domain.retry import Claim, claim_of
-from stoker.store.base import Accepted, Completions, Grant, IdempotencyKey, Submission
+from stoker.store.claims import Grant
+from stoker.store.outcomes import Completions
+from stoker.store.submissions import Accepted, IdempotencyKey, Submission
 from tests.support.clock import START_US
 
 _numbers = count(1)

@@ -13,7 +13,7 @@ from stoker.api.admission import FREE_BYTES, SMALL_BYTES, BodyBudget
 from stoker.api.body import Body
 from stoker.api.problems import Kind, RequestProblem
 from stoker.settings import Settings, SettingsError, load
-from stoker.store.base import Submission
+from stoker.store.submissions import Submission
 from tests.support.turns import until
 from tests.unit.test_api_server import served
 from tests.unit.test_api_service import FakeService, Submitted, api

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stoker.store.base import JobFilter
+from stoker.store.reads import JobFilter
 from tests.unit.test_api_jobs import StoppedClock
 from tests.unit.test_api_service import FakeService, ask
 

@@ -13,7 +13,9 @@ from stoker.api.events import event, rendered
 from stoker.coordinator.events import LiveGauges, Message, Numbered, Reset, Update
 from stoker.coordinator.output import JobProgress
 from stoker.coordinator.queues import QueueState
-from stoker.store.base import Bulk, JobFilter, JobSummary, Session
+from stoker.store.bulk import Bulk
+from stoker.store.reads import JobFilter, JobSummary
+from stoker.store.sessions import Session
 from tests.support.clock import START_US
 from tests.unit.test_api_service import FakeService, ask
 

@@ -15,7 +15,7 @@ from stoker.domain.errors import Overloaded, StokerDomainError, StoreUnavailable
 from stoker.domain.job import NO_DEFAULTS, Job, JobDefaults, JobSpec, new_job
 from stoker.domain.retry import problem
 from stoker.settings import Settings
-from stoker.store.base import Attempt, Count, DeadLetterGroup, JobFilter, JobQuery
+from stoker.store.reads import Attempt, Count, DeadLetterGroup, JobFilter, JobQuery
 from tests.unit.test_api_service import TOKEN, FakeService, api, ask, call
 from tests.unit.test_fingerprint import TRACE
 

@@ -7,7 +7,7 @@ from msgspec.structs import asdict
 
 from stoker.api.problems import RequestProblem
 from stoker.api.search import KEYS, parse_search
-from stoker.store.base import JobFilter
+from stoker.store.reads import JobFilter
 from tests.unit.test_api_service import FakeService, ask
 
 NOW = 1_000_000_000_000_000

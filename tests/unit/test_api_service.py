@@ -29,23 +29,20 @@ from stoker.domain.series import GaugeRow, Point, Range, Tally, TallyRow, points
 from stoker.domain.short_ids import ShortId
 from stoker.ids import new_id
 from stoker.settings import Settings
-from stoker.store.base import (
-    Accepted,
+from stoker.store.bulk import Bulk, BulkAction
+from stoker.store.logs import LogPage, Selection
+from stoker.store.reads import (
     Attempt,
-    Bulk,
-    BulkAction,
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
-    IdempotencyKey,
     JobFilter,
     JobQuery,
     JobSummary,
     Page,
-    Session,
-    Submission,
 )
-from stoker.store.logs import LogPage, Selection
+from stoker.store.sessions import Session
+from stoker.store.submissions import Accepted, IdempotencyKey, Submission
 from stoker.wire.frames import ClaimRef
 from stoker.wire.http import (
     HttpAssignment,

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from stoker.domain.job import Job, JobSpec, new_job
-from stoker.store.base import Bulk, JobFilter, Session
+from stoker.store.bulk import Bulk
+from stoker.store.reads import JobFilter
+from stoker.store.sessions import Session
 from tests.unit.test_api_service import FakeService, ask
 
 FIRST = "019a5c1e-7b0e-7c61-b6a5-0d3f6b8f2a11"

@@ -9,7 +9,7 @@ from starlette.types import Message, Scope
 
 from stoker.api.app import create_app
 from stoker.api.streaming import GONE
-from stoker.store.base import Session
+from stoker.store.sessions import Session
 from stoker.wire.frames import ClaimRef
 from stoker.wire.http import HttpHello, HttpReport
 from stoker.wire.run import RunHello, RunOutcome

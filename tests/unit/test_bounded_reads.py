@@ -11,7 +11,8 @@ import pytest
 from stoker.clock import SystemClock
 from stoker.coordinator.dead_groups import COUNTED_FRESH, RENEW_SECONDS, RENEW_TIMES, DeadGroups
 from stoker.domain.errors import TooDeep
-from stoker.store.base import Count, DeadLetterGroups, JobFilter, JobQuery, Store
+from stoker.store.base import Store
+from stoker.store.reads import Count, DeadLetterGroups, JobFilter, JobQuery
 from stoker.store.sqlite.reads import SqliteReader
 from stoker.store.sqlite.store import SqliteStore
 from stoker.store.walks import CHUNK, WALK, Abreast, Halving, Merging, Span, present, ranks_of

@@ -10,7 +10,7 @@ from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, Unsent, WorkerSession
 from stoker.domain.job_batch import JobBatch, batches_of
 from stoker.domain.placement import PREFETCH_US
-from stoker.store.base import Grant, Granted
+from stoker.store.claims import Grant, Granted
 from stoker.wire.frames import PROTOCOL, Assign, Frame, Hello
 from tests.support.clock import START_US
 from tests.support.jobs import a_job

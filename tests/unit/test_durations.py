@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from stoker.coordinator.durations import durations_of
 from stoker.coordinator.metrics import Metrics
 from stoker.coordinator.reports import each
-from stoker.store.base import Completions, Finish
+from stoker.store.outcomes import Completions, Finish
 from tests.support.clock import START_US
 from tests.support.jobs import a_claim, completions
 

@@ -42,7 +42,10 @@ from stoker.domain.retry import Outcome
 from stoker.ids import new_id
 from stoker.logs.log import JobLog
 from stoker.settings import Settings
-from stoker.store.base import Bulk, Count, Finish, JobFilter, JobSummary, Session
+from stoker.store.bulk import Bulk
+from stoker.store.outcomes import Finish
+from stoker.store.reads import Count, JobFilter, JobSummary
+from stoker.store.sessions import Session
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore
 from tests.conformance.steps import a_job, a_session

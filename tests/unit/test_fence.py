@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from stoker.store.postgres.rows import Q as POSTGRES
-from stoker.store.sqlite.transaction import Q as SQLITE
+from stoker.store.sqlite.rows import Q as SQLITE
 
 FENCED = [
     (SQLITE, "complete_jobs"),

@@ -14,8 +14,29 @@ from stoker.store.group_commit import (
     TRANSACTION_WEIGHT,
     Command,
     GroupCommit,
+    by_step,
 )
 from tests.support.turns import turns, until
+
+
+def complete(transaction: Any, calls: list[Any]) -> Any:
+    """Stands for a step of a store."""
+
+
+def finish(transaction: Any, calls: list[Any]) -> Any:
+    """Stands for a step of a store."""
+
+
+def insert(transaction: Any, calls: list[Any]) -> Any:
+    """Stands for a step of a store."""
+
+
+def verb(transaction: Any, calls: list[Any]) -> Any:
+    """Stands for a step of a store."""
+
+
+def claim(transaction: Any, calls: list[Any]) -> Any:
+    """Stands for a step of a store."""
 
 
 class FakeDisk:
@@ -52,7 +73,7 @@ async def a_group(max_pending: int = 1_000) -> AsyncIterator[tuple[GroupCommit, 
 
 async def test_calls_that_wait_at_the_same_time_share_one_transaction() -> None:
     async with a_group() as (group, disk):
-        answers = await asyncio.gather(*[group.call("verb", n) for n in range(5)])
+        answers = await asyncio.gather(*[group.call(verb, n) for n in range(5)])
         assert answers == [f"did {n}" for n in range(5)]
         assert disk.transactions == [[0, 1, 2, 3, 4]]
 
@@ -60,9 +81,9 @@ async def test_calls_that_wait_at_the_same_time_share_one_transaction() -> None:
 async def test_while_one_transaction_is_written_the_next_one_gathers() -> None:
     async with a_group() as (group, disk):
         disk.gate.clear()
-        first = asyncio.create_task(group.call("verb", "first"))
+        first = asyncio.create_task(group.call(verb, "first"))
         await until(lambda: bool(disk.transactions))
-        others = [asyncio.create_task(group.call("verb", n)) for n in range(3)]
+        others = [asyncio.create_task(group.call(verb, n)) for n in range(3)]
         await turns()
         assert disk.transactions == [["first"]]
         disk.gate.set()
@@ -73,7 +94,7 @@ async def test_while_one_transaction_is_written_the_next_one_gathers() -> None:
 async def test_nobody_is_answered_before_the_transaction_is_durable() -> None:
     async with a_group() as (group, disk):
         disk.gate.clear()
-        call = asyncio.create_task(group.call("verb", 1))
+        call = asyncio.create_task(group.call(verb, 1))
         await until(lambda: bool(disk.transactions))
         await turns()
         assert not call.done()
@@ -84,7 +105,7 @@ async def test_nobody_is_answered_before_the_transaction_is_durable() -> None:
 async def test_a_command_that_cannot_be_stored_fails_alone() -> None:
     async with a_group() as (group, disk):
         answers = await asyncio.gather(
-            *[group.call("verb", argument) for argument in ("a", "poison", "b")], return_exceptions=True
+            *[group.call(verb, argument) for argument in ("a", "poison", "b")], return_exceptions=True
         )
         assert answers[0] == "did a"
         assert isinstance(answers[1], StoreUnavailable)
@@ -95,7 +116,7 @@ async def test_a_command_that_cannot_be_stored_fails_alone() -> None:
 async def test_a_refusal_belongs_to_its_caller_alone() -> None:
     async with a_group() as (group, disk):
         answers = await asyncio.gather(
-            group.call("verb", "refuse"), group.call("verb", "a"), return_exceptions=True
+            group.call(verb, "refuse"), group.call(verb, "a"), return_exceptions=True
         )
         assert isinstance(answers[0], ValueError)
         assert answers[1] == "did a"
@@ -105,24 +126,24 @@ async def test_a_refusal_belongs_to_its_caller_alone() -> None:
 async def test_after_a_failed_transaction_the_next_ones_go_on() -> None:
     async with a_group() as (group, _):
         with pytest.raises(StoreUnavailable):
-            await group.call("verb", "poison")
-        assert await group.call("verb", "a") == "did a"
+            await group.call(verb, "poison")
+        assert await group.call(verb, "a") == "did a"
         assert group.pending == 0
 
 
 async def test_transaction_are_bounded_by_weight_and_keep_the_order() -> None:
     async with a_group() as (group, disk):
         half = TRANSACTION_WEIGHT // 2
-        await asyncio.gather(*[group.call("verb", n, weight=half) for n in range(5)])
+        await asyncio.gather(*[group.call(verb, n, weight=half) for n in range(5)])
         assert disk.transactions == [[0, 1], [2, 3], [4]]
 
 
 async def test_a_call_heavier_than_a_transaction_gets_a_transaction_of_its_own() -> None:
     async with a_group() as (group, disk):
         await asyncio.gather(
-            group.call("verb", "a"),
-            group.call("verb", "huge", weight=3 * TRANSACTION_WEIGHT),
-            group.call("verb", "b"),
+            group.call(verb, "a"),
+            group.call(verb, "huge", weight=3 * TRANSACTION_WEIGHT),
+            group.call(verb, "b"),
         )
         assert disk.transactions == [["a"], ["huge"], ["b"]]
 
@@ -130,29 +151,29 @@ async def test_a_call_heavier_than_a_transaction_gets_a_transaction_of_its_own()
 async def test_too_much_waiting_refuses_bounded_calls_and_harms_nobody() -> None:
     async with a_group(max_pending=10) as (group, disk):
         disk.gate.clear()
-        accepted = asyncio.create_task(group.call("insert", "a", weight=8, bounded=True))
+        accepted = asyncio.create_task(group.call(insert, "a", weight=8, bounded=True))
         await turns()
         with pytest.raises(Overloaded) as refused:
-            await group.call("insert", "b", weight=3, bounded=True)
+            await group.call(insert, "b", weight=3, bounded=True)
         assert refused.value.retry_after_seconds >= 1
-        report = asyncio.create_task(group.call("finish", "r", weight=50))
+        report = asyncio.create_task(group.call(finish, "r", weight=50))
         await turns()
         disk.gate.set()
         assert await accepted == "did a"
         assert await report == "did r"
         assert disk.stored == ["a", "r"]
-        assert await group.call("insert", "b", weight=3, bounded=True) == "did b"
+        assert await group.call(insert, "b", weight=3, bounded=True) == "did b"
 
 
 async def test_a_call_larger_than_the_bound_is_taken_when_nothing_waits() -> None:
     async with a_group(max_pending=10) as (group, _):
-        assert await group.call("insert", "huge", weight=500, bounded=True) == "did huge"
+        assert await group.call(insert, "huge", weight=500, bounded=True) == "did huge"
 
 
 async def test_a_caller_that_gives_up_harms_nobody() -> None:
     async with a_group() as (group, disk):
         disk.gate.clear()
-        calls = [asyncio.create_task(group.call("verb", n)) for n in range(3)]
+        calls = [asyncio.create_task(group.call(verb, n)) for n in range(3)]
         await until(lambda: bool(disk.transactions))
         calls[1].cancel()
         await turns()
@@ -161,14 +182,14 @@ async def test_a_caller_that_gives_up_harms_nobody() -> None:
         assert await calls[2] == "did 2"
         with pytest.raises(asyncio.CancelledError):
             await calls[1]
-        assert await group.call("verb", "next") == "did next"
+        assert await group.call(verb, "next") == "did next"
         assert group.pending == 0
 
 
 async def test_what_waits_is_counted_until_it_is_stored() -> None:
     async with a_group() as (group, disk):
         disk.gate.clear()
-        calls = [asyncio.create_task(group.call("verb", n, weight=3)) for n in range(2)]
+        calls = [asyncio.create_task(group.call(verb, n, weight=3)) for n in range(2)]
         await turns()
         assert group.pending == 6
         disk.gate.set()
@@ -179,14 +200,14 @@ async def test_what_waits_is_counted_until_it_is_stored() -> None:
 async def test_closing_stores_what_waits_and_takes_no_more() -> None:
     async with a_group() as (group, disk):
         disk.gate.clear()
-        calls = [asyncio.create_task(group.call("verb", n)) for n in range(2)]
+        calls = [asyncio.create_task(group.call(verb, n)) for n in range(2)]
         await until(lambda: bool(disk.transactions))
-        late = asyncio.create_task(group.call("verb", "late"))
+        late = asyncio.create_task(group.call(verb, "late"))
         await turns()
         closing = asyncio.create_task(group.close())
         await turns()
         with pytest.raises(StoreUnavailable):
-            await group.call("verb", "too late")
+            await group.call(verb, "too late")
         disk.gate.set()
         await closing
         assert await asyncio.gather(*calls, late) == ["did 0", "did 1", "did late"]
@@ -202,7 +223,7 @@ async def test_closing_an_idle_group_returns_at_once() -> None:
 async def test_a_transaction_takes_no_more_bytes_than_it_may_but_for_one_call_that_is_larger() -> None:
     async with a_group() as (group, disk):
         sizes = [TRANSACTION_BYTES // 2, TRANSACTION_BYTES // 2, 1, TRANSACTION_BYTES * 3, 1]
-        await asyncio.gather(*[group.call("verb", n, size=size) for n, size in enumerate(sizes)])
+        await asyncio.gather(*[group.call(verb, n, size=size) for n, size in enumerate(sizes)])
         assert disk.transactions == [[0, 1], [2], [3], [4]]
 
 
@@ -210,14 +231,14 @@ async def test_beyond_the_bytes_that_may_wait_callers_are_refused_and_what_was_a
     async with a_group() as (group, disk):
         disk.gate.clear()
         half = PENDING_BYTES // 2
-        accepted = [asyncio.create_task(group.call("insert", n, bounded=True, size=half)) for n in range(2)]
+        accepted = [asyncio.create_task(group.call(insert, n, bounded=True, size=half)) for n in range(2)]
         await until(lambda: bool(disk.transactions))
         with pytest.raises(Overloaded):
-            await group.call("insert", "more", bounded=True, size=1)
-        report = asyncio.create_task(group.call("complete", "report", size=half))
+            await group.call(insert, "more", bounded=True, size=1)
+        report = asyncio.create_task(group.call(complete, "report", size=half))
         disk.gate.set()
         assert await asyncio.gather(*accepted, report) == ["did 0", "did 1", "did report"]
-        assert await group.call("insert", "later", bounded=True, size=half) == "did later"
+        assert await group.call(insert, "later", bounded=True, size=half) == "did later"
 
 
 async def test_a_failure_around_a_transaction_is_told_to_its_callers_and_the_next_transaction_comes() -> None:
@@ -228,6 +249,16 @@ async def test_a_failure_around_a_transaction_is_told_to_its_callers_and_the_nex
 
         group.observe = no_memory
         with pytest.raises(MemoryError):
-            await group.call("verb", "first")
+            await group.call(verb, "first")
         group.observe = lambda seconds, jobs: None
-        assert await group.call("verb", "second") == "did second"
+        assert await group.call(verb, "second") == "did second"
+
+
+def test_steps_come_in_their_order_with_the_places_of_their_calls() -> None:
+    calls = [(claim, 1), (finish, 2), (claim, 3)]
+    assert by_step(calls, lambda: [finish, insert, claim]) == [(finish, [1]), (claim, [0, 2])]
+
+
+def test_a_step_without_a_place_in_the_order_is_refused() -> None:
+    with pytest.raises(LookupError):
+        by_step([(claim, 1), (finish, 2)], lambda: [finish])

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from stoker.api.http_guard import MAX_HEAD_BYTES, MAX_URL_BYTES, GuardedProtocol
-from stoker.store.base import Submission
+from stoker.store.submissions import Submission
 from stoker.wire.http import HttpAssignment
 from tests.unit.test_api_server import MIB, served
 from tests.unit.test_api_service import FakeService, Submitted

@@ -12,7 +12,7 @@ from stoker.coordinator.job_event_log import JobEventLog, end_of, error_line
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome
 from stoker.logs.log import JobLog
-from stoker.store.base import Finish
+from stoker.store.outcomes import Finish
 from tests.support.clock import START_US
 from tests.support.turns import turns
 

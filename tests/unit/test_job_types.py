@@ -24,7 +24,7 @@ from stoker.coordinator.run_times import RunTimes
 from stoker.domain.builtin_types import ALIASES, BUILTIN_TYPES
 from stoker.domain.job import JobDefaults
 from stoker.executors.builtin import BUILTINS, PayloadRefused
-from stoker.store.base import NO_NOTE, Session
+from stoker.store.sessions import NO_NOTE, Session
 from stoker.wire.frames import MAX_FRAME_BYTES, TypeNote
 from stoker.worker.routes import notes, routes
 from tests.support.clock import START_US

@@ -10,7 +10,8 @@ from stoker.coordinator import known_types
 from stoker.coordinator.known_types import KnownTypes
 from stoker.coordinator.peers import Peers
 from stoker.coordinator.sessions import Sessions
-from stoker.store.base import NO_NOTE, Store
+from stoker.store.base import Store
+from stoker.store.sessions import NO_NOTE
 from tests.unit.test_sessions import a_session
 
 

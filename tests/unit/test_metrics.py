@@ -19,7 +19,9 @@ from stoker.coordinator.metrics import BUCKETS_SEC, TURN_SERIES, Histogram, Metr
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.domain.retry import Kind, Outcome
 from stoker.domain.scaling import Action, Decision, ScalingState
-from stoker.store.base import Count, Expired, Finish, Lost, Session
+from stoker.store.outcomes import Finish
+from stoker.store.reads import Count
+from stoker.store.sessions import Expired, Lost, Session
 from tests.support.clock import START_US
 from tests.support.jobs import a_claim, a_job, accepted
 from tests.support.programs import needs

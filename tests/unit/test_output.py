@@ -20,10 +20,10 @@ from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
 from stoker.logs.log import JobLog
 from stoker.settings import Settings
-from stoker.store.base import Retention
 from stoker.store.logs import Selection
 from stoker.store.sqlite.logs import SqliteLogs
 from stoker.store.sqlite.store import SqliteStore
+from stoker.store.upkeep import Retention
 from stoker.wire import codec, frames
 from stoker.wire.frames import PROTOCOL, Frame, Hello, Output, OutputChunk, ProgressNote, Report
 from tests.conformance.steps import a_job

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from stoker.api.http_guard import GuardedProtocol
-from stoker.store.base import Submission
+from stoker.store.submissions import Submission
 from stoker.wire.http import HttpAssignment
 from tests.unit.test_api_server import served
 from tests.unit.test_api_service import FakeService, Submitted

@@ -24,7 +24,7 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import RetryPolicy
 from stoker.settings import SettingsError, load
-from stoker.store.base import Finish
+from stoker.store.outcomes import Finish
 from stoker.store.sqlite.store import SqliteStore
 from stoker.wire.frames import Assign, Assignment, Cancel, ClaimRef
 from stoker.wire.http import HttpClaim, HttpHello, HttpOrders, HttpReport

@@ -16,7 +16,10 @@ from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import WorkerSession
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Outcome, RetryPolicy, claim_of
-from stoker.store.base import Attempt, ClaimRequest, Completions, Finish, Start, Store
+from stoker.store.base import Store
+from stoker.store.claims import ClaimRequest
+from stoker.store.outcomes import Completions, Finish, Start
+from stoker.store.reads import Attempt
 from stoker.store.sqlite.store import SqliteStore
 from stoker.wire.frames import PROTOCOL, ClaimRef, Done, Hello, Report, StartNote
 from tests.support.clock import START_US, FakeClock

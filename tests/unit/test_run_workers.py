@@ -14,7 +14,7 @@ from stoker.coordinator.run_workers import RunWorkers
 from stoker.domain.errors import EndpointNotListed, MissingError, StaleClaim, StateConflict
 from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
-from stoker.store.base import Expired
+from stoker.store.sessions import Expired
 from stoker.store.sqlite.store import SqliteStore
 from stoker.wire.frames import Assignment, ClaimRef
 from stoker.wire.http import HttpHello

@@ -33,7 +33,8 @@ from stoker.domain.series import (
     sums,
     whole_range,
 )
-from stoker.store.base import Completions, Expired, Finish, Lost
+from stoker.store.outcomes import Completions, Finish
+from stoker.store.sessions import Expired, Lost
 from tests.support.jobs import a_claim, a_job, accepted
 from tests.unit.test_api_service import FakeService, ask
 

@@ -18,7 +18,7 @@ from stoker.coordinator.sessions import (
 )
 from stoker.domain.job_batch import batch_of
 from stoker.domain.placement import PREFETCH_US, RESERVE_AFTER_US, Lane, plan, serves
-from stoker.store.base import Session
+from stoker.store.sessions import Session
 from stoker.wire.frames import PROTOCOL, ClaimRef, Drain, Frame, Hello
 from tests.support.clock import START_US
 from tests.support.jobs import a_claim, a_job

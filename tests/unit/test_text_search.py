@@ -9,7 +9,8 @@ import pytest
 
 from stoker.coordinator.text_search import is_in_failure, with_text
 from stoker.domain.fingerprint import brief
-from stoker.store.base import Count, FailureSample, JobFilter, Store
+from stoker.store.base import Store
+from stoker.store.reads import Count, FailureSample, JobFilter
 
 TRACE = 'Traceback (most recent call last):\n  File "/app/shop.py", line 3, in charge\n    pay(7)\n'
 

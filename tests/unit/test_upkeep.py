@@ -18,7 +18,8 @@ from stoker.coordinator.upkeep import (
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
-from stoker.store.base import Expired, Renewal, Retention
+from stoker.store.sessions import Expired, Renewal
+from stoker.store.upkeep import Retention
 from tests.support.clock import FakeClock
 from tests.support.jobs import a_job
 from tests.support.turns import until

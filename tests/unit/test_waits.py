@@ -16,7 +16,8 @@ from stoker.coordinator.waits import Found, Waits, fitting, gather_seconds, look
 from stoker.domain.errors import Overloaded
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
-from stoker.store.base import Attempt, JobState, Store
+from stoker.store.base import Store
+from stoker.store.reads import Attempt, JobState
 from tests.support.jobs import a_job
 
 

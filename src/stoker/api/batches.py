@@ -37,7 +37,7 @@ from stoker.domain.errors import IdMismatch, JobPruned, StokerDomainError
 from stoker.domain.job import JobDefaults, JobSpec
 from stoker.domain.json_text import are_plain
 from stoker.logs.log import request_id
-from stoker.store.base import Accepted, Submission
+from stoker.store.submissions import Accepted, Submission
 
 WARNINGS: Final = 10
 """So many warnings are told of a batch."""

@@ -13,7 +13,8 @@ from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.api.views import Time, encode
 from stoker.domain.job import Ident, Label, Priority, StringMap
 from stoker.domain.lifecycle import Status
-from stoker.store.base import Bulk, BulkAction, BulkStatus, JobFilter
+from stoker.store.bulk import Bulk, BulkAction, BulkStatus
+from stoker.store.reads import JobFilter
 
 
 class JobsFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

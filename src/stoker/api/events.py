@@ -41,7 +41,7 @@ from stoker.coordinator.events import (
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.scaling import ScalingState
-from stoker.store.base import JobSummary
+from stoker.store.reads import JobSummary
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 EVENT_STREAM: Final = b"text/event-stream"

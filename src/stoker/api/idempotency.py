@@ -14,7 +14,7 @@ import msgspec
 from stoker.api.problems import invalid_field
 from stoker.clock import SECOND
 from stoker.domain.job import DEFAULT_TYPE, NO_DEFAULTS, JobSpec
-from stoker.store.base import IdempotencyKey
+from stoker.store.submissions import IdempotencyKey
 
 _MAX_CHARS: Final = 255
 _FIELD: Final = "idempotency_key"

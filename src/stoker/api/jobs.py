@@ -60,7 +60,8 @@ from stoker.domain.job import (
 )
 from stoker.domain.job_batch import JobBatch, batch_of
 from stoker.domain.webhooks import WEBHOOK_QUEUE
-from stoker.store.base import JobFilter, JobQuery, Submission
+from stoker.store.reads import JobFilter, JobQuery
+from stoker.store.submissions import Submission
 from stoker.wire.run import read_job_ref
 
 BATCH_SIZE: Final = msgspec.Meta(min_length=1, max_length=MAX_BATCH)

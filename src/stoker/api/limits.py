@@ -22,7 +22,7 @@ from limits.aio.strategies import MovingWindowRateLimiter
 from stoker.api.problems import InvalidField, Kind, RequestProblem, retry_after
 from stoker.bus.redis_link import RedisDown, RedisLink
 from stoker.settings import Settings
-from stoker.store.base import IdempotencyKey
+from stoker.store.submissions import IdempotencyKey
 
 WINDOW_SECONDS: Final = 60
 

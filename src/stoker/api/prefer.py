@@ -8,7 +8,7 @@ import msgspec
 from stoker.api.exchange import Header
 from stoker.api.problems import ProblemDocument
 from stoker.domain.unique import Mark
-from stoker.store.base import Accepted
+from stoker.store.submissions import Accepted
 
 APPLIED: Final[Header] = (b"preference-applied", b"return=minimal")
 

@@ -18,7 +18,7 @@ from stoker.api.times import parse_moment
 from stoker.domain.job import Ident, Label, Priority, StringMap
 from stoker.domain.lifecycle import STATUSES, Status
 from stoker.domain.nearest import nearest
-from stoker.store.base import JobFilter, JobQuery
+from stoker.store.reads import JobFilter, JobQuery
 from stoker.wire.http import MAX_LEASE_JOBS, MAX_LEASE_WAIT_SEC
 
 MAX_LIMIT: Final = 1_000

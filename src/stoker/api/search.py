@@ -27,7 +27,7 @@ from stoker.api.query import (
 from stoker.clock import SECOND
 from stoker.domain.job import Ident, Label, Priority, StringMap
 from stoker.domain.lifecycle import STATUSES, Status
-from stoker.store.base import JobFilter
+from stoker.store.reads import JobFilter
 
 KEYS: Final = ("status", "type", "queue", "priority", "worker", "age", "name", "fingerprint")
 PRIORITIES: Final = {"high": 0, "normal": 1, "low": 2}

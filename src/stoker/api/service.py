@@ -18,20 +18,11 @@ from stoker.domain.scaling import ScalingState
 from stoker.domain.series import Point, Range, Tally
 from stoker.domain.short_ids import ShortId
 from stoker.settings import Settings
-from stoker.store.base import (
-    Accepted,
-    Attempt,
-    Bulk,
-    BulkAction,
-    DeadLetterGroups,
-    JobFilter,
-    JobQuery,
-    JobSummary,
-    Page,
-    Session,
-    Submission,
-)
+from stoker.store.bulk import Bulk, BulkAction
 from stoker.store.logs import LogPage, Selection
+from stoker.store.reads import Attempt, DeadLetterGroups, JobFilter, JobQuery, JobSummary, Page
+from stoker.store.sessions import Session
+from stoker.store.submissions import Accepted, Submission
 from stoker.wire.frames import ClaimRef
 from stoker.wire.http import (
     HttpAssignment,

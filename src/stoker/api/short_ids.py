@@ -8,7 +8,7 @@ from stoker.api.problems import InvalidField, Kind, RequestProblem
 from stoker.api.service import Service
 from stoker.api.times import rfc3339
 from stoker.domain import short_ids
-from stoker.store.base import JobSummary
+from stoker.store.reads import JobSummary
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHOWN: Final = 10

@@ -27,7 +27,9 @@ from stoker.domain.retry import Kind
 from stoker.domain.retry_rules import RetryRules
 from stoker.domain.scaling import ScalingState
 from stoker.domain.unique import Mark
-from stoker.store.base import Accepted, Attempt, DeadLetterGroup, DeadLetterGroups, JobQuery, Page, Session
+from stoker.store.reads import Attempt, DeadLetterGroup, DeadLetterGroups, JobQuery, Page
+from stoker.store.sessions import Session
+from stoker.store.submissions import Accepted
 
 Time = Annotated[
     str, msgspec.Meta(extra_json_schema={"format": "date-time", "examples": ["2026-01-31T12:00:00.000000Z"]})

@@ -1,4 +1,4 @@
-"""The options that describe a job, of `stoker submit` and `stoker schedules set`, and how they become fields of a request."""
+"""The options that describe a job, of `stoker submit` and `stoker schedules set`, and how they become request fields."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from typing import Final
 import structlog
 
 from stoker.domain.errors import StoreUnavailable
-from stoker.store.base import Bulk, BulkAction, BulkStep, BulkStepped, Store
+from stoker.store.base import Store
+from stoker.store.bulk import Bulk, BulkAction, BulkStep, BulkStepped
 
 STEP: Final = 250
 """Jobs in a step. On SQLite a step of 250 blocks the event loop for 2.4 ms; one of 1,000 for 15 ms."""

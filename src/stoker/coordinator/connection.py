@@ -22,7 +22,8 @@ from stoker.coordinator.sessions import (
 from stoker.domain.errors import StoreUnavailable, WrongSecret
 from stoker.domain.retry import Claim
 from stoker.domain.session_secret import secret_hash
-from stoker.store.base import Renewal, Session, Store
+from stoker.store.base import Store
+from stoker.store.sessions import Renewal, Session
 from stoker.wire import codec, frames
 from stoker.wire.frames import ClaimRef, Frame
 

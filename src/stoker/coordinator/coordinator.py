@@ -62,30 +62,16 @@ from stoker.domain.webhooks import WEBHOOK_QUEUE, only_delivers
 from stoker.ids import NewId, new_id
 from stoker.logs.log import JobLog, request_id
 from stoker.settings import Settings
-from stoker.store.base import (
-    WHOLE_JOBS,
-    Accepted,
-    Attempt,
-    Bulk,
-    BulkAction,
-    BulkStepped,
-    Completions,
-    DeadLetterGroups,
-    Expired,
-    Finish,
-    Grant,
-    JobFilter,
-    JobQuery,
-    JobSummary,
-    Page,
-    Retention,
-    Session,
-    Store,
-    Submission,
-    changeable,
-)
+from stoker.store.base import Store
+from stoker.store.bulk import Bulk, BulkAction, BulkStepped, changeable
+from stoker.store.claims import Grant
 from stoker.store.logs import LogPage, Logs, Selection
+from stoker.store.outcomes import Completions, Finish
+from stoker.store.reads import WHOLE_JOBS, Attempt, DeadLetterGroups, JobFilter, JobQuery, JobSummary, Page
 from stoker.store.schedules import ScheduleChanged
+from stoker.store.sessions import Expired, Session
+from stoker.store.submissions import Accepted, Submission
+from stoker.store.upkeep import Retention
 from stoker.tracing import JobTracer
 from stoker.wire import frames
 from stoker.wire.http import (

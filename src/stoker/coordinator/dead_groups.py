@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from stoker.coordinator.events import sum_by_status
 from stoker.domain.errors import StoreUnavailable
-from stoker.store.base import DeadLetterGroups, Store
+from stoker.store.base import Store
+from stoker.store.reads import DeadLetterGroups
 
 MOST: Final = 1_000
 """Groups that are kept: as many as a request can ask for."""

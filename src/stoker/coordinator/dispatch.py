@@ -22,7 +22,8 @@ from stoker.domain.job_batch import JobBatch
 from stoker.domain.placement import Policy, prefetch_cost
 from stoker.domain.retry import claim_of
 from stoker.domain.time_limits import attempt_seconds
-from stoker.store.base import ClaimRequest, Grant, Store
+from stoker.store.base import Store
+from stoker.store.claims import ClaimRequest, Grant
 from stoker.wire.frames import Assign, Assignment, AssignmentBatch
 
 POLL_SECONDS: Final = 1.0

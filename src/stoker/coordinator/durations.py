@@ -6,7 +6,7 @@ from operator import sub
 
 import msgspec
 
-from stoker.store.base import Completions
+from stoker.store.outcomes import Completions
 
 Key = tuple[str, str, bool]
 """A queue, a type, and whether it is known when these jobs started; else they seem to have waited until they ended."""

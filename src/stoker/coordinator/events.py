@@ -37,20 +37,13 @@ from stoker.domain.lifecycle import FINAL, STATUSES, Status
 from stoker.domain.retry import Kind
 from stoker.domain.scaling import ScalingState
 from stoker.domain.webhooks import WEBHOOK_QUEUE
-from stoker.store.base import (
-    Accepted,
-    Bulk,
-    Completions,
-    Count,
-    Expired,
-    Finish,
-    Grant,
-    JobFilter,
-    JobQuery,
-    JobSummary,
-    Session,
-    Store,
-)
+from stoker.store.base import Store
+from stoker.store.bulk import Bulk
+from stoker.store.claims import Grant
+from stoker.store.outcomes import Completions, Finish
+from stoker.store.reads import Count, JobFilter, JobQuery, JobSummary
+from stoker.store.sessions import Expired, Session
+from stoker.store.submissions import Accepted
 
 WINDOW_SECONDS: Final = 0.25
 QUIET_SECONDS: Final = 5.0

@@ -22,7 +22,8 @@ from stoker.domain.retry import Claim, Kind, problem
 from stoker.domain.retry_rules import ErrorNote, bounded_names
 from stoker.domain.session_secret import may_go_on, secret_hash
 from stoker.ids import NewId
-from stoker.store.base import Renewal, Session, Store
+from stoker.store.base import Store
+from stoker.store.sessions import Renewal, Session
 from stoker.wire import frames
 from stoker.wire.frames import Assignment, ClaimRef, Frame, Report
 from stoker.wire.http import (

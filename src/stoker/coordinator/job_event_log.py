@@ -9,7 +9,9 @@ import msgspec
 from stoker.domain.lifecycle import Status
 from stoker.logs.log import JobLog
 from stoker.logs.terminal import AttemptEnd, Ending, JobTicker, duration
-from stoker.store.base import Accepted, Completions, Finish, Grant
+from stoker.store.claims import Grant
+from stoker.store.outcomes import Completions, Finish
+from stoker.store.submissions import Accepted
 
 _EVENTS: Final[dict[Status | None, str]] = {
     "cancelled": "job_cancelled",

@@ -9,7 +9,7 @@ import msgspec
 
 from stoker.domain.builtin_types import ALIASES, BUILTIN_TYPES, is_built_in
 from stoker.domain.job import NO_DEFAULTS, JobDefaults
-from stoker.store.base import NO_NOTE, Session
+from stoker.store.sessions import NO_NOTE, Session
 from stoker.wire.frames import TypeNote
 
 MAX_NOTE_BYTES: Final = 64 * 1024

@@ -12,7 +12,8 @@ from prometheus_client.core import Metric
 from stoker.clock import SECOND
 from stoker.coordinator.metric_table import Spec
 from stoker.coordinator.metrics import Metrics
-from stoker.store.base import Count, Session
+from stoker.store.reads import Count
+from stoker.store.sessions import Session
 
 TABLE: Final[list[Spec]] = []
 

@@ -20,8 +20,11 @@ from stoker.coordinator.metric_table import MAX_SERIES, OTHER, Spec
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, STATUSES, Status
 from stoker.domain.scaling import ScalingState
-from stoker.store.base import Accepted, Count, Expired, Finish, Session
+from stoker.store.outcomes import Finish
+from stoker.store.reads import Count
 from stoker.store.schedules import ScheduleChanged
+from stoker.store.sessions import Expired, Session
+from stoker.store.submissions import Accepted
 
 BUCKETS_SEC: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0,

@@ -25,8 +25,9 @@ from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.retry import Claim
-from stoker.store.base import JobSummary, Store
+from stoker.store.base import Store
 from stoker.store.logs import LogPage, Logs, Piece, Selection
+from stoker.store.reads import JobSummary
 from stoker.wire.frames import OutputChunk, ProgressNote
 
 MAX_OFFSET: Final = 2**53

@@ -37,7 +37,8 @@ from stoker.coordinator.output import JobOutput
 from stoker.coordinator.sessions import Sessions
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
-from stoker.store.base import Session, Store
+from stoker.store.base import Store
+from stoker.store.sessions import Session
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 

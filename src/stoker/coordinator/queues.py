@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from stoker.domain.lifecycle import Status
-from stoker.store.base import Count
+from stoker.store.reads import Count
 
 
 class QueueState(msgspec.Struct, frozen=True):

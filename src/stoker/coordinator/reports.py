@@ -21,7 +21,8 @@ from stoker.domain.json_text import are_plain, fault, is_json
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, kind_of, problem
 from stoker.domain.retry_rules import MAX_SNOOZES, NO_NOTE
-from stoker.store.base import Completions, Finish, Start, Store
+from stoker.store.base import Store
+from stoker.store.outcomes import Completions, Finish, Start
 from stoker.wire.frames import ClaimRef, Done, Report, StartNote
 
 NO_FIGURE: Final = 2**62

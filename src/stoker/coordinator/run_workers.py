@@ -19,7 +19,8 @@ from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain.errors import MissingError, StaleClaim, StateConflict
 from stoker.domain.retry import Claim, RetryPolicy
 from stoker.ids import NewId
-from stoker.store.base import Expired, Session, Store
+from stoker.store.base import Store
+from stoker.store.sessions import Expired, Session
 from stoker.wire.frames import ClaimRef, Report
 from stoker.wire.http import HttpWelcome
 from stoker.wire.run import RunHello, RunOutcome

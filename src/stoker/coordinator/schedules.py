@@ -31,7 +31,7 @@ from stoker.domain.schedule import (
     TickKind,
 )
 from stoker.ids import NewId
-from stoker.store.base import Accepted, Store
+from stoker.store.base import Store
 from stoker.store.schedules import (
     AppChange,
     Decide,
@@ -40,6 +40,7 @@ from stoker.store.schedules import (
     SchedulesQuery,
     Seen,
 )
+from stoker.store.submissions import Accepted
 from stoker.wire.schedules import DeclaredSchedule
 
 BATCH: Final = 25

@@ -33,7 +33,9 @@ from stoker.domain.series import (
     add_durations,
     add_histogram,
 )
-from stoker.store.base import Expired, Finish, Store
+from stoker.store.base import Store
+from stoker.store.outcomes import Finish
+from stoker.store.sessions import Expired
 
 LOOK_SECONDS: Final = 1.0
 WRITE_SECONDS: Final = 5.0

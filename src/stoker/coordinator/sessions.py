@@ -31,7 +31,7 @@ from stoker.domain.builtin_types import BUILTIN_TYPES
 from stoker.domain.job_batch import claim_in_batch
 from stoker.domain.placement import PREFETCH_MAX_JOBS, PREFETCH_US, WorkerView
 from stoker.domain.retry import Claim
-from stoker.store.base import Session
+from stoker.store.sessions import Session
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef, Frame
 

@@ -12,7 +12,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from stoker.domain.fingerprint import describe
-from stoker.store.base import FailureSample, JobFilter, Store
+from stoker.store.base import Store
+from stoker.store.reads import FailureSample, JobFilter
 
 MAX_KINDS: Final = 2_000
 """How many kinds of failures are looked at."""

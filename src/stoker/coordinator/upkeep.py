@@ -20,7 +20,9 @@ from stoker.clock import SECOND, Clock
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.retry import RetryPolicy
-from stoker.store.base import Expired, Retention, Store
+from stoker.store.base import Store
+from stoker.store.sessions import Expired
+from stoker.store.upkeep import Retention
 
 TICK_SECONDS: Final = 0.5
 ASLEEP_SECONDS: Final = 3.0

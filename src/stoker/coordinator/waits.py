@@ -23,7 +23,8 @@ from stoker.coordinator.peers import LOOK_SECONDS, Peers
 from stoker.domain.errors import Overloaded
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
-from stoker.store.base import Attempt, JobState, Store
+from stoker.store.base import Store
+from stoker.store.reads import Attempt, JobState
 
 ANSWER_BYTES: Final = 1024 * 1024
 """About what an answer has at most; a single job may be larger."""

@@ -33,7 +33,8 @@ from stoker.domain.retry import problem
 from stoker.domain.retry_rules import ErrorNote
 from stoker.domain.webhooks import TIMEOUT_SEC, WEBHOOK_QUEUE, WEBHOOK_TYPE, Delivery
 from stoker.ids import NewId
-from stoker.store.base import Renewal, Session, Store
+from stoker.store.base import Store
+from stoker.store.sessions import Renewal, Session
 from stoker.webhook_hosts import NotListed, WebhookTarget, check_url, may_dial
 from stoker.wire import frames
 from stoker.wire.frames import PROTOCOL, Assignment, ClaimRef, Frame, Report

@@ -449,6 +449,7 @@ def _side_by_side(job: Job, workers: list[WorkerView]) -> WorkerView | None:
 def _with_free_threads(
     job: Job, workers: list[WorkerView], now: int, policy: Policy, cursor: int
 ) -> tuple[WorkerView | None, int]:
+    """Return a worker with enough free threads, and how many threads the job gets there."""
     demand = job.thread_demand
     fitting = [
         worker
@@ -457,17 +458,9 @@ def _with_free_threads(
     ]
     if fitting:
         return _choose(fitting, policy, cursor), demand
-    if demand == 1:
+    if demand == 1 or not _may_degrade(job, now) or any(worker.threads >= demand for worker in workers):
         return None, 0
-    return _for_a_large_demand(job, workers, now, policy, cursor)
-
-
-def _for_a_large_demand(
-    job: Job, workers: list[WorkerView], now: int, policy: Policy, cursor: int
-) -> tuple[WorkerView | None, int]:
-    """One thread for a job that asks for more than any worker has, if it may and has waited long enough."""
-    if not _may_degrade(job, now) or any(worker.threads >= job.thread_demand for worker in workers):
-        return None, 0
+    # The job asks for more threads than any worker has, may run on one, and has waited long enough.
     single = [worker for worker in workers if worker.free >= 1 and worker.room > 0 and worker.present]
     return (_choose(single, policy, cursor), 1) if single else (None, 0)
 

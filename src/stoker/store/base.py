@@ -5,396 +5,34 @@ only after it is durable. A verb that raises has changed nothing. Every write af
 and the status it leaves, so of all the attempts at a job exactly one writes its outcome.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import compress, repeat
-from typing import Final, Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
-import msgspec
-from msgspec.structs import astuple, replace
-
-from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.edit import Changes
 from stoker.domain.explain import JobsAhead
-from stoker.domain.job import Job, OnConflict
-from stoker.domain.job_batch import JobBatch
-from stoker.domain.lifecycle import STATUSES, UNFINISHED, Status
-from stoker.domain.placement import Policy, WorkerView
-from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy
+from stoker.domain.job import Job
+from stoker.domain.lifecycle import Status
+from stoker.domain.retry import Claim, RetryPolicy
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import ShortId
-from stoker.domain.unique import Mark
+from stoker.store.bulk import Bulk, BulkStep, BulkStepped
+from stoker.store.claims import ClaimRequest, Granted
+from stoker.store.outcomes import Completions, Finish, Start
+from stoker.store.reads import (
+    Attempt,
+    Count,
+    DeadLetterGroups,
+    FailureSample,
+    JobFilter,
+    JobQuery,
+    JobState,
+    JobSummary,
+    Page,
+)
 from stoker.store.schedules import ScheduleStore
-
-TOTAL_CAP: Final = 10_000
-"""Totals of filters that no counter covers are counted up to here and then marked as capped."""
-
-WHOLE_JOBS: Final = 8
-"""So many jobs are read with large payloads at once, and no more."""
-SPARKS: Final = 24
-
-
-class IdempotencyKey(msgspec.Struct, frozen=True):
-    """A client's name for a submission. `digest` is the hash of the decoded request: the same key with another
-    digest is a mistake that must be told, not a repeat."""
-
-    client: str
-    key: str
-    digest: bytes
-    expires_at: int
-
-
-class Submission(msgspec.Struct, frozen=True, gc=False):
-    """Jobs to store; only one that is alone can have a key."""
-
-    batch: JobBatch
-    key: IdempotencyKey | None = None
-    on_conflict: OnConflict = "return"
-    """What becomes of a job whose unique key is taken. A job with a unique key is alone."""
-
-
-class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """The jobs that stand in the store for a submission; `repeated` when an earlier one had made them."""
-
-    batch: JobBatch
-    repeated: bool
-    unique: Mark | None = None
-    """Set when the job that stands there is another one, which holds the unique key."""
-
-    @property
-    def job(self) -> Job:
-        """The job, or the first of them."""
-        return self.batch.template
-
-
-class ClaimRequest(msgspec.Struct, frozen=True):
-    """What `claim` may spend: the workers' capacity, and what the planner needs to know besides the jobs."""
-
-    workers: list[WorkerView]
-    policy: Policy
-    cursor: int
-    run_us: Mapping[str, int]
-    bounds: ByteBounds = ByteBounds()
-
-
-class Grant(msgspec.Struct, frozen=True, gc=False):
-    """Jobs that are now running under `batch.template.claim_id` and belong to the session."""
-
-    batch: JobBatch
-    session_id: str
-
-
-class Granted(msgspec.Struct, frozen=True):
-    grants: list[Grant]
-    cursor: int
-    more: bool = False
-    """Whether jobs that could find room were left for another claim: this one has as many bytes as it may have, or urgent
-    jobs that should not wait for others."""
-    ended: list[Job] = []
-    """Jobs that were next and whose expiry or deadline had passed; they are over now."""
-
-
-class Finish(msgspec.Struct, frozen=True, gc=False):
-    claim: Claim
-    outcome: Outcome
-
-
-class Completions(msgspec.Struct, frozen=True, gc=False):
-    """Attempts that completed jobs of one batch, under the same claim number. `claim` is that of one of them, for what they
-    share; each has a place in the columns."""
-
-    claim: Claim
-    ids: list[str]
-    seqs: list[int]
-    created: list[int]
-    started: list[int] | None
-    """None where it is not known."""
-    finished: list[int]
-    cpu_us: list[int | None]
-    peak_memory_kb: list[int | None]
-    results: list[bytes]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def rows(self) -> Iterator["CompletionRow"]:
-        """One row for each job."""
-        return zip(
-            self.seqs,
-            repeat(self.claim.claim_id),
-            self.started or repeat(None),
-            self.finished,
-            self.cpu_us,
-            self.peak_memory_kb,
-            self.results,
-            strict=False,
-        )
-
-    def without(self, ids: Collection[str]) -> "Completions":
-        """All but these."""
-        kept = [id not in ids for id in self.ids]
-        columns = [
-            list(compress(column, kept)) if isinstance(column, list) else column
-            for column in astuple(self)[1:]
-        ]
-        return Completions(self.claim, *columns)
-
-
-CompletionRow = tuple[int, int, int | None, int, int | None, int | None, bytes]
-"""Number of the job, claim, started at, finished at, CPU time in microseconds, peak memory in kB, result."""
-
-
-class Start(msgspec.Struct, frozen=True):
-    claim: Claim
-    started_at: int
-
-
-NO_NOTE: Final = b"{ }"
-"""The note of a type of which a worker says nothing but its name."""
-
-
-class Session(msgspec.Struct, frozen=True):
-    """One life of a worker process: a fresh id at every start, whatever the worker is called."""
-
-    id: str
-    name: str
-    threads: int
-    types: tuple[str, ...]
-    queues: tuple[str, ...] | None
-    labels: dict[str, str]
-    status: str
-    """`live`, `draining`, `lost` (silent beyond the timeout) or `gone` (said goodbye)."""
-    registered_at: int
-    last_heartbeat_at: int
-    threads_used: int = 0
-    endpoint: str | None = None
-    host: str | None = None
-    pid: int | None = None
-    secret_hash: bytes | None = None
-    """See `stoker.domain.session_secret`. Never shown."""
-    any_type: bool = False
-    """Takes every type that no session of the last minute names, besides `types`."""
-
-    @property
-    def speaks_run(self) -> bool:
-        """Whether its endpoint is of the `/run` shapes (`stoker.wire.run`); only such workers have an endpoint and take any
-        type."""
-        return self.any_type and self.endpoint is not None
-
-
-class Renewal(msgspec.Struct, frozen=True):
-    session_id: str
-    threads_used: int
-
-
-class Lost(msgspec.Struct, frozen=True):
-    """A claim taken from a session that fell silent, and what became of its job."""
-
-    claim: Claim
-    status: Status
-
-
-class Expired(msgspec.Struct, frozen=True):
-    sessions: list[str]
-    losses: list[Lost]
-
-
-class Attempt(msgspec.Struct, frozen=True):
-    """One attempt at a job, finished or under way."""
-
-    claim_id: int
-    attempt: int
-    worker_id: str | None
-    claimed_at: int | None
-    started_at: int | None
-    finished_at: int | None
-    kind: Kind | None
-    charged: bool
-    error: bytes | None
-    retry_delay_us: int | None
-    cpu_us: int | None
-    peak_memory_kb: int | None
-
-
-class JobState(msgspec.Struct, frozen=True, gc=False):
-    """What those who wait for many jobs need of each: whether it has ended, and how much there is to read."""
-
-    id: str
-    status: Status
-    bytes: int
-    """Of its payload, result and error together."""
-
-
-class JobSummary(msgspec.Struct, frozen=True, gc=False):
-    """What a list shows of a job: nothing that may be large."""
-
-    id: str
-    type: str
-    name: str | None
-    queue: str
-    priority: int
-    status: Status
-    claim_id: int
-    attempt: int
-    worker_id: str | None
-    created_at: int
-    started_at: int | None
-    completed_at: int | None
-
-
-class JobFilter(msgspec.Struct, frozen=True):
-    """Which jobs. None means any; `dead_letters` means failed and not discarded."""
-
-    status: Status | tuple[Status, ...] | None = None
-    type: str | None = None
-    queue: str | None = None
-    priority: int | None = None
-    name: str | None = None
-    dead_letters: bool = False
-    worker: str | None = None
-    """The worker that runs it or ran it last, by its id, or by its name while that worker is still known."""
-    created_after: int | None = None
-    created_before: int | None = None
-    """Created at or after the one, and before the other."""
-    fingerprint: str | None = None
-    """Failed in this way; see `stoker.domain.fingerprint`."""
-    text: str | None = None
-    """The beginning of an id, or a part of a name in upper or lower case. Where the next two are given as well, jobs match
-    that have any of the three."""
-    text_types: tuple[str, ...] = ()
-    """The types that the text is a part of; see `stoker.coordinator.text_search`."""
-    text_failures: tuple[str, ...] = ()
-    """The fingerprints of failures that the text is a part of."""
-    metadata: tuple[tuple[str, str], ...] = ()
-    """Keys and values that the job has all of in its metadata."""
-
-    @property
-    def statuses(self) -> tuple[Status, ...] | None:
-        """Any of these; None for all."""
-        return (self.status,) if isinstance(self.status, str) else self.status
-
-
-class JobQuery(msgspec.Struct, frozen=True):
-    """A page of jobs, newest first. `before_seq` continues a list without counting through what came before it."""
-
-    filter: JobFilter = JobFilter()
-    limit: int = 50
-    offset: int = 0
-    before_seq: int | None = None
-    summary: bool = False
-    """Without what can be large and is not shown in a list: payload and result are null."""
-
-
-class Page(msgspec.Struct, frozen=True):
-    jobs: list[Job]
-    total: int
-    total_capped: bool
-    next_before_seq: int | None
-
-
-BulkAction = Literal["cancel", "retry", "discard"]
-BulkStatus = Literal["running", "done", "stopped"]
-
-
-class Bulk(msgspec.Struct, frozen=True):
-    """Something that is done to many jobs, a step at a time. It is a row: a coordinator that works on it may die, and
-    another goes on from `cursor`, the number of the last job that was looked at."""
-
-    id: str
-    action: BulkAction
-    filter: JobFilter
-    status: BulkStatus
-    total: int
-    """How many jobs matched when it was accepted."""
-    total_capped: bool
-    done: int
-    """How many were looked at."""
-    changed: int
-    created_at: int
-    finished_at: int | None = None
-    cursor: int = -1
-
-    @property
-    def wanted(self) -> JobFilter:
-        """The jobs to look at: those that match, that the action can change, and that were there when it was accepted."""
-        latest = self.created_at + 1
-        before = self.filter.created_before
-        return replace(
-            changeable(self.action, self.filter),
-            created_before=latest if before is None else min(latest, before),
-        )
-
-
-def changeable(action: BulkAction, filter: JobFilter) -> JobFilter:
-    """Of the jobs that match, those that the action can change."""
-    if action == "discard":
-        dead = filter.statuses is None or "failed" in filter.statuses
-        return replace(filter, status=None, dead_letters=True) if dead else replace(filter, status=())
-    able = [
-        status
-        for status in STATUSES
-        if (status in UNFINISHED) == (action == "cancel") and status != "completed"
-    ]
-    kept = tuple(status for status in able if filter.statuses is None or status in filter.statuses)
-    return replace(filter, status=kept)
-
-
-class BulkStep(msgspec.Struct, frozen=True):
-    """The next jobs of an operation, found by a read. `last` says that there are no more behind them."""
-
-    bulk: Bulk
-    seqs: list[int]
-    last: bool
-
-
-class BulkStepped(msgspec.Struct, frozen=True):
-    """The operation after a step, and the jobs that it changed, as they are now; their payloads may be missing."""
-
-    bulk: Bulk
-    jobs: list[Job]
-
-
-class DeadLetterGroup(msgspec.Struct, frozen=True):
-    """Dead letters that failed in the same way. `sparkline` counts them in `SPARKS` equal parts of the time from the first
-    of them until now; `sample` is the one that failed last, without its payload."""
-
-    fingerprint: str
-    count: int
-    first_seen_at: int
-    last_seen_at: int
-    sparkline: list[int]
-    sample: Job
-
-
-class DeadLetterGroups(msgspec.Struct, frozen=True):
-    groups: list[DeadLetterGroup]
-    total_groups: int
-    total_jobs: int
-    counted_at: int
-
-
-class FailureSample(msgspec.Struct, frozen=True):
-    """A job that failed in one way, and its error as it is stored."""
-
-    fingerprint: str
-    type: str
-    error: bytes | None
-
-
-class Count(msgspec.Struct, frozen=True):
-    queue: str
-    type: str
-    status: Status
-    count: int
-
-
-class Retention(msgspec.Struct, frozen=True):
-    completed_us: int
-    failed_us: int
-    sessions_us: int = 600_000_000
-    client_ids_us: int = 86_400_000_000
-    """For how long after its submission the id of a job that is deleted stays taken, if a client made it."""
-    keep_grace_us: int = 0
-    """So much longer a job with a `keep_sec` is kept, for clients that wait for its end."""
+from stoker.store.sessions import Expired, Renewal, Session
+from stoker.store.submissions import Accepted, Submission
+from stoker.store.upkeep import Retention
 
 
 class Store(ScheduleStore, Protocol):
@@ -410,11 +48,11 @@ class Store(ScheduleStore, Protocol):
         ...
 
     def now_us(self) -> int:
-        """The store's clock."""
+        """Return the time of the store's clock."""
         ...
 
     def look_again(self) -> None:
-        """Others may have queued jobs: the next claim looks at every lane."""
+        """Let the next claim look at every lane, because other coordinators may have queued jobs."""
         ...
 
     def on_left_over(self, call: Callable[[], None]) -> None:
@@ -422,12 +60,12 @@ class Store(ScheduleStore, Protocol):
         ...
 
     def on_transaction(self, call: Callable[[float, int], None]) -> None:
-        """Whom to tell of every transaction: the seconds until it was durable, and the jobs that it wrote."""
+        """Call this after every transaction, with the seconds until it was durable and the number of jobs that it wrote."""
         ...
 
     def on_outcome(self, call: Callable[[Exception | None], None]) -> None:
-        """Whom to tell how writes end: None for one that stored something durably, and the error of one that failed. A
-        transaction that had nothing to write tells nothing."""
+        """Call this when a write ends: with None if it stored something durably, with the error if it failed. Not called for
+        a transaction that had nothing to write."""
         ...
 
     async def probe(self) -> None:
@@ -483,16 +121,15 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def complete(self, done: Sequence[Completions]) -> set[tuple[str, int]]:
-        """The same for attempts that completed: those whose claim is stale, and for which nothing was written, as (job id,
-        claim id)."""
+        """Write completions. Return (job id, claim id) of those whose claim is stale, for which nothing was written."""
         ...
 
     async def claims(self, keys: Sequence[tuple[str, int]]) -> list[Claim | None]:
-        """The claims behind (job id, claim id), None where that claim is not current."""
+        """Return the claims with these (job id, claim id); None where that claim is not current."""
         ...
 
     async def held(self, session_id: str) -> list[Claim]:
-        """All claims that the store believes this session holds."""
+        """Return all current claims of this session."""
         ...
 
     async def cancels(self, session_ids: Sequence[str]) -> list[Claim]:
@@ -523,7 +160,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def promote(self, limit: int) -> int:
-        """Queue up to `limit` scheduled jobs whose time has come; how many there were."""
+        """Queue up to `limit` scheduled jobs that are due; return how many there were."""
         ...
 
     async def correct_times(self, limit: int) -> int:
@@ -534,7 +171,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def next_due_at(self) -> int | None:
-        """When the earliest scheduled job becomes due."""
+        """Return when the earliest scheduled job becomes due."""
         ...
 
     async def cancel(self, ids: Sequence[str]) -> list[Job | None]:
@@ -567,10 +204,12 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def discard(self, ids: Sequence[str]) -> int:
-        """Take dead letters out of the list for good; they stay `failed`. How many there were."""
+        """Take dead letters out of the list for good; they stay `failed`. Return how many there were."""
         ...
 
-    async def discard_where(self, filter: JobFilter, limit: int) -> int: ...
+    async def discard_where(self, filter: JobFilter, limit: int) -> int:
+        """Discard up to `limit` dead letters that match; return how many."""
+        ...
 
     async def put_bulk(self, bulk: Bulk) -> None:
         """Accept an operation: once this returned, it will be worked off whatever dies."""
@@ -580,7 +219,9 @@ class Store(ScheduleStore, Protocol):
         """The latest operations, newest first; or only those that are not over."""
         ...
 
-    async def bulk(self, id: str) -> Bulk | None: ...
+    async def bulk(self, id: str) -> Bulk | None:
+        """Return a bulk operation; None where there is none."""
+        ...
 
     async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
         """The next jobs that the operation should look at, in the order of their numbers: (seq, id). A read, which promises
@@ -612,13 +253,17 @@ class Store(ScheduleStore, Protocol):
         says that the type exists, and replaces nothing."""
         ...
 
-    async def noted_types(self) -> dict[str, bytes]: ...
+    async def noted_types(self) -> dict[str, bytes]:
+        """Return what workers last said of each job type."""
+        ...
 
     async def paused(self) -> dict[str, int]:
         """Every paused queue, whether or not it has jobs, and since when."""
         ...
 
-    async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        """Return the jobs with these ids, in order; None where there is none."""
+        ...
 
     async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
         """Those of these jobs that exist, in any order, without reading payloads and results."""
@@ -633,22 +278,24 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def line(self, job: Job) -> JobsAhead:
-        """Who stands before this job in its lane, counted up to `POSITION_CAP`. Reads the index of what waits, and nothing
-        else of the jobs ahead but the id of the first."""
+        """Return the jobs ahead of this one in its lane, counted up to `POSITION_CAP`. Reads the index of waiting jobs, and
+        the id of the first of them."""
         ...
 
     async def attempts(self, id: str) -> list[Attempt]:
-        """Every attempt at this job, oldest first, the current one included."""
+        """Return every attempt at this job, oldest first, the current one included."""
         ...
 
     async def attempts_of(self, jobs: Sequence[Job]) -> list[list[Attempt]]:
-        """The same for jobs that were just read: one list each, by one read for all."""
+        """Return the attempts at each of these jobs, which were just read, by one read for all."""
         ...
 
-    async def page(self, query: JobQuery) -> Page: ...
+    async def page(self, query: JobQuery) -> Page:
+        """Return a page of jobs, newest first, and how many match."""
+        ...
 
     async def dead_letter_groups(self, limit: int) -> DeadLetterGroups:
-        """Dead letters by how they failed, those that failed last first. Reads the index of failed jobs and nothing else."""
+        """Return dead letters grouped by how they failed, the latest first. Reads only the index of failed jobs."""
         ...
 
     async def failure_samples(self, limit: int) -> list[FailureSample]:
@@ -656,7 +303,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def counts(self) -> list[Count]:
-        """Jobs by queue, type and status, from counters kept in the same transactions as the jobs; never a scan."""
+        """Return how many jobs there are by queue, type and status, from counters that transactions keep; never a scan."""
         ...
 
     async def oldest_due(self) -> dict[str, int]:
@@ -679,16 +326,16 @@ class Store(ScheduleStore, Protocol):
         *,
         folded: bool = False,
     ) -> tuple[list[TallyRow], list[GaugeRow]]:
-        """The rows of all coordinators whose buckets began in [start, end); tallies of one queue or type alone, if given.
+        """Return the rows of all coordinators whose buckets began in [start, end), of one queue or type if given.
         `folded`: of a queue and type, all rows in which nothing happened but waiting are one, with the highest depth."""
         ...
 
     async def sessions(self) -> list[Session]:
-        """Every session that is live, draining, or ended a short while ago."""
+        """Return every session that is live, draining, or ended a short while ago."""
         ...
 
     async def known_key(self, client: str, key: str) -> bool:
-        """Whether this idempotency key is live, so that a repeat is not charged to anybody's rate limit."""
+        """Whether this idempotency key is live, so that a repeat is not charged to a rate limit."""
         ...
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ import msgspec
 from stoker.domain.errors import IdMismatch, JobPruned
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
-from stoker.store.base import Submission
+from stoker.store.submissions import Submission
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):

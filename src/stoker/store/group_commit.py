@@ -6,8 +6,11 @@ gathers, so the busier the store, the larger its transactions. If a transaction 
 by one: a command that cannot be stored fails only its own caller. A store that does not answer is not asked again for
 each of them.
 
-Rounds are bounded by weight (jobs) and by bytes, and so is what may wait for one: beyond that callers are refused at once,
-and what was accepted is unharmed.
+Transactions are bounded by weight (jobs) and by bytes, and so is what may wait for one: beyond that callers are refused at
+once, and what was accepted is unharmed.
+
+A claim is a command like any other. It shares the transaction of the insert or report that woke `Dispatch`, because
+`Dispatch` is woken before that command is added and `_run` lets one turn of the event loop pass before it takes what waits.
 """
 
 import asyncio
@@ -27,12 +30,15 @@ nothing."""
 PENDING_BYTES: Final = 128 * 1024 * 1024
 """What may wait for a transaction."""
 FEW: Final = 4
+Step = Callable[[Any, list[Any]], Any]
+"""A method of the store's transaction class. It takes the transaction and the arguments of all calls of this step, and
+returns their results in order."""
 
 
 class Command(msgspec.Struct, frozen=True, eq=False):
-    """One call of a verb. `weight` is the number of jobs that it writes, `size` the bytes of their payloads or results."""
+    """One call of a step. `weight` is the number of jobs that it writes, `size` the bytes of their payloads or results."""
 
-    verb: str
+    step: Step
     argument: Any
     weight: int
     future: asyncio.Future[Any]
@@ -41,7 +47,7 @@ class Command(msgspec.Struct, frozen=True, eq=False):
 
 Transact = Callable[[Sequence[Command], bool], Awaitable[Sequence[Any]]]
 """Runs the commands in one transaction and returns their results in order, once durable. A result that is an exception
-belongs to that caller alone. The flag says that hardly anybody waits, so that speed matters more than overlap."""
+belongs to that caller alone. The flag says that few callers wait, so that speed matters more than overlap."""
 
 
 class GroupCommit:
@@ -66,9 +72,9 @@ class GroupCommit:
         return self._pending
 
     async def call(
-        self, verb: str, argument: Any, *, weight: int = 1, bounded: bool = False, size: int = 0
+        self, step: Step, argument: Any, *, weight: int = 1, bounded: bool = False, size: int = 0
     ) -> Any:
-        """Run a verb in the next transaction. `bounded` calls are refused when too much is waiting already."""
+        """Run a step in the next transaction. `bounded` calls are refused when too much is waiting already."""
         if self._closing:
             raise StoreUnavailable(
                 "the store is closing; try again on another coordinator or after the restart"
@@ -78,7 +84,7 @@ class GroupCommit:
         if bounded and self._pending_bytes and self._pending_bytes + size > PENDING_BYTES:
             raise Overloaded(f"{self._pending_bytes:,} bytes are waiting to be stored; try again in a moment")
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append(Command(verb, argument, weight, future, size))
+        self._waiting.append(Command(step, argument, weight, future, size))
         self._pending += weight
         self._pending_bytes += size
         self._wake.set()
@@ -156,3 +162,18 @@ def _answer(command: Command, result: Any) -> None:
         command.future.set_exception(result)
     else:
         command.future.set_result(result)
+
+
+def by_step(
+    calls: Sequence[tuple[Step, Any]], order: Callable[[], Sequence[Step]]
+) -> list[tuple[Step, list[int]]]:
+    """Return the steps that are called, in this order, each with the places of its calls."""
+    places: dict[Step, list[int]] = {}
+    for place, (step, _) in enumerate(calls):
+        places.setdefault(step, []).append(place)
+    if len(places) == 1:
+        return list(places.items())
+    found = [(step, places[step]) for step in order() if step in places]
+    if len(found) < len(places):
+        raise LookupError("a transaction was given a step that has no place in its order")
+    return found

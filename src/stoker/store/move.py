@@ -28,7 +28,6 @@ from stoker.domain.job import Job, PriorityOrder
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Outcome, after_attempt, problem
 from stoker.domain.schedule import Declaration, Schedule
-from stoker.store.common import attempt_row
 from stoker.store.move_format import (
     FORMAT,
     READABLE,
@@ -60,6 +59,7 @@ from stoker.store.move_schedules import (
     moving_schedule,
     schedule_line,
 )
+from stoker.store.outcomes import attempt_row
 
 BATCH: Final = 1_000
 BATCH_BYTES: Final = 8 * 1024 * 1024

@@ -49,7 +49,7 @@ from stoker.domain.job import (
 from stoker.domain.json_text import is_json
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import Kind
-from stoker.store.move_schedules import AppLine, ScheduleLine
+from stoker.store.move_schedules import AppLine, Big, Id, ScheduleLine
 from stoker.store.packing import entries
 
 FORMAT: Final = 2
@@ -61,8 +61,6 @@ Text = Annotated[str, msgspec.Meta(pattern=r"\A[^\x00]*\Z")]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=1024, pattern=r"\A[^\x00]*\Z")]
 Small = Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-Big = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
-Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")]
 
 MAX_CHUNK_BYTES: Final = 8 * 1024 * 1024
 
@@ -82,7 +80,7 @@ class BadFile(StokerDomainError):
 
 
 class RecordedAttempt(msgspec.Struct, frozen=True):
-    """An attempt that has a row of its own; the fields stand in the order of `stoker.store.common.attempt_row`."""
+    """An attempt that has a row of its own; the fields stand in the order of `stoker.store.outcomes.attempt_row`."""
 
     claim_id: int
     attempt: int

@@ -18,7 +18,7 @@ from stoker.domain.lifecycle import Status
 from stoker.domain.schedule import COLUMNS, Declaration, Inserted, Schedule, ScheduleDecision, Tick
 
 if TYPE_CHECKING:
-    from stoker.store.base import Accepted
+    from stoker.store.submissions import Accepted
 
 COLUMN_LIST: Final = ", ".join(COLUMNS)
 _OPEN: Final = COLUMNS.index("open_jobs")

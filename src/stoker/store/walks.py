@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, get_args
 from stoker.domain.errors import TooDeep
 from stoker.domain.job import PriorityOrder, rank_of
 from stoker.domain.lifecycle import STATUSES, Status
-from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
+from stoker.store.reads import TOTAL_CAP, Count, JobFilter, JobQuery
 
 WALK: Final = 30_000
 """Jobs of a table that a page may look at; behind the first page its total looks at as many again."""

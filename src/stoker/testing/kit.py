@@ -27,7 +27,7 @@ from stoker.client.job import JobHandle
 from stoker.clock import SECOND
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
-from stoker.store.base import JobFilter, JobQuery
+from stoker.store.reads import JobFilter, JobQuery
 from stoker.testing.client import KitTransport
 from stoker.testing.system import System
 

@@ -76,7 +76,7 @@ def noting_verbs(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     async def noted(self: Any, commands: Sequence[Any], alone: bool) -> Any:
-        verbs.set(frozenset(command.verb for command in commands))
+        verbs.set(frozenset(command.step.__name__ for command in commands))
         return await function(self, commands, alone)
 
     return noted

@@ -5,10 +5,10 @@ import re
 from typing import Any
 
 from stoker.domain.lifecycle import FINAL
-from stoker.store.base import JobFilter
-from stoker.store.common import id_range, like_part, status_list
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
+from stoker.store.queries import like_part, status_list
+from stoker.store.reads import JobFilter, id_range
 
 
 def numbered(sql: str, first: int = 1) -> str:

@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 from stoker.domain.errors import TooDeep
 from stoker.domain.lifecycle import FINAL, Status
-from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
-from stoker.store.common import counted, id_range, is_counted, like_part
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.filters import Clauses, filter_clauses, numbered
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
+from stoker.store.queries import like_part
+from stoker.store.reads import TOTAL_CAP, Count, JobFilter, JobQuery, counted, id_range, is_counted
 from stoker.store.walks import (
     DEEP,
     ID_PREFIX,

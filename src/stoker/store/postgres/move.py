@@ -20,7 +20,6 @@ from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.placement import lane_key
 from stoker.domain.schedule import Declaration, Schedule
 from stoker.store import queries
-from stoker.store.common import held_keys, noted_limits
 from stoker.store.ended_jobs import keeps_of, metadata_of
 from stoker.store.logs import Extent
 from stoker.store.move_format import (
@@ -42,6 +41,7 @@ from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import FINAL_COLUMNS, HOT_COLUMNS, Q, final_row, hot_row, job_of
 from stoker.store.postgres.schedules import all_schedules, put_absent
 from stoker.store.postgres.schema import check_up_to_date, open_plainly
+from stoker.store.upkeep import held_keys, noted_limits
 
 M: Final = {
     name: sql.replace("{hot}", rows.HOT)

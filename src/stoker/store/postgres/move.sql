@@ -44,7 +44,7 @@ SELECT output, claim_id, raw_bytes, data FROM stoker.output_chunks WHERE output 
 SELECT pg_advisory_xact_lock(6010243128)
 
 -- name: move_put_keys
--- A key that is alive keeps its job; one that has expired, or whose job is gone, makes room. In one order for everybody.
+-- A key that is alive keeps its job; one that has expired, or whose job is gone, makes room. All transactions do it in the same order, so none waits in a circle.
 INSERT INTO stoker.idempotency_keys AS known (client, key, digest, job_id, expires_at)
 SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::uuid[], $5::bigint[]) AS v (client, key, digest, job_id, expires_at)
 ORDER BY client, key

@@ -111,7 +111,7 @@ RETURNING paused_at
 DELETE FROM stoker.paused_queues WHERE queue = $1
 
 -- name: note_types
--- In one order for everybody; what is known already is not written again, and NO_NOTE replaces nothing.
+-- All transactions write in the same order; what is known already is not written again, and NO_NOTE replaces nothing.
 INSERT INTO stoker.job_types AS known (type, note)
 SELECT * FROM unnest($1::text[], $2::bytea[]) AS v (type, note) ORDER BY type
 ON CONFLICT (type) DO UPDATE SET note = excluded.note

@@ -11,11 +11,17 @@ from stoker.domain.job import Job
 from stoker.domain.retry import Claim, claim_of
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import RECENT_JOBS, ShortId
-from stoker.store.base import (
+from stoker.store.bulk import Bulk, bulk_of
+from stoker.store.postgres.database import Database, Link
+from stoker.store.postgres.filters import by_lane, filter_sql, tables
+from stoker.store.postgres.lists import WALKING, PostgresLists
+from stoker.store.postgres.memory import PostgresMemory
+from stoker.store.postgres.rows import LISTED_Q, SAMPLES, SUMMARY_Q, Q, is_id, job_of, summary_of
+from stoker.store.postgres.schedules import PostgresScheduleReads
+from stoker.store.reads import (
     SPARKS,
     TOTAL_CAP,
     Attempt,
-    Bulk,
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
@@ -25,25 +31,14 @@ from stoker.store.base import (
     JobState,
     JobSummary,
     Page,
-    Session,
-)
-from stoker.store.common import (
-    bulk_of,
-    gauge_of,
     has_earlier,
     id_range,
     newest_ids,
-    session_of,
     sparkline,
-    tally_of,
     with_current,
 )
-from stoker.store.postgres.database import Database, Link
-from stoker.store.postgres.filters import by_lane, filter_sql, tables
-from stoker.store.postgres.lists import WALKING, PostgresLists
-from stoker.store.postgres.memory import PostgresMemory
-from stoker.store.postgres.rows import LISTED_Q, SAMPLES, SUMMARY_Q, Q, is_id, job_of, summary_of
-from stoker.store.postgres.schedules import PostgresScheduleReads
+from stoker.store.series import gauge_of, tally_of
+from stoker.store.sessions import Session, session_of
 
 SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 ROWS_A_TURN: Final = 200

@@ -15,7 +15,7 @@ from stoker.domain.byte_bounds import INLINE_BYTES
 from stoker.domain.job import COLUMNS, Job
 from stoker.domain.placement import Lane
 from stoker.store import queries
-from stoker.store.base import JobSummary
+from stoker.store.reads import JobSummary
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

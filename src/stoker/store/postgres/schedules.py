@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from msgspec.structs import astuple
 
-from stoker.domain.job import Job
 from stoker.domain.job_batch import batch_of
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.schedule import (
@@ -24,10 +23,8 @@ from stoker.domain.schedule import (
     to_cancel,
 )
 from stoker.store import queries
-from stoker.store.base import Accepted, Submission
+from stoker.store.postgres.bulk import PostgresBulk
 from stoker.store.postgres.database import Database, Link
-from stoker.store.postgres.memory import PostgresMemory
-from stoker.store.postgres.unique import PostgresUniqueKeys
 from stoker.store.schedules import (
     COLUMN_LIST,
     AppChange,
@@ -39,6 +36,7 @@ from stoker.store.schedules import (
     row_of,
     schedule_of,
 )
+from stoker.store.submissions import Submission
 
 S: Final = {
     name: statement.format(
@@ -50,25 +48,8 @@ S: Final = {
 }
 
 
-class PostgresScheduleVerbs:
-    """The part of a transaction that changes schedules."""
-
-    _link: Link
-    _memory: PostgresMemory
-    _now: int
-    _judge: int | None
-    _made: set[str]
-    _unique: PostgresUniqueKeys
-    """Jobs that schedules made in this transaction, which are written at its end."""
-
-    async def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
-        raise NotImplementedError
-
-    async def cancel(self, calls: list[Sequence[str]]) -> list[list[Job | None]]:
-        raise NotImplementedError
-
-    def _released(self, lane_id: int, queue: str, type: str, status: Status) -> None:
-        raise NotImplementedError
+class PostgresSchedules(PostgresBulk):
+    """Changes schedules, and inserts the jobs that they fire."""
 
     async def change_schedules(self, calls: list[ScheduleChange]) -> list[list[ScheduleChanged]]:
         return [await self._change_schedules(call) for call in calls]
@@ -167,7 +148,7 @@ class PostgresScheduleVerbs:
         rows = await self._link.fetch(S["release"], list(ids), self._now)
         lanes = await self._memory.lanes_named(self._link, {row[1] for row in rows})
         for _, lane_id, status in rows:
-            self._released(lane_id, lanes[lane_id].queue, lanes[lane_id].type, status)
+            self._count_released(lane_id, lanes[lane_id].queue, lanes[lane_id].type, status)
         return [row[0] for row in rows]
 
     async def purge_ticks(self, calls: list[tuple[int, int]]) -> list[int]:

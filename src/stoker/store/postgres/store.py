@@ -19,9 +19,18 @@ from stoker.domain.retry import Claim
 from stoker.domain.schedule import Declaration, Schedule, Tick
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import ShortId
-from stoker.store.base import (
+from stoker.store.bulk import Bulk
+from stoker.store.group_commit import GroupCommit
+from stoker.store.postgres import database as db
+from stoker.store.postgres.clock import ServerClock
+from stoker.store.postgres.database import UNPREPARED, Database
+from stoker.store.postgres.memory import PostgresMemory
+from stoker.store.postgres.reads import PostgresReader
+from stoker.store.postgres.rows import Q
+from stoker.store.postgres.transaction import PostgresTransaction
+from stoker.store.postgres.writer import PostgresWriter
+from stoker.store.reads import (
     Attempt,
-    Bulk,
     Count,
     DeadLetterGroups,
     FailureSample,
@@ -30,19 +39,11 @@ from stoker.store.base import (
     JobState,
     JobSummary,
     Page,
-    Session,
 )
-from stoker.store.common import gauge_values, tally_values
-from stoker.store.group_commit import GroupCommit
-from stoker.store.postgres import database as db
-from stoker.store.postgres.clock import ServerClock
-from stoker.store.postgres.database import UNPREPARED, Database
-from stoker.store.postgres.memory import PostgresMemory
-from stoker.store.postgres.reads import PostgresReader
-from stoker.store.postgres.rows import Q
-from stoker.store.postgres.writer import PostgresWriter
 from stoker.store.schedules import SchedulesQuery
 from stoker.store.schema import last_version
+from stoker.store.series import gauge_values, tally_values
+from stoker.store.sessions import Session
 from stoker.store.verbs import WritingVerbs
 
 DEFAULT_MAX_PENDING: Final = 100_000
@@ -74,7 +75,8 @@ class PostgresStore(WritingVerbs):
             PostgresWriter(database, memory, clock, shard=shard, patience_seconds=patience_seconds)
             for shard in random.sample(range(SHARDS), 2)
         ]
-        super().__init__(*(GroupCommit(writer.transact, max_pending=max_pending) for writer in self._writers))
+        groups = [GroupCommit(writer.transact, max_pending=max_pending) for writer in self._writers]
+        super().__init__(PostgresTransaction, *groups)
         self._setting_clock = asyncio.create_task(clock.keep(database), name="stoker-store-clock")
 
     @classmethod

@@ -7,15 +7,15 @@ deleted last: the job's lock keeps every other transaction from that row.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
 from stoker.domain.lifecycle import FINAL
-from stoker.domain.unique import Settled, holds_key, key_of, settle, taken_by_replay
-from stoker.store.base import Submission
+from stoker.domain.unique import Settled, holds_key, key_of, taken_by_replay
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.rows import Q
+from stoker.store.submissions import Submission
+from stoker.store.unique import CallKeys
 
 
 class Again(Exception):
@@ -35,12 +35,12 @@ Find = Callable[[Collection[str], bool], Awaitable[Mapping[str, Job]]]
 """Reads jobs by their ids, locked or not."""
 
 
-class PostgresUniqueKeys:
+class PostgresUniqueKeys(CallKeys):
     """The unique keys of one transaction. A call that is refused leaves nothing: `begin` one, then `keep` it."""
 
     def __init__(self, link: Link, now: int) -> None:
+        super().__init__(now)
         self._link = link
-        self._now = now
         self._wanted: dict[str, str] = {}
         """Keys that this transaction asked for at its beginning, and the job in whose name."""
         self._to_replace: set[str] = set()
@@ -49,22 +49,19 @@ class PostgresUniqueKeys:
         """Keys that this transaction took, and the job in whose name."""
         self._holders: dict[str, Job] = {}
         self._assigned: dict[str, Job] = {}
-        self._call: dict[str, Job] = {}
-        self._replaced: dict[str, Settled] = {}
         self._freed: set[tuple[str, str]] = set()
 
     # ── submissions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def take_all(
-        self, calls: Iterable[tuple[str, Any]], ahead: Sequence[Submission], find: Find
+        self, calls: Iterable[Sequence[Submission]], ahead: Sequence[Submission], find: Find
     ) -> None:
         """Take the keys that the submissions of a transaction want, and those `ahead`, and read the jobs that hold the
         others.
         `find` is not kept: it belongs to the transaction, and a cycle would keep the transaction's jobs in memory."""
         _want(ahead, self._wanted, self._to_replace)
-        for verb, argument in calls:
-            if verb == "insert":
-                _want(argument, self._wanted, self._to_replace)
+        for call in calls:
+            _want(call, self._wanted, self._to_replace)
         if self._wanted:
             await self._take(self._wanted, self._to_replace, find)
 
@@ -106,10 +103,6 @@ class PostgresUniqueKeys:
                 raise RuntimeError(f"job {id} was ended and replaced in one round")
             self._holders[key] = holder
 
-    def begin(self) -> None:
-        """Begin a call: what the last one took and did not keep is forgotten."""
-        self._call, self._replaced = {}, {}
-
     def take(self, job: Job, on_conflict: OnConflict) -> Settled | UniqueConflict | None:
         """Take the key of a job that is about to be inserted. None when the job has none or has it now; else what becomes of
         the submission."""
@@ -122,12 +115,7 @@ class PostgresUniqueKeys:
             return None
         if holder.id == job.id:  # stored by a commit whose answer was lost
             return None
-        settled = settle(job, holder, on_conflict, self._now)
-        if isinstance(settled, Settled) and settled.mark == "replaced":
-            first = self._replaced.get(key, settled)
-            self._replaced[key] = Settled(settled.job, "replaced", first.before)
-            self._call[key] = settled.job
-        return settled
+        return self._settle(key, job, holder, on_conflict)
 
     def keep(self) -> list[Settled]:
         """Keep what this call took; the jobs that it replaces."""

@@ -14,19 +14,27 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
-from stoker.store.base import Submission
-from stoker.store.group_commit import Command
+from stoker.store.group_commit import Command, Step
 from stoker.store.postgres import database as db
 from stoker.store.postgres.clock import ServerClock
 from stoker.store.postgres.database import UNPREPARED, Contended, Database, Link
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
-from stoker.store.postgres.transaction import Again, KeysNeeded, PostgresTransaction
+from stoker.store.postgres.transaction import PostgresTransaction
+from stoker.store.postgres.unique import Again, KeysNeeded
+from stoker.store.submissions import Submission
 
 RECONNECT_SECONDS: Final = 0.1
 TRIES: Final = 5
-INSERTING: Final = frozenset({"insert", "edit", "change_schedules", "declare_schedules"})
-"""Verbs that may make lanes."""
+MAKING_LANES: Final[frozenset[Step]] = frozenset(
+    {
+        PostgresTransaction.insert,
+        PostgresTransaction.edit,
+        PostgresTransaction.change_schedules,
+        PostgresTransaction.declare_schedules,
+    }
+)
+"""Steps that may make lanes."""
 
 
 class PostgresWriter:
@@ -53,7 +61,7 @@ class PostgresWriter:
 
     async def transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         """`stoker.store.group_commit.Transact`."""
-        calls = [(command.verb, command.argument) for command in commands]
+        calls = [(command.step, command.argument) for command in commands]
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_seconds
         in_doubt = False
@@ -80,7 +88,7 @@ class PostgresWriter:
 
     async def _transaction(
         self,
-        calls: list[tuple[str, Any]],
+        calls: list[tuple[Step, Any]],
         *,
         keys_ahead: Sequence[Submission],
         in_doubt: bool,
@@ -102,7 +110,7 @@ class PostgresWriter:
             async with self._database.transaction(link, first=_first(calls)):
                 results = await transaction.run(calls)
         except BaseException as error:
-            if any(verb in INSERTING for verb, _ in calls):
+            if any(step in MAKING_LANES for step, _ in calls):
                 self._memory.forget_lanes_after(made_before)
             if not isinstance(error, Again):
                 await self.let_go()
@@ -126,6 +134,6 @@ class PostgresWriter:
             await self._database.release(link)
 
 
-def _first(calls: Sequence[tuple[str, Any]]) -> str | None:
+def _first(calls: Sequence[tuple[Step, Any]]) -> str | None:
     """What a transaction with these calls must hold from its beginning."""
-    return Q["hold_pauses"] if any(verb == "claim" for verb, _ in calls) else None
+    return Q["hold_pauses"] if any(step is PostgresTransaction.claim for step, _ in calls) else None

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.store import queries
-from stoker.store.base import JobFilter
-from stoker.store.common import id_range, json_text, like_part, status_list
+from stoker.store.queries import json_text, like_part, status_list
+from stoker.store.reads import JobFilter, id_range
 
 Q: Final = queries.load("stoker.store.sqlite")
 

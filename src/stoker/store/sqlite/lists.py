@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from stoker.domain.errors import TooDeep
 from stoker.domain.lifecycle import Status
-from stoker.store.base import TOTAL_CAP, Count, JobFilter, JobQuery
-from stoker.store.common import counted, id_range, is_counted, json_text, like_part
+from stoker.store.queries import json_text, like_part
+from stoker.store.reads import TOTAL_CAP, Count, JobFilter, JobQuery, counted, id_range, is_counted
 from stoker.store.sqlite.filters import Q, filter_sql, union
 from stoker.store.walks import (
     ABREAST,

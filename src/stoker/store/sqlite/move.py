@@ -17,7 +17,6 @@ from stoker.domain.lifecycle import Status
 from stoker.domain.placement import Lane, lane_key
 from stoker.domain.schedule import Declaration, Schedule
 from stoker.store import queries
-from stoker.store.common import held_keys, noted_limits
 from stoker.store.ended_jobs import keeps_of, metadata_of
 from stoker.store.move_format import (
     ATTEMPT_COLUMNS,
@@ -32,9 +31,11 @@ from stoker.store.move_format import (
 from stoker.store.sqlite import database, open_marker
 from stoker.store.sqlite.logs import SCHEMA as LOGS_SCHEMA
 from stoker.store.sqlite.logs import SqliteLogs, logs_path
+from stoker.store.sqlite.memory import SqliteMemory
+from stoker.store.sqlite.rows import COLUMN_LIST, Q
 from stoker.store.sqlite.schedules import all_schedules, put_absent
 from stoker.store.sqlite.schema import check_up_to_date, version_of
-from stoker.store.sqlite.transaction import COLUMN_LIST, Q, SqliteMemory
+from stoker.store.upkeep import held_keys, noted_limits
 
 M: Final = queries.load("stoker.store.sqlite", "move.sql")
 

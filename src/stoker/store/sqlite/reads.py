@@ -17,11 +17,11 @@ from stoker.domain.job import COLUMNS, Job
 from stoker.domain.retry import Claim, claim_of
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import RECENT_JOBS, ShortId
-from stoker.store.base import (
+from stoker.store.bulk import Bulk, bulk_of
+from stoker.store.reads import (
     SPARKS,
     TOTAL_CAP,
     Attempt,
-    Bulk,
     Count,
     DeadLetterGroup,
     DeadLetterGroups,
@@ -31,24 +31,19 @@ from stoker.store.base import (
     JobState,
     JobSummary,
     Page,
-    Session,
-)
-from stoker.store.common import (
-    bulk_of,
     counted,
-    gauge_of,
     has_earlier,
     id_range,
     newest_ids,
-    session_of,
     sparkline,
-    tally_of,
     with_current,
 )
+from stoker.store.series import gauge_of, tally_of
+from stoker.store.sessions import Session, session_of
 from stoker.store.sqlite.filters import best_index, filter_sql, union
 from stoker.store.sqlite.lists import SqliteLists
+from stoker.store.sqlite.rows import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
 from stoker.store.sqlite.schedules import SqliteScheduleReads
-from stoker.store.sqlite.transaction import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
 from stoker.store.walks import SMALL
 
 _BY_ID = Q["job_by_id"].format(columns=COLUMN_LIST)

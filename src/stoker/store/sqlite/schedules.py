@@ -6,7 +6,6 @@ from typing import Any, Final
 import apsw
 from msgspec.structs import astuple
 
-from stoker.domain.job import Job
 from stoker.domain.job_batch import batch_of
 from stoker.domain.lifecycle import Status
 from stoker.domain.schedule import (
@@ -20,7 +19,6 @@ from stoker.domain.schedule import (
     to_cancel,
 )
 from stoker.store import queries
-from stoker.store.base import Accepted, Submission
 from stoker.store.schedules import (
     COLUMN_LIST,
     AppChange,
@@ -32,6 +30,8 @@ from stoker.store.schedules import (
     row_of,
     schedule_of,
 )
+from stoker.store.sqlite.bulk import SqliteBulk
+from stoker.store.submissions import Submission
 
 _TICKS: Final = ", ".join(TICK_COLUMNS)
 _MARKS: Final = {
@@ -45,22 +45,8 @@ S: Final = {
 }
 
 
-class SqliteScheduleVerbs:
-    """The part of a transaction that changes schedules."""
-
-    _db: apsw.Connection
-    _now: int
-    _made: set[str]
-    """Jobs that schedules made in this transaction, which are written at its end."""
-
-    def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
-        raise NotImplementedError
-
-    def _cancel(self, id: str) -> Job | None:
-        raise NotImplementedError
-
-    def _released(self, lane_id: int, queue: str, type: str, status: Status) -> None:
-        raise NotImplementedError
+class SqliteSchedules(SqliteBulk):
+    """Changes schedules, and inserts the jobs that they fire."""
 
     def change_schedules(self, calls: list[ScheduleChange]) -> list[list[ScheduleChanged]]:
         return [self._change_schedules(call) for call in calls]
@@ -146,7 +132,7 @@ class SqliteScheduleVerbs:
     def _release(self, id: str) -> bool:
         rows: list[Any] = self._db.execute(S["release"], (id, self._now)).fetchall()
         for row in rows:
-            self._released(*row)
+            self._count_released(*row)
         return bool(rows)
 
     def purge_ticks(self, calls: list[tuple[int, int]]) -> list[int]:

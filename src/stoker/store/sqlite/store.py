@@ -15,9 +15,10 @@ from stoker.domain.retry import Claim
 from stoker.domain.schedule import Declaration, Schedule, Tick
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import ShortId
-from stoker.store.base import (
+from stoker.store.bulk import Bulk
+from stoker.store.group_commit import Command, GroupCommit
+from stoker.store.reads import (
     Attempt,
-    Bulk,
     Count,
     DeadLetterGroups,
     FailureSample,
@@ -26,15 +27,16 @@ from stoker.store.base import (
     JobState,
     JobSummary,
     Page,
-    Session,
 )
-from stoker.store.group_commit import Command, GroupCommit
 from stoker.store.schedules import SchedulesQuery
 from stoker.store.schema import last_version
+from stoker.store.sessions import Session
 from stoker.store.sqlite import database
+from stoker.store.sqlite.memory import SqliteMemory
 from stoker.store.sqlite.readers import Readers
 from stoker.store.sqlite.reads import SqliteReader
-from stoker.store.sqlite.transaction import Q, SqliteMemory, SqliteTransaction
+from stoker.store.sqlite.rows import Q
+from stoker.store.sqlite.transaction import SqliteTransaction
 from stoker.store.sqlite.writer import InlineWriter, SqliteWriter, ThreadWriter
 from stoker.store.verbs import WritingVerbs
 
@@ -75,7 +77,7 @@ class SqliteStore(WritingVerbs):
             }
             self._starting = asyncio.ensure_future(self._find_highest_completed())
         group = GroupCommit(self._transact, max_pending=max_pending)
-        super().__init__(group, reports=group)
+        super().__init__(SqliteTransaction, group, reports=group)
 
     @classmethod
     async def open(
@@ -117,14 +119,14 @@ class SqliteStore(WritingVerbs):
 
     async def _transact(self, commands: Sequence[Command], alone: bool) -> Sequence[Any]:
         self._file.check(self._clock.monotonic())
-        calls = [(command.verb, command.argument) for command in commands]
+        calls = [(command.step, command.argument) for command in commands]
         transaction = SqliteTransaction(self._db, self._memory, self.now_us())
         results = await self._writer.transact(lambda: transaction.run(calls), alone=alone)
         transaction.commit_to_memory()
         return results
 
     async def set_paused(self, queue: str, paused: bool) -> int | None:
-        since: int | None = await self._group.call("set_paused", (queue, paused))
+        since: int | None = await self._group.call(SqliteTransaction.set_paused, (queue, paused))
         return since
 
     async def noted_types(self) -> dict[str, bytes]:
@@ -208,7 +210,7 @@ class SqliteStore(WritingVerbs):
         return await self._aside("walk", lambda reader: reader.bulk_candidates(bulk, limit))
 
     async def put_series(self, shard: int, tallies: Sequence[TallyRow], gauges: Sequence[GaugeRow]) -> None:
-        await self._group.call("put_series", (shard, tallies, gauges), weight=0)
+        await self._group.call(SqliteTransaction.put_series, (shard, tallies, gauges), weight=0)
 
     async def series(
         self,

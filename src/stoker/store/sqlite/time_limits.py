@@ -9,7 +9,7 @@ import apsw
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
 from stoker.domain.time_limits import next_limit
-from stoker.store.sqlite.statements import Q
+from stoker.store.sqlite.rows import Q
 
 
 class SqliteTimeLimits:

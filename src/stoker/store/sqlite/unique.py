@@ -6,24 +6,23 @@ import apsw
 
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
-from stoker.domain.unique import Settled, key_of, settle, taken_by_replay
-from stoker.store.sqlite.statements import Q
+from stoker.domain.unique import Settled, key_of, taken_by_replay
+from stoker.store.sqlite.rows import Q
+from stoker.store.unique import CallKeys
 
 Find = Callable[[str], Job | None]
 """Reads a job by its id."""
 
 
-class SqliteUniqueKeys:
+class SqliteUniqueKeys(CallKeys):
     """The unique keys of one transaction. A call that is refused leaves nothing: `begin` one, then `keep` it."""
 
     def __init__(self, db: apsw.Connection, now: int) -> None:
+        super().__init__(now)
         self._db = db
-        self._now = now
         self._fresh: dict[str, Job] = {}
         """Holders that this transaction inserts, by key; they are not written yet."""
-        self._call: dict[str, Job] = {}
         self._taken: dict[str, str] = {}
-        self._replaced: dict[str, Settled] = {}
 
     def begin(self) -> None:
         """Begin a call: what the last one took and did not keep is forgotten."""
@@ -41,12 +40,7 @@ class SqliteUniqueKeys:
             self._call[key] = job
             self._taken[key] = job.id
             return None
-        settled = settle(job, holder, on_conflict, self._now)
-        if isinstance(settled, Settled) and settled.mark == "replaced":
-            first = self._replaced.get(key, settled)
-            self._replaced[key] = Settled(settled.job, "replaced", first.before)
-            self._call[key] = settled.job
-        return settled
+        return self._settle(key, job, holder, on_conflict)
 
     def keep(self) -> list[Settled]:
         """Keep what this call took; the jobs that it replaces."""

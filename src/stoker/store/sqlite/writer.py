@@ -2,7 +2,7 @@
 
 The statements of a transaction are short and hold the interpreter anyway, so a second thread would only make two threads
 fight over it (docs/decisions/0002). The commit waits for the disk, so it goes to the writer's thread and the event
-loop goes on serving while the disk works; only when hardly anybody waits and the disk has been quick is it made on
+loop goes on serving while the disk works; only when few callers wait and the disk has been quick is it made on
 the caller's thread too, which saves two hops between threads. The connection is never used by both at once: a transaction
 awaits its commit before the next begins.
 """
@@ -29,7 +29,7 @@ QUICK_COMMIT_SECONDS: Final = 0.005
 class SqliteWriter(Protocol):
     async def transact(self, work: Callable[[], T], *, alone: bool) -> T:
         """Run `work` inside one transaction; return its value once it is durable. If anything fails nothing was done.
-        `alone` when hardly anybody waits for a turn of the loop."""
+        `alone` says that few callers wait."""
         ...
 
     def close(self) -> None: ...

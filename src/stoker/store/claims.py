@@ -1,0 +1,102 @@
+"""What `claim` takes and returns, and how both stores choose the jobs of a claim."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from stoker.domain.byte_bounds import ByteBounds
+from stoker.domain.job import Job
+from stoker.domain.job_batch import JobBatch
+from stoker.domain.placement import Lane, Placed, Plan, Policy, WorkerView, capacity, plan, serves
+from stoker.domain.time_limits import passed
+
+CANDIDATES_MAX: Final = 2_000
+
+
+class ClaimRequest(msgspec.Struct, frozen=True):
+    """What `claim` may spend: the workers' capacity, and what the planner needs to know besides the jobs."""
+
+    workers: list[WorkerView]
+    policy: Policy
+    cursor: int
+    run_us: Mapping[str, int]
+    bounds: ByteBounds = ByteBounds()
+
+
+class Grant(msgspec.Struct, frozen=True, gc=False):
+    """Jobs that are now running under `batch.template.claim_id` and belong to the session."""
+
+    batch: JobBatch
+    session_id: str
+
+
+class Granted(msgspec.Struct, frozen=True):
+    grants: list[Grant]
+    cursor: int
+    more: bool = False
+    """Whether jobs that could find room were left for another claim: this one has as many bytes as it may have, or urgent
+    jobs that should not wait for others."""
+    ended: list[Job] = []
+    """Jobs that were next and whose expiry or deadline had passed; they are over now."""
+
+
+def serving(lanes: Iterable[tuple[int, Lane]], workers: Sequence[WorkerView]) -> dict[int, list[WorkerView]]:
+    """Return those of these lanes that a present worker can serve, each with all workers that could, present or not."""
+    found: dict[int, list[WorkerView]] = {}
+    for id, lane in lanes:
+        able = [worker for worker in workers if serves(worker, lane)]
+        if any(worker.present for worker in able):
+            found[id] = able
+    return found
+
+
+def unpaused(lanes: Iterable[tuple[int, Lane]], paused: Mapping[str, int]) -> list[tuple[int, Lane]]:
+    """Return the lanes whose queue is not paused."""
+    return [(id, lane) for id, lane in lanes if lane.queue not in paused]
+
+
+def candidates_wanted(lane: Lane, workers: Sequence[WorkerView], run_us: Mapping[str, int]) -> int:
+    """Return how many of the first jobs of a lane a plan can place at most."""
+    return min(capacity(workers, lane.type, run_us.get(lane.type)), CANDIDATES_MAX)
+
+
+def split_by_time(batches: Iterable[JobBatch], now: int) -> tuple[list[JobBatch], list[JobBatch]]:
+    """Return the batches that may start, and those whose time is up."""
+    able: list[JobBatch] = []
+    over: list[JobBatch] = []
+    for batch in batches:
+        (able if batch.template.extras is None or passed(batch.template, now) is None else over).append(batch)
+    return able, over
+
+
+def running_order(batch: JobBatch) -> tuple[int, int]:
+    return batch.template.rank, batch.template.seq
+
+
+def plan_for(
+    candidates: list[JobBatch], able: dict[int, list[WorkerView]], request: ClaimRequest, now: int
+) -> Plan:
+    """Return the plan for these candidates, which are sorted into running order."""
+    candidates.sort(key=running_order)
+    return plan(
+        candidates, able, now=now, policy=request.policy, cursor=request.cursor, run_us=request.run_us
+    )
+
+
+def claimed(placed: Placed, now: int) -> JobBatch:
+    """Return the jobs as they are once this placement is written: running, under the next claim number."""
+    template = placed.batch.template
+    return placed.batch.changed(
+        replace(
+            template,
+            status="running",
+            claim_id=template.claim_id + 1,
+            attempt=template.attempt + 1,
+            worker_id=placed.session_id,
+            threads_granted=placed.threads,
+            claimed_at=now,
+            started_at=None,
+        )
+    )

@@ -1,0 +1,119 @@
+"""What the steps of a write transaction of the shared store share."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain, islice
+from typing import Any
+
+from stoker.domain import byte_bounds
+from stoker.domain.job import Job
+from stoker.domain.keeping import leaves_something
+from stoker.domain.unique import key_of
+from stoker.store.client_ids import NO_IDS
+from stoker.store.postgres.database import SCHEMA, Link
+from stoker.store.postgres.memory import PostgresMemory
+from stoker.store.postgres.rows import FINAL_COLUMNS, LIGHT_Q, Q, final_row, is_id, job_of
+from stoker.store.postgres.time_limits import PostgresTimeLimits
+from stoker.store.postgres.unique import PostgresUniqueKeys
+from stoker.store.submissions import Submission
+from stoker.store.transaction_state import TransactionState
+
+
+class PostgresTransactionState(TransactionState):
+    """The connection, the store's memory, and what the transaction changes in it.
+
+    `judge` is the time that leases and due times are judged by; None means the server's own clock. `in_doubt` says that an
+    earlier run of this transaction may have committed. `look_up_ids` says that ids which clients made are looked up before
+    their jobs are written. `keys_ahead` are submissions of schedules whose unique keys an earlier try of this transaction
+    turned out to want.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        memory: PostgresMemory,
+        now: int,
+        *,
+        judge: int | None,
+        shard: int,
+        in_doubt: bool,
+        look_up_ids: bool,
+        keys_ahead: Sequence[Submission] = (),
+    ) -> None:
+        super().__init__(now)
+        self._link = link
+        self._memory = memory
+        self._judge = judge
+        self._shard = shard
+        self._in_doubt = in_doubt
+        self._look_up_ids = look_up_ids
+        self._ids = NO_IDS
+        self._pruned: dict[tuple[str, str], tuple[bytes, str]] = {}
+        """Live keys whose jobs were deleted: their digests, and the ids of these jobs."""
+        self._lane_beside: tuple[int, tuple[Any, ...]] | None = None
+        self._unique = PostgresUniqueKeys(link, now)
+        self._keys_ahead = keys_ahead
+        self._limits = PostgresTimeLimits(link)
+
+    async def _jobs(self, query: str, *values: Any, light: bool = False) -> list[Job]:
+        """Jobs; if `light`, without their payloads where these are large."""
+        rows = await self._link.fetch((LIGHT_Q if light else Q)[query], *values)
+        lanes = await self._memory.lanes_of(self._link, rows)
+        return [job_of(row, lanes) for row in rows]
+
+    async def _found(self, ids: Sequence[str], *, light: bool = False) -> dict[str, Job]:
+        """The jobs with these ids, locked, wherever they are. One may move while we look, so who is missing is looked for
+        once more."""
+        wanted = [id for id in dict.fromkeys(ids) if is_id(id)]
+        found: dict[str, Job] = {}
+        for query in ("jobs_by_id", "history_by_id", "jobs_by_id"):
+            missing = [id for id in wanted if id not in found]
+            if missing:
+                found |= {job.id: job for job in await self._jobs(query, missing, light=light)}
+        return found
+
+    async def _holders(self, ids: Collection[str], locked: bool) -> Mapping[str, Job]:
+        if locked:
+            return await self._found(list(ids))
+        return {job.id: job for job in await self._jobs("get_jobs", list(ids))} if ids else {}
+
+    async def _copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+        """Write rows: many by COPY, which is cheapest per row; one by a prepared INSERT, which is one exchange less."""
+        rows = iter(rows)
+        first = list(islice(rows, 2))
+        if len(first) == 1:
+            await self._link.execute(insert_one(table, tuple(columns)), *first[0])
+            return
+        await self._link.copy_records_to_table(
+            table, schema_name=SCHEMA, columns=columns, records=chain(first, rows)
+        )
+
+    async def _into_history(self, jobs: Sequence[Job]) -> None:
+        """Move jobs that are over, and that are locked."""
+        await self._copy("history", FINAL_COLUMNS, map(final_row, jobs))
+        self._unique.free((key_of(job.extras), job.id) for job in jobs if job.extras is not None)
+        await self._carry("carry_to_history", jobs)
+        await self._link.execute(Q["delete_jobs"], *columns([(job.seq, job.claim_id) for job in jobs]))
+        self._left_behind += [job.seq for job in jobs if leaves_something(job.extras)]
+
+    async def _carry(self, query: str, jobs: Sequence[Job]) -> None:
+        large = [job.seq for job in jobs if job.payload == byte_bounds.UNREAD]
+        if large:
+            await self._link.execute(Q[query], large)
+
+
+@cache
+def insert_one(table: str, columns: tuple[str, ...]) -> str:
+    """Return the statement that writes one row of a table."""
+    values = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
+    return f"INSERT INTO {SCHEMA}.{table} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608 - names of our own
+
+
+def columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Rows as arrays, one for each column."""
+    return list(zip(*rows, strict=True))
+
+
+def changed(answer: str) -> int:
+    """The number in an answer like `UPDATE 7`."""
+    return int(answer.rsplit(" ", 1)[-1])

@@ -1,0 +1,28 @@
+"""Unique keys of the submissions of one call, as both stores settle them."""
+
+from stoker.domain.errors import UniqueConflict
+from stoker.domain.job import Job, OnConflict
+from stoker.domain.unique import Settled, settle
+
+
+class CallKeys:
+    """What one call takes and replaces, until it is known that nothing of it is refused."""
+
+    def __init__(self, now: int) -> None:
+        self._now = now
+        self._call: dict[str, Job] = {}
+        """Jobs that hold a key because of this call, by key."""
+        self._replaced: dict[str, Settled] = {}
+
+    def begin(self) -> None:
+        """Begin a call: what the last one took and did not keep is forgotten."""
+        self._call, self._replaced = {}, {}
+
+    def _settle(self, key: str, job: Job, holder: Job, on_conflict: OnConflict) -> Settled | UniqueConflict:
+        """Return what becomes of a job whose key another one holds."""
+        settled = settle(job, holder, on_conflict, self._now)
+        if isinstance(settled, Settled) and settled.mark == "replaced":
+            first = self._replaced.get(key, settled)
+            self._replaced[key] = Settled(settled.job, "replaced", first.before)
+            self._call[key] = settled.job
+        return settled
