@@ -18,8 +18,9 @@ from stoker.domain.job import Job, JobSpec, OnConflict
 from stoker.domain.job_batch import batch_of
 from stoker.domain.recurrence import BadSchedule
 from stoker.domain.schedule import ScheduleDecision
-from stoker.store.base import Store, Submission
+from stoker.store.base import Store
 from stoker.store.schedules import ScheduleChange, SchedulesQuery, Seen
+from stoker.store.submissions import Submission
 from stoker.wire.schedules import DeclaredSchedule
 from tests.conformance.steps import a_job, claim, end
 from tests.conformance.stores import STORES, StoreKind, books_balance, every_job
