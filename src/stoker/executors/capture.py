@@ -15,7 +15,7 @@ from stoker.context import running_job
 from stoker.wire.frames import Stream
 
 LIMIT: Final = 1024 * 1024 + 1
-"""One byte more than is kept, so that the keeper can see that there was more."""
+"""One byte more than the coordinator keeps, so that it sees that there was more."""
 
 Emit = Callable[[int, Stream, bytes], None]
 

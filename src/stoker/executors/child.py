@@ -141,7 +141,7 @@ def serve(options: argparse.Namespace, line: SupervisorLine) -> None:
 
 @contextlib.contextmanager
 def _told_if_it_fails(line: SupervisorLine, step: Step) -> Iterator[None]:
-    """Around a step of the start: the supervisor is told why there will be no child."""
+    """Surround a step of the start, and tell the supervisor if it fails."""
     try:
         yield
     except Terminated:
@@ -191,7 +191,7 @@ class UnknownType(LookupError):
 
 
 class Runners(Protocol):
-    """Finds what runs the jobs of a type; a dict does."""
+    """Finds the function that runs jobs of a type; a dict is one."""
 
     def get(self, type: str, /) -> Run | None: ...
 
@@ -278,7 +278,7 @@ def failure(error: BaseException) -> Kind:
 
 
 def note_of(error: BaseException) -> ErrorNote:
-    """What the coordinator needs to know of an error to apply the job's retry policy."""
+    """Return what the coordinator needs to know of an error to apply the job's retry policy."""
     names = class_names(error)
     told = getattr(error, "error_type", None)
     if isinstance(told, str):
@@ -313,7 +313,7 @@ _OF_BUILTINS: Final = f"{__package__}.builtins."
 
 
 def describe(error: BaseException, memory_mb: int | None = None) -> bytes:
-    """An error as it is stored on the job. Whatever the exception says, this is valid JSON of bounded size."""
+    """Return an error as it is stored on the job: valid JSON of bounded size, whatever the exception says."""
     name = getattr(error, "error_type", type(error).__name__)
     message = _message(error)
     if memory_mb is not None and isinstance(error, MemoryError):

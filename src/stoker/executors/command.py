@@ -23,7 +23,7 @@ from stoker.system import SYSTEM
 
 TAIL_BYTES: Final = 4_000
 UNUSABLE_PAYLOAD: Final = 3
-"""The exit code of a runner that knows Stoker for what no retry can mend."""
+"""The exit code with which a runner that knows Stoker says that no retry can help."""
 
 log = structlog.get_logger()
 
@@ -196,13 +196,13 @@ class OneShot(Child):
 
 
 def kind_of_failure(code: int, runner: RunnerContract | None) -> Kind:
-    """How an attempt ended whose process ended with a code other than 0."""
+    """Return how an attempt ended whose process had an exit code other than 0."""
     known = runner is not None and runner.codes
     return "invalid" if known and code == UNUSABLE_PAYLOAD else "error"
 
 
 def job_environ(job: ChildJob) -> dict[str, str]:
-    """What a process is told about its job."""
+    """Return the environment variables that tell a process about its job."""
     return {
         "STOKER_JOB_ID": job.id,
         "STOKER_CLAIM_ID": str(job.claim_id),
@@ -216,7 +216,7 @@ def job_environ(job: ChildJob) -> dict[str, str]:
 
 
 def _told(tail: bytearray) -> bytes | None:
-    """The error that a runner printed as its last line on stderr, if it is one."""
+    """Return the error that a runner printed as its last line on stderr, or None."""
     lines = bytes(tail).strip().rsplit(b"\n", 1)
     last = lines[-1]
     return last if last.startswith(b"{") and is_json(last) and b'"message"' in last else None

@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 TERMINATED: Final = 128 + signal.SIGTERM
 EXIT_FUNCTIONS_SECONDS: Final = 2.0
-"""So long may exit functions of the user's modules take when no supervisor is waiting with a kill."""
+"""How long exit functions of the user's modules may take in a process that no supervisor kills."""
 
 
 class Terminated(SystemExit):

@@ -218,7 +218,7 @@ class ChildLife:
                     return
                 task = loop.create_task(inner(), context=context)
                 started.append(task)
-                task.add_done_callback(lambda done: _settle(answer, done))
+                task.add_done_callback(lambda done: _copy_result(answer, done))
 
             loop.call_soon_threadsafe(begin)
             return answer.result()
@@ -367,7 +367,7 @@ async def _awaited(answer: Awaitable[Any]) -> Any:
     return await answer
 
 
-def _settle(answer: Future[Any], done: asyncio.Task[Any]) -> None:
+def _copy_result(answer: Future[Any], done: asyncio.Task[Any]) -> None:
     import asyncio
 
     if done.cancelled():

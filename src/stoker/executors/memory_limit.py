@@ -9,7 +9,7 @@ _SLACK_BYTES: Final = 16 * _MB
 
 
 class MemoryLimit:
-    """Lets one job allocate at most so much more than the process has now: then Python raises `MemoryError`."""
+    """Limits what one job may allocate beyond what the process has now; above it Python raises `MemoryError`."""
 
     def __init__(self, memory_mb: int | None) -> None:
         self._memory_mb = memory_mb

@@ -29,7 +29,7 @@ MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 
 
 class ChildJob(msgspec.Struct, frozen=True, gc=False):
-    """One job, as it is run."""
+    """One job as a child runs it."""
 
     index: int
     id: str
@@ -83,7 +83,7 @@ class ChildBatch(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"
 
 
 class CancelJob(msgspec.Struct, array_like=True, frozen=True, tag="c"):
-    """Only for children that run many jobs at once; the others see the shared state."""
+    """Asks a job to end. Only for children that run many jobs at once; the others read the shared state."""
 
     index: int
 
@@ -221,7 +221,7 @@ class Unpacker:
         self._header = len(mark) + _LENGTH.size
         self._rest = bytearray()
         self._wanted = self._header
-        """So many bytes are the least with which there is something to do."""
+        """The number of bytes without which no message is complete."""
         self.skipped = 0
         """How many bytes belonged to no message."""
 

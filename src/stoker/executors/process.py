@@ -45,7 +45,7 @@ CHILD_MARKER: Final = "STOKER_WORKER_CHILD"
 _READ: Final = 1 << 18
 
 SCARCE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-"""The system has no room for another process now; that says nothing of the job."""
+"""The errors with which the system refuses another process for lack of room. They say nothing of the job."""
 
 log = structlog.get_logger()
 
@@ -98,7 +98,7 @@ class Guardian:
 
 
 class Callbacks:
-    """Whom a child tells what."""
+    """The functions that a child calls with what it says, and when it starts and ends."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Callbacks:
 
 
 class Child(ABC):
-    """One child process. Jobs go in by index; what it says comes out through the callbacks."""
+    """One child process. It is sent jobs, each with an index, and speaks through the callbacks."""
 
     warm = True
     """Whether it takes another job after the first."""
@@ -173,13 +173,13 @@ class Child(ABC):
             SYSTEM.kill_group(self._process.pid)
 
     def end(self) -> None:
-        """Kill it now and see it gone."""
+        """Kill it now and wait for its end."""
         self.kill()
         self._reap(block=True)
         self._gone()
 
     def poll(self) -> None:
-        """Notice a death that no pipe told, because a grandchild holds its other end."""
+        """Notice the death of a child whose pipe stays open because a grandchild holds its other end."""
         if not self.ended and self._process is not None and self._reap(block=False):
             for fd in list(self._readers):
                 self._drain(fd)
@@ -216,8 +216,8 @@ class Child(ABC):
 
     @contextlib.contextmanager
     def _starting(self) -> Iterator[contextlib.ExitStack]:
-        """Around the start: the stack closes the child's ends of all pipes afterwards, and nothing stays open when the
-        start fails."""
+        """Surround the start of the process: afterwards the stack closes the child's ends of all pipes, and when the start
+        fails nothing stays open."""
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, self._shared_state_fd)
             try:
@@ -282,7 +282,7 @@ class Child(ABC):
             self._take(fd, data)
 
     def _ends_with(self, fd: int) -> bool:
-        """Whether the end of this pipe means the end of the process."""
+        """Return whether the end of this pipe means the end of the process."""
         return True
 
     def _write(self, fd: int, data: bytes) -> None:
@@ -311,12 +311,12 @@ class Child(ABC):
         self._written()
 
     def _written(self) -> None:  # noqa: B027 - most children have nothing to do then
-        """Everything was handed over."""
+        """Called when everything was written to the pipe."""
 
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _reap(self, *, block: bool) -> bool:
-        """Collect the exit status; False when it still runs."""
+        """Collect the exit status. Return False when the process still runs."""
         if self.returncode is not None or self._process is None:
             return True
         if block:
@@ -352,7 +352,7 @@ class Child(ABC):
         self.shared_state.close()
 
     def _close(self) -> None:  # noqa: B027 - most children opened nothing else
-        """Let go of what else was opened."""
+        """Close what a subclass opened besides the pipes."""
 
 
 class PythonChild(Child):
@@ -454,8 +454,8 @@ class PythonChild(Child):
                 self._callbacks.ready(self, message)
 
     def _stray(self, stream: Stream) -> Callable[[bytes], None]:
-        """Output that went past Python's streams: it belongs to the job that was started last, until that is reported; else
-        to the worker's own log."""
+        """Return what takes output that went past Python's streams. It belongs to the job that was started last, until that
+        one is reported; after that, to the worker's own log."""
 
         def take(data: bytes) -> None:
             index, _, _ = self.shared_state.running()

@@ -27,7 +27,7 @@ _BUSY: Final = struct.Struct("<q")
 SIZE: Final = 4096
 NOTHING: Final = -1
 _LATEST: Final = 1e15
-"""What is not a time on any clock must not reach the arithmetic of the supervisor."""
+"""The latest time that is believed: the supervisor must not calculate with what a broken child wrote."""
 
 
 class SharedState:
@@ -37,7 +37,7 @@ class SharedState:
 
     @classmethod
     def create(cls) -> tuple["SharedState", int]:
-        """A fresh shared state and the file descriptor that the child opens it by."""
+        """Return a new shared state and the file descriptor by which the child opens it."""
         fd = SYSTEM.create_shared_memory(SIZE)
         try:
             shared_state = cls(fd)
@@ -59,8 +59,8 @@ class SharedState:
     # The child's side.
 
     def seal(self) -> None:
-        """From here on only the two mappings that exist can change the shared state: a task that writes into every
-        descriptor it finds does not touch it."""
+        """Allow changes only through the two mappings that exist, so that a task which writes into every descriptor that it
+        finds does not touch the shared state."""
         SYSTEM.seal_shared_memory(self._fd)
 
     def for_a_copy(self) -> "SharedState":
@@ -78,7 +78,7 @@ class SharedState:
         return copy
 
     def start(self, index: int, now: float) -> bool:
-        """Mark a job as running; False when it was taken back and must not run."""
+        """Mark a job as running. Return False when it was taken back and must not run."""
         _RUNNING.pack_into(self._memory, 0, index, 1, now)
         skip_from, skip_to = _SKIP.unpack_from(self._memory, _SKIP_OFFSET)
         if skip_from <= index < skip_to:
@@ -90,14 +90,14 @@ class SharedState:
         _BUSY.pack_into(self._memory, 8, 0)
 
     def cancelled(self, index: int) -> bool:
-        """Whether the supervisor wishes this job to end."""
+        """Return whether the supervisor asked this job to end."""
         (wish,) = _CANCEL.unpack_from(self._memory, _CANCEL_OFFSET)
         return bool(wish == index)
 
     # The supervisor's side.
 
     def running(self) -> tuple[int, bool, float]:
-        """The index of the last job that was started, whether it still runs, and since when."""
+        """Return the index of the last job that was started, whether it still runs, and since when."""
         index, busy, started = _RUNNING.unpack_from(self._memory, 0)
         return index, bool(busy), started if 0.0 <= started < _LATEST else 0.0
 

@@ -28,7 +28,7 @@ STDERR: Final = 2
 
 
 class SupervisorLine:
-    """Everything that this process says to its supervisor, from whichever thread, in order."""
+    """Sends what this process says to its supervisor, in order, from any thread."""
 
     def __init__(self, fd: int, shared_state: SharedState) -> None:
         self.fd = fd
@@ -38,7 +38,7 @@ class SupervisorLine:
         self._dirty = threading.Event()
         self._results = Results.of()
         self._oldest = 0.0
-        """When the first of them ended."""
+        """When the first of the results that wait ended."""
         self.has_results = False
         self._output: list[Printed] = []
         self._output_bytes = 0
@@ -48,7 +48,7 @@ class SupervisorLine:
         """Output of a copy, by descriptor."""
         self._pid = os.getpid()
         self.forked = False
-        """Whether this process is a copy of the child, which has no say here."""
+        """Whether this process is a forked copy of the child, which must not speak for it."""
         SYSTEM.after_fork_in_child(lambda: self._after_fork())
         threading.Thread(target=self._flush_late, name="stoker-line", daemon=True).start()
 

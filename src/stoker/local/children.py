@@ -40,8 +40,8 @@ _numbers = itertools.count(1)
 
 
 class LocalRouter:
-    """Leads what a job says (`progress`, `cancelled`) to the child that runs it, for many jobs in one process. What belongs
-    to no job here goes to the line that was there before."""
+    """Passes what a job says (`progress`, `cancelled`) to the child that runs it, for many jobs in one process. Calls that
+    belong to no job here go to the line that was there before."""
 
     def __init__(self, outer: context.TaskLine | None) -> None:
         self.outer = outer
@@ -80,14 +80,14 @@ class LocalLine:
 
     @property
     def forked(self) -> bool:
-        """Whether this is a copy of the process that a task forked, which has no say here."""
+        """Whether this process is a forked copy, which must not speak for the worker."""
         return os.getpid() != self._pid
 
     def result(self, result: WorkOutcome) -> None:
         self._child.tell(self._child.on_result, result)
 
     def progress(self, index: int, done: float, total: float | None, message: str | None) -> None:
-        """Keep the latest word; one message to the loop carries all that waits."""
+        """Keep the latest progress of each job; one message to the loop carries all of it."""
         waits = bool(self._progress)
         self._progress[index] = Progressed(index, done, total, message)
         if not waits:
@@ -105,7 +105,7 @@ class LocalLine:
         return False
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: everything was sent at once."""
 
 
 class LocalChild:
@@ -141,11 +141,11 @@ class LocalChild:
         raise NotImplementedError
 
     def of_job(self) -> context.TaskLine:
-        """Return what answers a running job."""
+        """Return the line through which a running job speaks."""
         return self.line
 
     def tell(self, call: Callable[..., object], *arguments: object) -> None:
-        """Call this on the supervisor's loop, from any thread. After the end of the block there is none."""
+        """Make a call on the supervisor's loop, from any thread. After the end of the block it does nothing."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *arguments)
 
@@ -200,14 +200,14 @@ class LocalChild:
         self.gone(KILLED)
 
     def poll(self) -> None:
-        """There is no death that this process does not notice."""
+        """Do nothing: a thread of this process does not die unnoticed."""
 
 
 # ── sync tasks ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class LiveRunners:
-    """Finds what runs a type in the app as it is now: tasks may come later, and be defined anew."""
+    """Finds the function that runs a type in the app as it is now: tasks may be added or redefined later."""
 
     def __init__(self, app: Any, life: ChildLife, cancelled: Callable[[], bool]) -> None:
         self._app = app

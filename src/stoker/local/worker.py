@@ -49,7 +49,7 @@ class ThreadMachine:
         self.pid = os.getpid()
 
     def ready(self) -> Ready:
-        """What can be run now."""
+        """Return the types that can be run now."""
         return Tasks.of(self._app, NAME).ready()
 
     def adopt_orphans(self) -> None: ...
@@ -59,7 +59,7 @@ class ThreadMachine:
         return NoKeeper()
 
     def memory_kb(self, pid: int) -> int:
-        """Unknown: the memory of a thread is that of the process."""
+        """Return 0: the memory of a thread is that of the process."""
         return 0
 
     def child(
@@ -78,7 +78,7 @@ class ThreadMachine:
 
 
 class LocalWorker:
-    """Coordinator and worker of one block. Made anew for each."""
+    """The coordinator and the worker of one block; each block makes new ones."""
 
     def __init__(
         self, app: Any, path: Path | None, settings: Mapping[str, Any], *, threads: int, token: str | None
@@ -124,7 +124,7 @@ class LocalWorker:
         self._thread.join()
 
     def renew(self) -> None:
-        """There are other tasks than before: announce them, together with those that come in the same moment."""
+        """Announce tasks that were added or changed, together with those that follow in the same moment."""
         self._call(self._renew_soon)
 
     def _call(self, call: Callable[[], object]) -> None:

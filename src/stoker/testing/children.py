@@ -81,7 +81,7 @@ class KitSharedState(MemorySharedState):
 
 
 class KitLine:
-    """What `stoker.executors.supervisor_line.SupervisorLine` is in a real child."""
+    """Stands in for the `stoker.executors.supervisor_line.SupervisorLine` of a real child."""
 
     forked = False
     has_results = False
@@ -117,10 +117,10 @@ class KitLine:
         return False
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: everything was sent at once."""
 
     def check_owner(self) -> None:
-        """There is one process."""
+        """Do nothing: there is one process."""
 
 
 class TaskChild(StandInChild):
@@ -137,7 +137,7 @@ class TaskChild(StandInChild):
         return self.machine.tasks.ready()
 
     def finished(self, result: WorkOutcome) -> None:
-        """An attempt ended: tell the supervisor, unless its worker is to die before it can."""
+        """Tell the supervisor that an attempt ended, unless its worker is to die before it can."""
         job = self.jobs.pop(result.index, None)
         now = self.host.loop.time()
         if job is not None and self.machine.desk.ended(job):
@@ -163,7 +163,7 @@ class SyncTaskChild(TaskChild):
         self._real._one(replace(job, memory_mb=None))
 
     def _noticing(self, run: Run) -> Run:
-        """In a worker Ctrl-C is no concern of a task. Here it is meant for the test."""
+        """Return a runner that remembers Ctrl-C: in a worker it is no concern of a task, here it is meant for the test."""
 
         def noticing(payload: bytes) -> bytes:
             try:
@@ -217,7 +217,7 @@ class Desk:
         """Grows with everything that happens to a job here."""
 
     def begins(self, job: ChildJob) -> bool:
-        """A job is about to run; False when its worker dies before that."""
+        """Note that a job is about to run. Return False when its worker dies before that."""
         self.moves += 1
         after = self.doomed.pop(job.id, None)
         if after is not None:
@@ -228,7 +228,7 @@ class Desk:
         return True
 
     def ended(self, job: ChildJob) -> bool:
-        """A job has run; False when nothing is told of it."""
+        """Note that a job has run. Return False when its end is not reported."""
         self.moves += 1
         self.running.pop(job.id, None)
         return job.id not in self.silenced
@@ -289,7 +289,7 @@ class KitMachine:
 
 
 class KitRouter:
-    """Leads what a job says to the child that runs it: children share this process."""
+    """Passes what a job says to the child that runs it: all children share this process."""
 
     def __init__(self, machine: Callable[[], KitMachine | None]) -> None:
         self._machine = machine

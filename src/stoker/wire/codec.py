@@ -25,7 +25,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def encode_text(frame: Frame) -> str:
-    """The frame as JSON text, for workers written in languages where that is easier."""
+    """Return the frame as JSON text, for workers written in languages where that is easier."""
     plain: dict[str, Any] = msgspec.to_builtins(frame, builtin_types=(bytes,))
     for items in (plain.get(name, ()) for name in _LISTS):
         for item in items:
@@ -56,7 +56,7 @@ def decode_to_worker(data: bytes | str) -> ToWorker:
 
 
 def _inlined(text: str) -> dict[str, Any]:
-    """A JSON frame with its inline values turned back into bytes."""
+    """Return a JSON frame with its inline values turned back into bytes."""
     frame = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     plain: dict[str, Any] = {}
     for key, raw in frame.items():

@@ -32,7 +32,7 @@ MAX_FRAME_BYTES: Final = 4 * 1024 * 1024
 MAX_ASSIGN_FRAME_BYTES: Final = 8 * 1024 * 1024
 """What a worker must be able to take: one assignment with the largest payload fits."""
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
-"""What is kept of the output of one attempt; a worker need not send more, only how much more there was."""
+"""How much output of one attempt is kept. A worker need not send more, only how much more there was."""
 
 
 Stream = Literal["stdout", "stderr", "log"]
@@ -75,15 +75,15 @@ class Hello(Frame, frozen=True, omit_defaults=True):
     """Those of `types` that run side by side, up to `async_concurrency` of them on one thread."""
     async_concurrency: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
     schemas: dict[Ident, TypeNote] = {}
-    """What those of `types` take that are not known to everybody."""
+    """What the worker says of those of `types` that are not built in."""
     batches: bool = msgspec.field(default=False, name="lots")
     """This worker reads `Assign.batches`, and writes `Reports.done` if the welcome says that it may. Binary frames only."""
     secret: Secret | None = None
-    """Who says hello for this session again must give the same; see `stoker.domain.session_secret`."""
+    """A later hello for this session must give the same secret; see `stoker.domain.session_secret`."""
     any_type: bool = False
     """Besides `types`, this worker takes every type that no other worker of the last minute names."""
     app: Ident | None = None
-    """The app that this worker runs, and the version of its code if it has one: whose schedules are in `schedules`."""
+    """The app that this worker runs, and the version of its code if it has one. `schedules` are those of this app."""
     app_version: int | None = None
     schedules: list[DeclaredSchedule] = []
 
@@ -104,11 +104,11 @@ FIRST_HELLO: Final = (
     ),
     *("async_types", "async_concurrency", "schemas", "batches"),
 )
-"""The fields of a hello that coordinators know which refuse unknown ones."""
+"""The fields of a hello that are known to coordinators which refuse unknown fields."""
 
 
 def older_hello(hello: Hello) -> Hello:
-    """The same hello for a coordinator that refuses a field which it does not know."""
+    """Return the same hello for a coordinator that refuses fields which it does not know."""
     return Hello(**{name: getattr(hello, name) for name in FIRST_HELLO})
 
 

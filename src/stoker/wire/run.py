@@ -65,7 +65,7 @@ class _Peek(msgspec.Struct, frozen=True):
 
 
 def is_run_hello(body: bytes) -> bool:
-    """Whether a body of `POST /workers` is a `RunHello`, and not one of a worker that forgot its name."""
+    """Return whether a body of `POST /workers` is a `RunHello`, and not one of a worker that forgot its name."""
     try:
         peek = _peek.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -77,12 +77,12 @@ _peek = msgspec.json.Decoder(_Peek)
 
 
 def job_ref(ref: ClaimRef) -> str:
-    """The `job_id` under which a worker knows this claim."""
+    """Return the `job_id` under which a worker knows this claim."""
     return f"{ref.id}.{ref.claim_id}"
 
 
 def read_job_ref(text: str) -> ClaimRef | None:
-    """The claim that a `job_id` stands for; None for any other text."""
+    """Return the claim that a `job_id` stands for; None for any other text."""
     id, _, number = text.rpartition(".")
     if not id or not number.isascii() or not number.isdecimal() or len(number) > MAX_CLAIM_DIGITS:
         return None
@@ -90,7 +90,7 @@ def read_job_ref(text: str) -> ClaimRef | None:
 
 
 def run_job(job: Assignment) -> RunJob:
-    """What the worker is sent for an assignment."""
+    """Return what the worker is sent for an assignment."""
     seconds = job.timeout_sec
     whole = seconds is not None and seconds == int(seconds)
     return RunJob(

@@ -43,7 +43,7 @@ class SessionLost(Exception):
 
 
 class _OlderCoordinator(Exception):
-    """The coordinator is of a release that refuses what it does not know, and that is in the hello."""
+    """The hello has a field that the coordinator, of an older release, does not know and refuses."""
 
 
 class Link:
@@ -57,7 +57,7 @@ class Link:
         await self._socket.send(codec.encode(frame))
 
     async def frames(self) -> AsyncIterator[ToWorker]:
-        """What the coordinator says, until the connection ends."""
+        """Yield the frames of the coordinator until the connection ends."""
         try:
             async for data in self._socket:
                 yield codec.decode_to_worker(data)
@@ -160,7 +160,7 @@ class Dialer:
 
 
 def _knows_less(error: Exception) -> bool:
-    """Whether a coordinator hung up because of a field that it does not know."""
+    """Return whether a coordinator hung up because of a field that it does not know."""
     closed = error.rcvd if isinstance(error, ConnectionClosed) else None
     return closed is not None and closed.code == CLOSE_PROTOCOL and "unknown field" in closed.reason
 

@@ -1,12 +1,12 @@
-"""What jobs wrote and how far they are, gathered until it is sent. Bounded per attempt and in all: output must never
-cost a worker its memory."""
+"""Output and progress of jobs, gathered until they are sent. Bounded per attempt and in all, so that output never costs
+a worker its memory."""
 
 from typing import Final
 
 from stoker.wire.frames import Frame, Output, OutputChunk, Progress, ProgressNote, Stream
 
 ATTEMPT_BYTES: Final = 1024 * 1024 + 1
-"""One byte more than is kept, so that the keeper sees that there was more."""
+"""One byte more than the coordinator keeps, so that it sees that there was more."""
 WAITING_BYTES: Final = 8 * 1024 * 1024
 FRAME_BYTES: Final = 256 * 1024
 
@@ -19,7 +19,7 @@ class OutputBuffer:
         self._progress: dict[str, ProgressNote] = {}
 
     def add(self, id: str, claim_id: int, stream: Stream, data: bytes) -> None:
-        """Take in what a job wrote; beyond its bounds it is dropped, which the gap in the offsets shows."""
+        """Add what a job wrote. Output beyond the bounds is dropped; the gap in the offsets shows it."""
         claim, written = self._written.get(id, (claim_id, 0))
         if claim != claim_id:
             written = 0
@@ -33,13 +33,13 @@ class OutputBuffer:
         self._progress[id] = ProgressNote(id, claim_id, done, total, message)
 
     def end(self, ids: list[str]) -> None:
-        """These jobs ended: nothing more will come under their claims."""
+        """Forget how much these jobs wrote: they ended, and nothing more comes under their claims."""
         if self._written:
             for id in ids:
                 self._written.pop(id, None)
 
     def take(self) -> list[Frame]:
-        """Everything that waits, as frames of a sensible size."""
+        """Return everything that waits, as frames of bounded size, and forget it."""
         frames: list[Frame] = []
         batch: list[OutputChunk] = []
         size = 0

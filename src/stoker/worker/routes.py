@@ -30,7 +30,7 @@ class Routes(msgspec.Struct, frozen=True):
     by_type: dict[str, Executor]
     commands: dict[str, tuple[str, ...]]
     rest: Executor = "python"
-    """Runs whatever else comes."""
+    """The executor of all types that are not in `by_type`."""
 
     def executor(self, type: str) -> Executor:
         return self.by_type.get(type, self.rest)
@@ -50,8 +50,8 @@ class Routes(msgspec.Struct, frozen=True):
 
 
 def notes(about: Mapping[str, object], routes: Routes) -> dict[str, TypeNote]:
-    """What the hello says of types: of the user's own, and not more than a frame has room for. Where all of it does not fit,
-    the defaults of the jobs still do; what cannot be read is left out: a job runs without it."""
+    """Return what the hello says of the types of the user's app, within what a frame has room for. Where not all fits, the
+    defaults of the jobs still do. What cannot be read is left out: a job runs without it."""
     told = {type: note for type, item in about.items() if (note := _note(item)) is not None}
     found = {
         type: TypeNote(defaults=note.defaults)
@@ -99,7 +99,7 @@ def routes(
 
 
 def declared(told: Iterable[object]) -> list[DeclaredSchedule]:
-    """The schedules of an app, as a child told of them; one that cannot be read is left out."""
+    """Return the schedules that an app declares, as a child told them; one that cannot be read is left out."""
     found: list[DeclaredSchedule] = []
     for item in told:
         try:

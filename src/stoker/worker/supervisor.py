@@ -145,14 +145,14 @@ class Supervisor:
             self._begin_anew(self._link)
 
     def _begin_anew(self, link: Link) -> None:
-        """Leave this connection for another one, on which there is another hello to say."""
+        """Replace this connection by another one, which begins with the new hello."""
         self._pause = self._loop.create_future()
         self._beat()
         self._farewell = self._loop.create_task(self._part_from(link, self._pause))
 
     async def _part_from(self, link: Link, pause: asyncio.Future[None]) -> None:
-        """Close a connection once the coordinator has confirmed that it assigns nothing more on it: an assignment that is
-        under way would be missed for seconds."""
+        """Close a connection once the coordinator has confirmed that it assigns nothing more on it: it would take seconds to
+        notice that an assignment under way was lost."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._lease_seconds):
                 await pause
@@ -210,7 +210,8 @@ class Supervisor:
         self._pool.on_ready(child, ready)
 
     def _say_why_it_failed(self, error: str, step: Step) -> None:
-        """No job is charged: those that wait for a child are handed back in time, and another child is tried later."""
+        """Log why a child could not start; before the first one was ready, that ends the worker. No job is charged: those
+        that wait are handed back in time, and another child is started later."""
         app = self._settings.app
         why, _, stack = error.partition("\n")
         log.error(
@@ -271,8 +272,8 @@ class Supervisor:
             self._send_output()
 
     def _drop_dead_link(self, now: float) -> None:
-        """A connection that something on the way forgot looks open for ever: one on which no heartbeat was answered for as
-        long as a lease is given up, and another one is made."""
+        """Give up a connection on which no heartbeat was answered for as long as a lease, and make another one. A connection
+        that a router on the way forgot looks open for ever."""
         if self._link is not None and now > self._heard + self._lease_seconds:
             log.warning("coordinator_silent", url=self._link.url, seconds=round(now - self._heard, 3))
             self._heard = now
@@ -320,7 +321,7 @@ class Supervisor:
             self._pause.set_result(None)
 
     def _extend_lease(self, confirmed: float) -> None:
-        """The lease counts from the sending of what was confirmed, for that is before the store heard of it."""
+        """Count the lease from when the confirmed heartbeat was sent, which is before the store heard of it."""
         self._lease_ends = confirmed + self._lease_seconds * (1 - LEASE_MARGIN)
 
     # ── the connection ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -341,7 +342,7 @@ class Supervisor:
         return self._about.hello(self.session_id, self._secret, draining=self._draining.is_set())
 
     def _start_over(self, why: str) -> None:
-        """The session is dead: nothing that it held is ours any more."""
+        """Begin a new session: what the lost one held belongs to other workers."""
         log.warning("session_lost", detail=why)
         self._pool.kill_all()
         self._reports.forget()
@@ -378,7 +379,7 @@ class Supervisor:
             self._start_over("the coordinator gave this session up")
 
     async def _send_all(self, link: Link, outbox: asyncio.Queue[Frame]) -> None:
-        with contextlib.suppress(OSError, Exception):  # a broken line is noticed by the one who reads it
+        with contextlib.suppress(OSError, Exception):  # the reader of the connection notices that it broke
             while True:
                 await link.send(await outbox.get())
 
@@ -414,7 +415,8 @@ class Supervisor:
             self._pool.take(batches)
 
     def _without_known_claims(self, batches: list[AssignmentBatch]) -> list[AssignmentBatch]:
-        """Leave out claims that this session holds, or has ended and not got acknowledged: each is started once."""
+        """Return the batches without claims that this session holds, or has ended and not got acknowledged: each claim is
+        started once."""
         ids = set(chain.from_iterable([batch.ids for batch in batches]))
         known = self._reports.claims_among(ids) | self._pool.claims_among(ids)
         if not known:
@@ -446,7 +448,7 @@ class Supervisor:
             self._outbox.put_nowait(frame)
 
     def _send_again(self) -> None:
-        """On a new connection: first what the last one may have swallowed, then what ended meanwhile."""
+        """Send on a new connection first the reports that the last one may have lost, then what ended meanwhile."""
         for frame in self._reports.frames_again(self._loop.time()):
             self._outbox.put_nowait(frame)
         self._flush()
@@ -478,7 +480,7 @@ class Supervisor:
 
 
 def unknown_part(batch: AssignmentBatch, known: Mapping[str, int]) -> AssignmentBatch:
-    """The jobs of a batch that are not known under its claim or a later one."""
+    """Return the jobs of a batch that are not known under its claim or a later one."""
     claim_id = batch.template.claim_id
     fresh = [known.get(id, 0) < claim_id for id in batch.ids]
     return AssignmentBatch(
