@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from stoker.autoscale.coordinator_api import CoordinatorSnapshot, Stats, WorkerRow
-from stoker.autoscale.fleet import assess, everybody
+from stoker.autoscale.fleet import all_workers, assess
 from stoker.autoscale.loop import UNKNOWN_SECONDS, Autoscaler, rules_of
 from stoker.autoscale.providers.base import Own, ProviderError
 from stoker.autoscale.providers.process import SOON_SECONDS, ProcessProvider, worker_argv
@@ -152,7 +152,7 @@ def test_one_that_drains_does_not_count_and_one_that_is_lost_neither() -> None:
 
 def test_jobs_of_paused_queues_are_no_reason_for_a_worker() -> None:
     waiting = CoordinatorSnapshot(Stats(queue_depth=50, paused_depth=48), [row("w1")])
-    assert everybody(waiting, 2).load.queue_depth == 2
+    assert all_workers(waiting, 2).load.queue_depth == 2
     assert assess(waiting, [], lambda _: False, 2).load.queue_depth == 2
 
 
@@ -163,9 +163,9 @@ def test_busy_workers_are_not_removable_and_the_youngest_goes_first() -> None:
 
 
 def test_who_only_recommends_counts_everybody_alive() -> None:
-    fleet = everybody(seen(3, row("a"), row("b", used=2), row("c", "draining"), row("d", "lost")), 4)
+    fleet = all_workers(seen(3, row("a"), row("b", used=2), row("c", "draining"), row("d", "lost")), 4)
     assert (fleet.load.workers, fleet.load.idle, fleet.load.threads_used) == (2, 1, 2)
-    assert everybody(seen(0), 4).load.threads_per_worker == 4
+    assert all_workers(seen(0), 4).load.threads_per_worker == 4
 
 
 # ── what is done ─────────────────────────────────────────────────────────────────────────────────────────────────────

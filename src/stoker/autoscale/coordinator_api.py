@@ -9,7 +9,7 @@ from stoker.domain.scaling import ScalingState
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """What of `GET /stats` matters here."""
+    """The fields of `GET /stats` that the autoscaler reads."""
 
     queue_depth: int
     paused_depth: int = 0
@@ -17,7 +17,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
-    """What of one worker in `GET /workers` matters here."""
+    """The fields of one worker in `GET /workers` that the autoscaler reads."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class _WorkerRows(msgspec.Struct, frozen=True):
 
 
 class CoordinatorSnapshot(msgspec.Struct, frozen=True):
-    """One look at the system."""
+    """Ask the coordinator for its statistics and workers."""
 
     stats: Stats
     workers: list[WorkerRow]

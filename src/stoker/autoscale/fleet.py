@@ -1,7 +1,7 @@
 """Who counts as a worker. Pure: what really runs, and what the coordinator says, in; what to decide on, out.
 
 Of our own workers the provider knows the truth: one that died still has a session until its heartbeat times out, and
-one that was just started has none yet. Of everybody else's only the coordinator knows. So ours are counted as the
+one that was just started has none yet. Other workers are known only to the coordinator. So ours are counted as the
 provider sees them, the others as the coordinator does, and a session of ours whose process is gone counts for nothing.
 """
 
@@ -22,7 +22,7 @@ class Fleet(msgspec.Struct, frozen=True):
     """Our own that run, but have no session: they are starting, have left, or are stuck."""
 
 
-def everybody(seen: CoordinatorSnapshot, default_threads: int) -> Fleet:
+def all_workers(seen: CoordinatorSnapshot, default_threads: int) -> Fleet:
     """Return the fleet for an autoscaler that only recommends: it counts all live workers, and any idle one could be
     removed by its operator."""
     live = [row for row in seen.workers if row.status == "live"]

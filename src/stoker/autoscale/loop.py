@@ -16,7 +16,7 @@ import structlog
 from msgspec.structs import replace
 
 from stoker.autoscale.coordinator_api import CoordinatorSnapshot
-from stoker.autoscale.fleet import Fleet, assess, everybody
+from stoker.autoscale.fleet import Fleet, all_workers, assess
 from stoker.autoscale.providers.base import Provider, ProviderError
 from stoker.client.errors import StokerError
 from stoker.clock import Clock
@@ -126,7 +126,7 @@ class Autoscaler:
 
     async def _look(self) -> Fleet:
         if self._provider is None:
-            return everybody(await self._coordinator.look(), self._worker_threads)
+            return all_workers(await self._coordinator.look(), self._worker_threads)
         own = await self._provider.running()
         seen = await self._coordinator.look()
         return assess(seen, own, self._provider.owns, self._worker_threads)

@@ -77,7 +77,7 @@ def autoscale(
 
 
 def mode_of(settings: Settings) -> str:
-    """What `auto` means here."""
+    """Return the mode, with `auto` resolved."""
     if settings.autoscale != "auto":
         return settings.autoscale
     return "recommend" if settings.worker_image is None else "docker"
@@ -201,11 +201,11 @@ def _docker(settings: Settings, *, keep: bool) -> Provider:
 
 
 def _print_once(settings: Settings) -> int:
-    """One look without hands."""
+    """Print one recommendation and change nothing."""
     import asyncio
 
     from stoker.autoscale.coordinator_api import CoordinatorApi
-    from stoker.autoscale.fleet import everybody
+    from stoker.autoscale.fleet import all_workers
     from stoker.autoscale.loop import rules_of
     from stoker.client.transport import Transport
     from stoker.domain.scaling import History, decide
@@ -213,7 +213,7 @@ def _print_once(settings: Settings) -> int:
     async def look() -> None:
         api = CoordinatorApi(Transport(settings.api_url, settings.token, pauses=()))
         try:
-            load = everybody(await api.look(), settings.worker_threads).load
+            load = all_workers(await api.look(), settings.worker_threads).load
         finally:
             await api.close()
         # As if the load had been so all the time: a command that runs once cannot wait for a stable queue.

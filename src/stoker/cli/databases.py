@@ -33,7 +33,7 @@ def shown(settings: Settings) -> str:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What a store refuses becomes a line on stderr and an exit code."""
+    """Turn an error of a store into a line on stderr and an exit code."""
     try:
         yield
     except StoreUnreachable as error:

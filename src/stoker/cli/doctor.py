@@ -49,7 +49,7 @@ def examine(environ: Mapping[str, str], url: str | None, token: str | None) -> l
 
 
 def check_storage(settings: Settings) -> list[Finding]:
-    """What the settings name as a place for jobs, and as a fast layer."""
+    """Check the database and Redis that the settings name."""
     if settings.on_postgres:
         findings = check_postgres(settings.database_url)
     else:

@@ -128,7 +128,7 @@ async def _hears(database: Database) -> bool:
 
 
 def judge_postgres(facts: PostgresFacts) -> Iterator[Finding]:
-    """What the facts about a server mean."""
+    """Judge the facts about a server."""
     version = facts.version // 10_000
     if version < POSTGRES_MIN:
         fix = f"upgrade it to {POSTGRES_MIN} or later"
@@ -223,7 +223,7 @@ def _ping(client: Any) -> float:
 
 
 def judge_redis(name: str, version: str, seconds: float) -> Finding:
-    """What the version and the time of an answer mean."""
+    """Judge the version and the time of an answer."""
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers < REDIS_MIN:
         wanted = ".".join(map(str, REDIS_MIN))

@@ -13,7 +13,7 @@ NAME = "stoker"
 
 
 def program() -> str:
-    """How this program is called from here: by its name where the shell finds it, else as it was called."""
+    """Return how to call this program from here: its name where the shell finds it, else the path it was called by."""
     called = Path(sys.argv[0] or NAME)
     if called.name == "__main__.py" and called.parent.name == NAME:
         python = Path(sys.executable)
@@ -36,17 +36,17 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def command(words: str, url: str | None = None) -> str:
-    """A command of this program; with the address, if it was given with this one."""
+    """Return a command of this program, with `--url` if this command was given one."""
     return f"{program()} {words}" + ("" if url is None else f" --url {shlex.quote(url)}")
 
 
 def localized(suggestion: str, url: str | None) -> str:
-    """A command that the server suggests, as it is called here."""
+    """Return a command that the server suggests, with this program's own name and `--url`."""
     return (
         command(suggestion.removeprefix(f"{NAME} "), url) if suggestion.startswith(f"{NAME} ") else suggestion
     )
 
 
 def named(text: str) -> str:
-    """A message with the commands in it (`stoker …`) as they are called here."""
+    """Return a message whose commands (`stoker …`) have the name that calls this program from here."""
     return re.sub(rf"`{NAME} ", lambda _: f"`{program()} ", text)

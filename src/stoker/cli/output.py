@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _WIDE_ENOUGH = 10_000
 _GAP = 3
-"""Between two columns."""
+"""Spaces between two columns."""
 _READABLE = 20
-"""So much of a text, or of an id, is enough to know it by."""
+"""This many characters of a text or an id are enough to recognise it."""
 _LEAST = 12
-"""To this much a text is cut before an id is."""
+"""A text is cut to this length before an id is cut."""
 
 PRIORITIES = ("high", "normal", "low")
 """The names of priorities 0, 1 and 2."""
@@ -50,20 +50,20 @@ _STATUS_STYLES = {
 
 
 def print_json(value: Any) -> None:
-    """The value for programs; surrogates and control characters stay escaped."""
+    """Print the value for programs; surrogates and control characters stay escaped."""
     print(json.dumps(value, indent=2))
 
 
 def print_json_line(value: Any) -> None:
-    """One of many values for programs, on a line of its own."""
+    """Print one of many values for programs, on a line of its own."""
     print(json.dumps(value))
 
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], spare: Sequence[str] | None = None
 ) -> None:
-    """A table for people. With `spare`, a row is one line: columns to be spared are left out where there is no room,
-    in this order, and what is still too long is cut. Without, cells are folded."""
+    """Print a table for people. With `spare`, a row is one line: where there is no room these columns are left out, in this
+    order, and text that is still too long is cut. Without, cells are folded."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -105,7 +105,7 @@ class Listing:
 
 
 def _widths(columns: Iterable[str], cells: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """How wide each column would like to be."""
+    """Return the width of the longest cell of each column."""
     from rich.cells import cell_len
 
     widths = {column: cell_len(column) for column in columns}
@@ -116,8 +116,8 @@ def _widths(columns: Iterable[str], cells: Iterable[Mapping[str, str]]) -> dict[
 
 
 def fitted(widths: Mapping[str, int], room: int, spare: Sequence[str]) -> dict[str, int]:
-    """The columns for which there is room, and how wide each may be: long text is cut before a column is left out, an id
-    only when none can be spared any more."""
+    """Return the columns that fit and their widths: long text is cut before a column is left out, and an id only when no
+    column is left to leave out."""
     shown = dict(widths)
     for column in spare:
         if _total(width if name == "ID" else min(width, _READABLE) for name, width in shown.items()) <= room:
@@ -140,7 +140,7 @@ def _total(widths: Iterable[int]) -> int:
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Names and values, one a line; what is not known is left out."""
+    """Print names and values, one a line; values that are None are left out."""
     shown = {name: plain(value) for name, value in facts.items() if value is not None}
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
@@ -156,7 +156,7 @@ def escape_what_cannot_be_shown() -> None:
 
 
 def note(message: str) -> None:
-    """Something for the person at the terminal, out of the way of the output."""
+    """Print a line for the person at the terminal to stderr."""
     say(plain(message), sys.stderr)
 
 
@@ -166,12 +166,12 @@ def say(text: str, stream: TextIO) -> None:
 
 
 def error(message: str) -> None:
-    """One line that says what went wrong."""
+    """Print one line on stderr that says what went wrong."""
     note(f"error: {message}")
 
 
 def refusal(failure: StokerError) -> None:
-    """What went wrong; and where a shortened id fits several things, these."""
+    """Print what went wrong; for a shortened id that fits several jobs or workers, list these."""
     if isinstance(failure, ProblemError) and failure.type.endswith(":ambiguous-id"):
         error(failure.detail)
         for match in failure.errors:
@@ -183,7 +183,7 @@ def refusal(failure: StokerError) -> None:
 def status_words(
     status: str, attempt: int, max_attempts: int | None, run_at: datetime | str | None, now: datetime
 ) -> str:
-    """A status for people: a job that waits for its next attempt is retrying."""
+    """Return a status in words: a job that waits for its next attempt is retrying."""
     if status != "scheduled":
         return status
     due = datetime.fromisoformat(run_at) if isinstance(run_at, str) else run_at
@@ -201,7 +201,7 @@ def priority_name(priority: int | None) -> str | None:
 
 
 def outcome_words(outcome: str | None) -> str | None:
-    """How an attempt ended, for people."""
+    """Return the outcome of an attempt in words."""
     words = {
         "invalid": "failed, not retried",
         "handed_back": "handed back",
@@ -211,7 +211,7 @@ def outcome_words(outcome: str | None) -> str | None:
 
 
 def plain(value: object) -> str:
-    """A value as harmless text on one line."""
+    """Return a value as text on one line, control characters escaped."""
     if value is None or value == "":
         return "-"
     if isinstance(value, (dict, list)):
@@ -220,7 +220,7 @@ def plain(value: object) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """Text as harmless lines: only new lines and tabs do what they say."""
+    """Return text with control characters escaped, except new lines and tabs."""
     return "".join(char if char.isprintable() or char in "\n\t" else _escaped(char) for char in text)
 
 
@@ -229,7 +229,7 @@ def _escaped(char: str) -> str:
 
 
 def age(timestamp: str | None, now: datetime | None = None) -> str:
-    """How long ago a time of the API was: `12s`, `5m`, `3h`, `2d`; `in 5m` for one to come."""
+    """Return how long ago a time of the API was: `12s`, `5m`, `3h`, `2d`; `in 5m` for one to come."""
     if not timestamp:
         return "-"
     try:

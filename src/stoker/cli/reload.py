@@ -90,7 +90,7 @@ def worker_words(argv: Sequence[str]) -> list[str]:
 
 
 async def watch(settings: Settings, workers: ProcessProvider, count: int) -> None:
-    """Renew the workers, at least so many, after each change of the app's source."""
+    """Replace the workers, at least `count` of them, after each change of the app's source."""
     app = settings.app or ""
     given = Access(settings.coordinator_urls[0], settings.token)
     folders = watched(app, Path.cwd())

@@ -89,7 +89,7 @@ def _console() -> Console:
 
 
 def take(transport: Transport) -> SystemView:
-    """One look."""
+    """Ask the API for the statistics, queues and workers."""
     stats = transport.send(get("/stats"))
     queues = transport.send(get("/queues"))["queues"]
     workers = transport.send(get("/workers"))["workers"]
@@ -179,7 +179,7 @@ def bar(used: int, total: int, chars: int = _BAR_CHARS) -> str:
 
 
 def _decision(stats: dict[str, Any]) -> str | None:
-    """What the autoscaler says, if there is one."""
+    """Return the last decision of the autoscaler, if there is one."""
     state = stats.get("autoscaler")
     if not state:
         return None

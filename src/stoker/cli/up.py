@@ -102,7 +102,7 @@ def _leave(server: Running, leaving: asyncio.Event) -> None:
 
 
 def _loops(settings: Settings, url: str, workers: ProcessProvider) -> list[Coroutine[None, None, None]]:
-    """What goes on while the system is up."""
+    """Return the loops that run while the system is up."""
     acts = settings.autoscale == "process"
     loops = [] if acts else [keep(workers, settings.workers)]
     if settings.autoscale != "off":
@@ -124,7 +124,7 @@ async def keep(workers: ProcessProvider, count: int) -> None:
 
 
 def banner(settings: Settings, server: Running) -> str:
-    """What a person wants to know now: where to look, and what to type."""
+    """Return the text that `stoker up` prints when it is ready: where the dashboard is, and commands to try."""
     url = server.url
     auth = ' -H "Authorization: Bearer $STOKER_TOKEN"' if settings.token else ""
     stoker = hints.program()
@@ -144,7 +144,7 @@ def banner(settings: Settings, server: Running) -> str:
 
 
 def _workers(settings: Settings) -> str:
-    """How many there are, how many there may be, and how large they are."""
+    """Return in words how many workers there are and may be, and how many threads they have."""
     count = str(settings.workers)
     if settings.autoscale == "process" and settings.max_workers > settings.workers:
         count = f"{settings.workers} to {settings.max_workers}"

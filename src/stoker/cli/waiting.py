@@ -58,7 +58,7 @@ def _conversation(job_id: str, timeout: float | None, screen: Screen) -> Convers
 
 
 def told(job: JobInfo, why: WhyInfo | None, now: datetime) -> str:
-    """What a job that has not ended does now."""
+    """Return in words what a job that has not ended does now."""
     if job.status == "scheduled":
         return output.status_words(job.status, job.attempt, job.max_attempts, job.run_at, now)
     attempt = f"attempt {job.attempt} of {job.max_attempts}" if job.attempt > 1 else ""
@@ -76,7 +76,7 @@ def _progress(job: JobInfo) -> str:
 
 
 class Screen:
-    """Where progress is shown."""
+    """Shows the progress of one job on stderr: one line that is painted over, or a line for each change."""
 
     def __init__(self, job_id: str, *, live: bool, url: str | None = None, warned: bool = False) -> None:
         self._job_id = job_id

@@ -59,7 +59,7 @@ def run(settings: Settings) -> int:
 
 
 def start_problems(settings: Settings) -> list[str]:
-    """What every worker with these settings would die of, for those who are about to start many."""
+    """Return the reasons for which every worker with these settings would fail to start."""
     if SYSTEM.worker_problem is not None:
         return [SYSTEM.worker_problem]
     problems = []

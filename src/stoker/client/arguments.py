@@ -50,7 +50,7 @@ class Sole(typing.NamedTuple):
 
 
 class ArgumentSpec(typing.NamedTuple):
-    """What a function takes, prepared for speed. Make it with `argument_spec`."""
+    """The parameters of a task's function, prepared once. Make it with `argument_spec`."""
 
     task: str
     signature: inspect.Signature
@@ -155,7 +155,7 @@ def _with_extra(spec: ArgumentSpec, arguments: dict[str, Any]) -> dict[str, Any]
 
 
 def call_of(spec: ArgumentSpec, payload: bytes) -> Call:
-    """What to call the function with. Raises `ArgumentError` naming the parameter."""
+    """Return the arguments to call the function with. Raises `ArgumentError` naming the parameter."""
     arguments = decode_arguments(spec, payload)
     if not spec.positional and spec.variadic is None:
         return (), arguments
@@ -169,7 +169,7 @@ def call_of(spec: ArgumentSpec, payload: bytes) -> Call:
 
 
 def _option_among(spec: ArgumentSpec, kwargs: Mapping[str, Any]) -> str:
-    """How to give what is no argument of the function, but an option of a job."""
+    """Return a hint for an argument that the function does not take but that is an option of a job."""
     from stoker.client.requests import (
         SubmitFields,
     )  # children of workers load this module, and never get here

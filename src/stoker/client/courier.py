@@ -35,10 +35,10 @@ CROWDED_HOLD_SECONDS: Final = 1.0
 """How long the server holds a request while there are more ids than the requests can carry: they take turns."""
 IDLE_SECONDS: Final = 5.0
 EARLY_PAUSE_SECONDS: Final = 0.1
-"""After an answer without news that came before its time, such as that of a coordinator that stops."""
+"""The pause after an answer without ended jobs that came early, as from a coordinator that stops."""
 OLD_SERVER_PAUSE_SECONDS: Final = 0.5
 BUSY_TRIES: Final = 10
-"""So many times in a row a server may say that it is busy."""
+"""How many times in a row a server may answer that it is busy."""
 
 
 class _Asked(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ class Courier:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something to do. A courier that has just started looks by itself."""
+        """Wake the courier. One that has just started needs no waking."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has left
                 self._loop.call_soon_threadsafe(self._news.set)
@@ -90,7 +90,7 @@ class Courier:
             await self._transport.aclose_loop()
 
     async def _turn(self) -> bool:
-        """Hand out what came, ask for what is new, and wait for something to happen. Return False when no receiver waits."""
+        """Hand out answers, send new ids, and wait for a change. Return False when no receiver waits."""
         self._news.clear()
         for request in [request for request in self._requests if request.done()]:
             self._hand_out(request)
@@ -122,7 +122,7 @@ class Courier:
         self._idle.update((job_id, None) for job_id in asked.ids if job_id not in outcomes)
 
     async def _send(self) -> None:
-        """Send what is in no request, if there is room, or make room when its time has come."""
+        """Send the idle ids; when both requests are out, recall one or both of them first, not too often."""
         loop = asyncio.get_running_loop()
         crowded = (
             len(self._idle) + sum(len(asked.ids) for asked in self._requests.values()) > REQUESTS * MAX_IDS
@@ -149,7 +149,7 @@ class Courier:
             self._requests[request] = _Asked(ids, hold)
 
     def _to_recall(self, *, crowded: bool) -> list[asyncio.Task[Mapping[str, Outcome]]]:
-        """Which requests to send anew together with what is idle."""
+        """Return the requests to recall and send again together with the idle ids."""
         if crowded:  # they take turns from now on
             return [
                 request
@@ -174,7 +174,7 @@ class Courier:
                 self._hand_out(request)
 
     async def _ask(self, ids: list[str], hold_seconds: float) -> Mapping[str, Outcome]:
-        """One request: what became of those of the jobs that have ended."""
+        """Send one request; return the outcomes of those jobs that have ended."""
         try:
             began = time.monotonic()
             answer = await self._answer(ids, hold_seconds)
@@ -205,7 +205,7 @@ class Courier:
         return await self._one_by_one(ids, hold_seconds)
 
     async def _one_by_one(self, ids: list[str], hold_seconds: float) -> WaitAnswer:
-        """The same from a server that can be asked for one job at a time."""
+        """Ask an older server for one job at a time."""
         jobs: list[JobInfo] = []
         missing: list[str] = []
         for job_id in ids:

@@ -118,7 +118,7 @@ def _describe(status: int, problem: Problem) -> str:
 
 
 def _told(error: FieldError, detail: str) -> bool:
-    """Whether the detail says it already: that repeats the first field, for those who read nothing else."""
+    """Return whether the detail, which repeats the first field's problem, says it already."""
     said = (f" {error.field}: {error.message}", f" {error.field} {error.message}")
     return error.message == detail or any(text in f" {detail}" for text in said)
 

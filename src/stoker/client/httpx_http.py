@@ -45,7 +45,7 @@ class HttpxHttp:
             raise _failure(error) from error
 
     async def exchange_async(self, request: ApiRequest, timeout: float) -> RawAnswer:
-        """The same, without blocking the loop."""
+        """Exchange without blocking the loop."""
         loop = asyncio.get_running_loop()
         client = self._async_clients.get(loop)
         if client is None:

@@ -94,7 +94,7 @@ def check_names(variables: Sequence[ContextVar[Any]]) -> None:
 
 
 def check_callable(what: str, function: object, parameters: int) -> None:
-    """Raise `TaskError` unless the function can be called with so many arguments."""
+    """Raise `TaskError` unless the function can be called with this number of arguments."""
     if not callable(function):
         raise TaskError(f"@app.{what} decorates a function, not {function!r}")
     try:

@@ -31,7 +31,7 @@ class WaitAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitFailure(msgspec.Struct, frozen=True):
-    """Why a wait failed. Each who waits gets an exception of its own: a traceback belongs to one."""
+    """Why a wait failed. Each waiter gets its own exception, because a traceback belongs to one raise."""
 
     error: Callable[[], Exception]
 
@@ -43,7 +43,7 @@ Outcome = JobInfo | WaitFailure
 
 
 def wait_request(ids: Collection[str], seconds: float, limit: int | None = None) -> ApiRequest:
-    """Ask for those of these jobs that have ended."""
+    """Return the request for those of these jobs that have ended."""
     more = b"" if limit is None else b',"limit":%d' % limit
     body = b'{"ids":["%b"],"timeout_sec":%g%b}' % ('","'.join(ids).encode(), seconds, more)
     return ApiRequest(
@@ -62,12 +62,12 @@ def can_share(job_id: str) -> bool:
 
 
 def value_of(outcome: Outcome) -> JobInfo:
-    """The job, or the reason why it is not known."""
+    """Return the job, or raise the reason why the wait failed."""
     return outcome if isinstance(outcome, JobInfo) else outcome.give()
 
 
 def last_look(job_id: str, timeout: float) -> Conversation[JobInfo]:
-    """The job if it has ended by now. Raises `ResultTimeout`."""
+    """Ask once more when the time is up: return the job if it has ended, else raise `ResultTimeout`."""
     job: JobInfo = yield get_job(job_id)
     if job.is_final:
         return job

@@ -30,7 +30,7 @@ class OwnHttp:
         return self._sync.exchange(self._bytes(request), timeout, repeatable=request.repeatable)
 
     async def exchange_async(self, request: ApiRequest, timeout: float) -> RawAnswer:
-        """The same, without blocking the loop."""
+        """Exchange without blocking the loop."""
         if self._async is None:
             from stoker.client.async_http import (
                 AsyncHttp,  # programs without an event loop never load asyncio

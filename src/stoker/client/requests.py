@@ -316,7 +316,7 @@ _SECONDS: Final = ("timeout_sec", "delay_sec", "expires_in_sec", "deadline_sec",
 
 
 def moment(given: object, name: str) -> datetime:
-    """A time that everybody understands alike, from a `datetime` or from text."""
+    """Parse a time with a time zone, from a `datetime` or from text. Raises `ArgumentError`."""
     try:
         found = msgspec.convert(given, datetime)
     except msgspec.ValidationError:

@@ -100,7 +100,7 @@ class Transport:
         return Submits(self)
 
     def run(self, conversation: Conversation[T]) -> T:
-        """Hold a conversation to its end; its return value."""
+        """Send the requests of a conversation in turn and return what it returns."""
         answer: Any = None
         while True:
             try:
@@ -115,7 +115,7 @@ class Transport:
                 answer = None
 
     async def run_async(self, conversation: Conversation[T]) -> T:
-        """The same, without blocking the loop."""
+        """Do what `run` does, without blocking the loop."""
         answer: Any = None
         while True:
             try:
@@ -134,7 +134,7 @@ class Transport:
         return _read(request, self.exchange(request))
 
     async def send_async(self, request: ApiRequest) -> Any:
-        """The same, without blocking the loop."""
+        """Do what `send` does, without blocking the loop."""
         return _read(request, await self.exchange_async(request))
 
     def exchange(self, request: ApiRequest) -> RawAnswer:
@@ -149,7 +149,7 @@ class Transport:
                 failures += 1
 
     async def exchange_async(self, request: ApiRequest) -> RawAnswer:
-        """The same, without blocking the loop."""
+        """Do what `exchange` does, without blocking the loop."""
         http = self._made or self._http()
         failures = 0
         while True:

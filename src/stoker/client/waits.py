@@ -60,7 +60,7 @@ def seconds_left(deadline: float | None) -> float | None:
 
 
 def deadline_of(timeout: float | None) -> float | None:
-    """When a wait that begins now is over; None for never."""
+    """Return when a wait that begins now is over; None for never."""
     return None if timeout is None or timeout == math.inf else time.monotonic() + timeout
 
 
@@ -76,7 +76,7 @@ class ThreadReceiver:
         self._queue.put(outcomes)
 
     def next(self, deadline: float | None) -> Mapping[str, Outcome] | None:
-        """The next outcomes; None when the time is up."""
+        """Return the next outcomes, or None when the time is up."""
         while True:
             left = seconds_left(deadline)
             try:
@@ -102,7 +102,7 @@ class StreamReceiver:
             self._loop.call_soon_threadsafe(self._queue.put_nowait, outcomes)
 
     async def next(self, deadline: float | None) -> Mapping[str, Outcome] | None:
-        """The next outcomes; None when the time is up."""
+        """Return the next outcomes, or None when the time is up."""
         try:
             async with asyncio.timeout(seconds_left(deadline)):
                 return await self._queue.get()
@@ -167,7 +167,7 @@ class LoopReceiver:
 
 
 class ClientWaits:
-    """Who waits for which jobs of one server."""
+    """The registry of all waits for jobs of one server: which receivers wait for which job."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -177,7 +177,7 @@ class ClientWaits:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._direct = threading.Lock()
-        """Held by the thread that asks for itself."""
+        """Held by the one thread that waits without the courier."""
         self._receivers: dict[str, list[Receiver]] = {}
         self._arrived: list[str] = []
         self._courier: Courier | None = None
@@ -186,7 +186,7 @@ class ClientWaits:
         )
 
     def wait(self, job_id: str, timeout: float | None) -> JobInfo:
-        """The job when it has ended. Raises `ResultTimeout`."""
+        """Return the job when it has ended. Raises `ResultTimeout`."""
         check_timeout(timeout)
         alone = not can_share(job_id) or (timeout is not None and not timeout > 0)
         if alone or self._direct.acquire(blocking=False):
@@ -207,7 +207,7 @@ class ClientWaits:
         return value_of((outcomes or {})[job_id])
 
     async def wait_async(self, job_id: str, timeout: float | None) -> JobInfo:
-        """The same, without blocking the loop."""
+        """Wait as `wait` does, without blocking the loop."""
         check_timeout(timeout)
         if not can_share(job_id):
             return await self._transport.run_async(wait_for_end(job_id, timeout))
@@ -254,7 +254,7 @@ class ClientWaits:
             courier.wake()
 
     def remove(self, job_ids: Iterable[str], receiver: Receiver) -> None:
-        """The receiver does not wait for these jobs any more."""
+        """Stop telling the receiver about these jobs."""
         with self._lock:
             for job_id in job_ids:
                 known = self._receivers.get(job_id)
@@ -267,7 +267,7 @@ class ClientWaits:
             courier.wake()
 
     def close(self) -> None:
-        """Give up all waits, with an error for those who wait."""
+        """End all waits with an error."""
         with self._lock:
             courier, self._courier = self._courier, None
             receivers, self._receivers = self._receivers, {}
@@ -281,13 +281,13 @@ class ClientWaits:
                 receiver.take({job_id: closed})
 
     def forget(self) -> None:
-        """In a child process: the courier and its connections stayed with the parent."""
+        """Start anew in a forked child, where the courier and its connections do not exist."""
         self._begin()
 
     # --- for the courier
 
     def arrived(self) -> list[str]:
-        """Ids that came since the last time."""
+        """Return the ids that were added since the last call."""
         with self._lock:
             arrived, self._arrived = self._arrived, []
         return arrived
@@ -300,7 +300,7 @@ class ClientWaits:
         return any(job_id in self._receivers for job_id in job_ids)
 
     def prune(self) -> None:
-        """Forget those who cannot be told any more: loops that were closed under their waits."""
+        """Remove receivers whose event loop was closed while they waited."""
         with self._lock:
             for job_id, receivers in list(self._receivers.items()):
                 here = [receiver for receiver in receivers if not receiver.gone]
@@ -310,7 +310,7 @@ class ClientWaits:
                     del self._receivers[job_id]
 
     def settle(self, outcomes: Mapping[str, Outcome]) -> None:
-        """Tell everybody who waits."""
+        """Pass the outcomes to all receivers that wait for these jobs."""
         told: defaultdict[Receiver, dict[str, Outcome]] = defaultdict(dict)
         with self._lock:
             for job_id, outcome in outcomes.items():

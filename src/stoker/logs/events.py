@@ -15,10 +15,10 @@ class Event(NamedTuple):
     name: str
     level: Level
     where: Where
-    """Which kind of process says it."""
+    """The kind of process that logs it."""
     text: str
     fields: tuple[str, ...] = ()
-    """What it says besides `timestamp`, `level`, `event`, and `request_id` where a request was its cause."""
+    """Its fields besides `timestamp`, `level`, `event`, and `request_id` where a request was its cause."""
 
 
 TABLE: Final[list[Event]] = []
@@ -676,7 +676,7 @@ _event(
     *("worker", "state", "detail"),
 )
 
-# ── everybody ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── every process ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _event(
     "library",

@@ -78,7 +78,7 @@ class JobLog:
         self._stream.flush()
 
     def close(self) -> None:
-        """Write what is still to be told."""
+        """Write the lines that are still held back."""
         if self._pending:
             self.flush()
         if self.people is not None:
@@ -141,7 +141,7 @@ def configure(
 
 
 def _in_order(event: Mapping[str, Any], **_: Any) -> str:
-    """The same shape as the lines about jobs: when, how grave, what, then the rest; nothing between them."""
+    """Render a line like those about jobs: timestamp, level, event, then the other fields, without spaces."""
     first = {key: event[key] for key in ("timestamp", "level", "event") if key in event}
     return dumps({**first, **event}, separators=(",", ":"), default=repr)
 
@@ -167,7 +167,7 @@ def _lost_line(count: int, processors: list[Callable[..., Any]]) -> str:
 
 
 def _from_library(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """What a library logs is a text of its own; it becomes the detail of an event of ours."""
+    """Turns what a library logs into an event `library` with the text as its detail."""
     record: logging.LogRecord = event["_record"]
     event["logger"], event["detail"], event["event"] = record.name, str(event["event"]), "library"
     return event

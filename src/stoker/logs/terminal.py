@@ -65,7 +65,7 @@ _SUMMED: Final[dict[str, str]] = {
 
 
 class Sink(Protocol):
-    """What lines can be written to."""
+    """Anything that lines can be written to."""
 
     def write(self, text: str, /) -> object: ...
     def flush(self) -> object: ...
@@ -224,7 +224,7 @@ class EventLines:
 
 
 def sentence(event: Mapping[str, Any]) -> str:
-    """What happened, in words."""
+    """Return what happened, in words."""
     name = str(event["event"])
     told = {key: short_id(str(value)) if key in _IDS else value for key, value in event.items()}
     if name == "worker_started":
@@ -263,7 +263,7 @@ def short_id(id: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """How long something took, in its unit: `<1 ms`, `250 ms`, `3.4 s`, `12 m`."""
+    """Return a duration in its unit: `<1 ms`, `250 ms`, `3.4 s`, `12 m`."""
     if seconds < 0.0005:
         return "<1 ms"
     if seconds < 0.9995:
@@ -403,7 +403,7 @@ class JobTicker:
         self._stream.write(self._terminal.line(mark, text, error, self._type(type), short_id(id)))
 
     def _type(self, type: str) -> str:
-        """In a column that grows with what it shows."""
+        """Pad the text to a column that grows with its longest text."""
         shown = type if len(type) <= _MAX_TYPE_CHARS else f"{type[: _MAX_TYPE_CHARS - 1]}…"
         self._type_chars = max(self._type_chars, len(shown))
         return f"{shown:<{self._type_chars}}"

@@ -38,7 +38,7 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, object] | None = No
 
 
 class ClientTarget(NamedTuple):
-    """What a client needs to know."""
+    """The address of the API and the token of a client."""
 
     url: str
     token: str | None
@@ -50,9 +50,9 @@ def client_target(
     token: str | None = None,
     given: Access = Access(),  # noqa: B008 - it is frozen
 ) -> ClientTarget:
-    """Where the API is and how to be let in, untroubled by settings that concern servers alone.
+    """Return the address and token for a client. Settings that concern servers alone are not checked.
 
-    `given` is what a worker gave the process of a task; it stands in for what nothing else says.
+    `given` is what a worker gave the process of a task; it is used where neither argument nor environment says anything.
     """
     entries = [entry for entry in table() if entry.field in {"api_port", "api_url", "token"}]
     values, _, problems = _read(entries, environ, {"api_url": url, "token": token})
@@ -90,7 +90,7 @@ def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 def _read(
     entries: Iterable[SettingEntry], environ: Mapping[str, str], overrides: Mapping[str, object]
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, str]]:
-    """By field: the values that were given and are good, where each came from, what is wrong with the others."""
+    """Return three maps by field: the values that were given and are valid, their sources, and the problems of others."""
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     problems: dict[str, str] = {}

@@ -44,7 +44,7 @@ _SHOWN_MAX_CHARS = 120
 
 
 class Rule(NamedTuple):
-    """What the declaration of a setting carries besides its type and default."""
+    """The rule of a setting: everything in its declaration besides type and default."""
 
     section: str
     doc: str
@@ -538,7 +538,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def coordinator_urls(self) -> tuple[str, ...]:
-        """Where a worker connects: what it was told, else the API's address."""
+        """The addresses that a worker may connect to: `worker_urls`, else the API's address."""
         return self.worker_urls or (self.api_url,)
 
     def __repr__(self) -> str:
@@ -584,7 +584,7 @@ def table() -> tuple[SettingEntry, ...]:
 
 
 def allowed(entry: SettingEntry) -> str:
-    """What the setting accepts, in words."""
+    """Return what the setting accepts, in words."""
     rule = entry.rule
     if rule.parser is not None:
         return rule.parser.allowed
@@ -599,7 +599,7 @@ def allowed(entry: SettingEntry) -> str:
 
 
 def shown(entry: SettingEntry, value: object) -> str:
-    """The value on one line, short, without secrets: it goes to terminals and logs."""
+    """Return the value on one short line without secrets, for terminals and logs."""
     if entry.rule.secret and value is not None:
         return "***"
     text = masked(str(value)).encode("unicode_escape").decode("ascii")
@@ -607,5 +607,5 @@ def shown(entry: SettingEntry, value: object) -> str:
 
 
 def masked(url: str) -> str:
-    """An address without its user and password."""
+    """Return an address without its user and password."""
     return re.sub(r"//[^/@]*@", "//***@", url)

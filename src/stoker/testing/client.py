@@ -129,7 +129,7 @@ def _own(error: StokerError) -> WaitFailure:
 
 
 class KitTransport(Transport):
-    """What `app.transport` is inside the block."""
+    """The transport of the app inside the block."""
 
     def __init__(self, system: System) -> None:
         super().__init__(URL, pauses=())

@@ -282,7 +282,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def _named(handle: asyncio.Handle) -> str:
-    """What would run, without an address: equal runs say equal things."""
+    """Return a name for what would run, without addresses, so that equal runs give equal traces."""
     callback = handle._callback  # type: ignore[attr-defined]
     if isinstance(task := getattr(callback, "__self__", None), asyncio.Task):
         return str(task.get_coro().__qualname__)  # type: ignore[union-attr]

@@ -23,7 +23,7 @@ RESET = object()
 
 
 class Weather:
-    """How the network is at the moment; the world changes it, every pipe looks at it."""
+    """The state of the simulated network; the world changes it, and every pipe reads it."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -109,7 +109,7 @@ class Pipe:
         await self.room.wait()
 
     def lose(self) -> None:
-        """Whatever is on the way, or will be, never arrives."""
+        """Drop everything that is under way, and everything sent from now on."""
         self.lost = True
         self._held.clear()
         self.room.set()
@@ -203,7 +203,7 @@ class ConnectionEnd:
 
 
 class NetConnection:
-    """Both ends and both pipes, for the one who breaks them."""
+    """Both ends and both pipes of a connection, for tests that break it."""
 
     def __init__(self, weather: Weather, random: Random, name: str, worker: Process, server: Process) -> None:
         hosts = host(worker), host(server)
@@ -233,11 +233,11 @@ class NetConnection:
         self.down.lose()
 
     def hold(self, side: str, seconds: float) -> None:
-        """What this side sends from now on arrives only then."""
+        """Delay everything that this side sends from now on until that time."""
         self._of(side)[1].hold_until = self.worker.process.now + seconds
 
     def leave_half_open(self, side: str) -> None:
-        """This side sees it broken; the other goes on believing, and hears late what is on the way."""
+        """Break the connection for this side; the other side does not notice, and still receives what is under way, late."""
         end, pipe = self._of(side)
         pipe.send(FIN)
         end.break_now()

@@ -36,7 +36,7 @@ class Host(Protocol):
 
 
 class StandInChild:
-    """What a supervisor sees of a child. A subclass says what it can run (`says`) and runs it (`take`)."""
+    """A child process as its supervisor sees it. A subclass says what it can run (`says`) and runs it (`take`)."""
 
     has_lifespan = False
     warm = True
@@ -61,7 +61,7 @@ class StandInChild:
     # ── for subclasses ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def says(self) -> Ready | None:
-        """What it can run; None for a child that says nothing of itself."""
+        """Return what the child can run; None for a child that announces nothing."""
         raise NotImplementedError
 
     def take(self, jobs: list[ChildJob]) -> None:

@@ -17,7 +17,7 @@ _PLACE: Final = Path(":memory:")
 
 
 class MemoryDatabase:
-    """What `stoker.store.sqlite.database.DatabaseFile` is for a file."""
+    """Stands in for `stoker.store.sqlite.database.DatabaseFile`, in memory."""
 
     path = _PLACE
 

@@ -231,7 +231,7 @@ class System:
             self._dressed = False
 
     def span(self, seconds: float) -> bool:
-        """Let so many seconds of the loop's time pass, and run the sync jobs that come; whether anything happened."""
+        """Let this many seconds of loop time pass and run the sync jobs that come; return whether anything happened."""
         before = self.desk.moves
         over: list[bool] = []
         timer = self.loop.call_later(seconds, over.append, True)
@@ -307,7 +307,7 @@ class System:
     # ── time and death ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def next_due(self) -> int | None:
-        """When something is due that the passing of time alone brings about."""
+        """Return the next time at which something is due by the clock alone."""
         store = self.store
         times = [_at_once(ask()) for ask in (store.next_due_at, store.next_limit_at, store.next_schedule_at)]
         return min((at for at in times if at is not None), default=None)

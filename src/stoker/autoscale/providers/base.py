@@ -39,7 +39,7 @@ class Provider(Protocol):
         ...
 
     async def start(self, count: int) -> Sequence[str]:
-        """Start so many; their names."""
+        """Start this number of workers and return their names."""
         ...
 
     async def end(self, name: str) -> None:

@@ -75,7 +75,7 @@ def container_config(settings: Settings, name: str, group: str) -> dict[str, Any
 
 
 def stop_seconds(settings: Settings) -> int:
-    """What a worker needs to leave properly, and some."""
+    """More seconds than a worker needs to drain."""
     return int(settings.shutdown_grace_sec + settings.cancel_grace_sec + 10)
 
 
@@ -152,7 +152,7 @@ class DockerProvider:
 
     @contextlib.asynccontextmanager
     async def _engine(self, doing: str) -> AsyncIterator[None]:
-        """Whatever goes wrong between us and the engine becomes one kind of error."""
+        """Turn every error of the Docker engine or its client into a `ProviderError`."""
         try:
             yield
         except (aiodocker.DockerError, aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -17,7 +17,7 @@ from stoker.autoscale.providers.base import Own, ProviderError
 from stoker.settings import Settings
 
 KILL_AFTER_ASKED: Final = 10
-"""Asked to end so many times, about once a second, a process that is still there is killed."""
+"""A process is asked to end this many times, about once a second, and then killed."""
 SOON_SECONDS: Final = 10.0
 """A worker that ends by itself within this time of its start died of how it was started, and so will the next."""
 REST_MAX_SECONDS: Final = 60.0
@@ -101,7 +101,7 @@ class ProcessProvider:
 
     @property
     def rest_seconds(self) -> float:
-        """How long nothing is started now, because what was started last died at once."""
+        """Return for how many seconds no process is started, because the last ones died at once."""
         return self._rest.left(self._now())
 
     def owns(self, row: WorkerRow) -> bool:
@@ -140,7 +140,7 @@ class ProcessProvider:
         return names
 
     async def renew(self, count: int) -> list[str]:
-        """Ask all to drain, and start so many others at once, also where the last died at once: they have other code."""
+        """Ask all to drain and start `count` others, even if the last ones died at once: the new ones have other code."""
         self._reap()
         for name in list(self._processes):
             process = self._processes.pop(name)

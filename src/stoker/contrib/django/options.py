@@ -21,7 +21,7 @@ JOB_OPTIONS: Final = tuple(name for name in TaskDefaults.__annotations__ if name
 
 
 class BackendOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `OPTIONS` and `ENQUEUE_ON_COMMIT` of a backend say."""
+    """The values of `OPTIONS` and `ENQUEUE_ON_COMMIT` of a backend."""
 
     url: str | None = None
     token: str | None = None
@@ -38,7 +38,7 @@ OWN_OPTIONS: Final = ("url", "token", "database", "priority_order")
 
 
 def read_options(alias: str, params: Mapping[str, Any]) -> BackendOptions:
-    """Return the settings of a backend. Raises `ImproperlyConfigured` for what is misspelt or cannot be."""
+    """Return the settings of a backend. Raises `ImproperlyConfigured` for an option that is unknown or has a wrong value."""
     where = f"TASKS[{alias!r}]['OPTIONS']"
     given = dict(params.get("OPTIONS") or {})
     for name in given:
