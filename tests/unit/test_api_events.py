@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from stoker.api import events
 from stoker.api.events import event, rendered
 from stoker.coordinator.events import LiveGauges, Message, Numbered, Reset, Update
-from stoker.coordinator.output import JobProgress
-from stoker.coordinator.queues import QueueState
+from stoker.coordinator.job_output.output import JobProgress
+from stoker.coordinator.queue_state import QueueState
 from stoker.store.base import Bulk, JobFilter, JobSummary, Session
 from tests.support.clock import START_US
 from tests.unit.test_api_service import FakeService, ask

@@ -22,7 +22,7 @@ def test_what_a_submission_asks_for_is_stored_and_shown() -> None:
     job = ask(service, "POST", "/jobs", json=body).json()
     assert (job["unique_key"], job["unique_until"]) == ("k", "started")
     assert (job["expires_at"], job["deadline_at"]) == (rfc3339(NOW + 10_000_000), rfc3339(NOW + 60_000_000))
-    (stored,) = service.jobs.values()
+    (stored,) = service.stored.values()
     assert extras.decode(stored.extras) == Extras(
         unique_key="k", unique_until="started", expires_at=NOW + 10_000_000, deadline_at=NOW + 60_000_000
     )
@@ -86,7 +86,7 @@ def test_an_edit_changes_what_it_names_and_nothing_else() -> None:
     assert answer.status_code == 200
     assert (answer.json()["priority"], answer.json()["metadata"]) == (0, {"b": "2"})
     expected = msgspec.structs.replace(job, priority=0, rank=0, metadata='{"b":"2"}')
-    assert service.jobs[job.id] == expected
+    assert service.stored[job.id] == expected
 
 
 def test_null_clears() -> None:

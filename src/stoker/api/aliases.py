@@ -35,7 +35,7 @@ async def submit_job(request: Request) -> Response:
         thread_demand=body.thread_demand,
         max_attempts=body.max_attempts,
     )
-    if is_built_in(body.name) or await request.context.service.is_announced(body.name):
+    if is_built_in(body.name) or await request.context.types.has(body.name):
         return await jobs.submit_spec(request, spec)
     warning = (
         f"no worker serves the type {body.name!r}, and none ever announced it; the job runs as {STAND_IN}"

@@ -97,7 +97,7 @@ async def submit_batch(request: Request) -> Response:
 
 async def _submit_whole(request: Request, specs: Sequence[JobSpec]) -> Response:
     context = request.context
-    now = context.service.clock.now_us()
+    now = context.clock.now_us()
     check_payloads(specs, context.settings.max_payload_bytes)
     check_ids(specs, now)
     header = header_key(request.headers)
@@ -110,7 +110,7 @@ async def _submit_whole(request: Request, specs: Sequence[JobSpec]) -> Response:
     try:
         submitted = await store_submissions(request, submissions)
     except (IdMismatch, JobPruned) as error:
-        told = await in_its_words(context.service, specs) if isinstance(error, IdMismatch) else None
+        told = await in_its_words(context.jobs, specs) if isinstance(error, IdMismatch) else None
         if told is None:
             raise at_place(error, specs) from error
         return await _submit_whole(request, told)
@@ -138,7 +138,7 @@ async def _submit_separately(request: Request, jobs: Sequence[Place]) -> Respons
             "Idempotency-Key",
             'names a whole batch and cannot be combined with "atomic": false; give each job a key',
         )
-    now = context.service.clock.now_us()
+    now = context.clock.now_us()
     runs = _runs(_checked(context, jobs, now), alone=context.limiter is not None)
     warnings: dict[str, None] = {}
     outcomes = await _gathered([_stored(request, run, now, warnings) for run in runs])
@@ -148,7 +148,7 @@ async def _submit_separately(request: Request, jobs: Sequence[Place]) -> Respons
 def _checked(context: Context, jobs: Sequence[Place], now: int) -> Sequence[Place]:
     """Return the jobs with a problem in place of each that is refused for what it asks."""
     limit = context.settings.max_payload_bytes
-    defaults = context.service.defaults
+    defaults = context.types.defaults
     return [
         _checked_one(job, limit, now, defaults(job.type)) if isinstance(job, JobSpec) else job for job in jobs
     ]
@@ -210,7 +210,7 @@ async def _stored_batch(
     except (IdMismatch, JobPruned) as error:
         if len(specs) > 1:
             return await _gathered_flat([_stored(request, [spec], now, warnings) for spec in specs])
-        told = await in_its_words(request.context.service, specs) if isinstance(error, IdMismatch) else None
+        told = await in_its_words(request.context.jobs, specs) if isinstance(error, IdMismatch) else None
         return [from_domain(error)] if told is None else await _stored(request, told, now, warnings)
     except StokerDomainError as error:
         return [from_domain(error)] * len(submission.batch)

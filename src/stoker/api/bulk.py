@@ -63,22 +63,22 @@ class BulksView(msgspec.Struct, frozen=True):
 
 async def start(request: Request) -> Response:
     body: BulkBody = request.body
-    service = request.context.service
-    wanted = wanted_jobs(body.filter, body.filter.status, service.clock.now_us(), path="filter")
-    return Response(202, encode(bulk_view(await service.start_bulk(body.action, wanted))))
+    context = request.context
+    wanted = wanted_jobs(body.filter, body.filter.status, context.clock.now_us(), path="filter")
+    return Response(202, encode(bulk_view(await context.bulks.start(body.action, wanted))))
 
 
 async def get(request: Request) -> Response:
-    return Response(200, encode(bulk_view(await request.context.service.bulk(await _id(request)))))
+    return Response(200, encode(bulk_view(await request.context.bulks.get(await _id(request)))))
 
 
 async def latest(request: Request) -> Response:
-    found = await request.context.service.bulks()
+    found = await request.context.bulks.latest()
     return Response(200, encode(BulksView([bulk_view(bulk) for bulk in found])))
 
 
 async def stop(request: Request) -> Response:
-    return Response(200, encode(bulk_view(await request.context.service.stop_bulk(await _id(request)))))
+    return Response(200, encode(bulk_view(await request.context.bulks.stop(await _id(request)))))
 
 
 def bulk_view(bulk: Bulk) -> BulkView:
@@ -117,7 +117,7 @@ async def _id(request: Request) -> str:
     """The id in the path; one of the latest operations may be named by a part of it."""
     id = request.params["id"].lower()
     if not is_job_id(id):
-        latest = await request.context.service.bulks()
+        latest = await request.context.bulks.latest()
         id = whole_id(id, [(bulk.id, f"{bulk.action}, {bulk.status}") for bulk in latest], "bulk operations")
     if not is_job_id(id):
         raise RequestProblem(Kind.NOT_FOUND, "there is no such bulk operation; GET /bulk lists the latest")

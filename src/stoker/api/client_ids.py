@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from stoker.api.idempotency import asked_for, canonical
 from stoker.api.locate import join
 from stoker.api.problems import RequestProblem, from_domain, invalid_field
-from stoker.api.service import Service
+from stoker.coordinator.jobs import JobService
 from stoker.domain import client_ids
 from stoker.domain.errors import IdMismatch, JobPruned, MissingError
 from stoker.domain.job import JobSpec
@@ -43,17 +43,17 @@ def digests_of(alike: Sequence[JobSpec]) -> list[bytes] | None:
     return client_ids.digests(asked_for(alike[0]), [bytes(spec.payload) for spec in alike])
 
 
-async def in_its_words(service: Service, specs: Sequence[JobSpec]) -> list[JobSpec] | None:
+async def in_its_words(jobs: JobService, specs: Sequence[JobSpec]) -> list[JobSpec] | None:
     """Return the specs with the payloads of those jobs that they repeat in other words; None when there is no such job."""
-    told = [await _in_its_words(service, spec) for spec in specs]
+    told = [await _in_its_words(jobs, spec) for spec in specs]
     return None if all(new is old for new, old in zip(told, specs, strict=True)) else told
 
 
-async def _in_its_words(service: Service, spec: JobSpec) -> JobSpec:
+async def _in_its_words(jobs: JobService, spec: JobSpec) -> JobSpec:
     if spec.id is None:
         return spec
     try:
-        job = await service.get(spec.id)
+        job = await jobs.get(spec.id)
     except MissingError:
         return spec
     given = bytes(spec.payload)

@@ -22,10 +22,10 @@ async def edit(request: Request) -> Response:
     if asked == JobEdit():
         raise invalid_field("body", f"changes nothing; give one of {', '.join(JobEdit.__struct_fields__)}")
     id = await job_id(request)
-    job = await context.service.get(id)
-    changes = resolved(context, asked, context.service.defaults(job.type))
+    job = await context.jobs.get(id)
+    changes = resolved(context, asked, context.types.defaults(job.type))
     try:
-        return Response(200, render_job(await context.service.edit(id, changes)))
+        return Response(200, render_job(await context.jobs.edit(id, changes)))
     except InvalidOption as error:
         raise invalid_field(error.field, error.message) from None
 
@@ -44,7 +44,7 @@ def resolved(context: Context, asked: JobEdit, defaults: JobDefaults) -> Changes
     return Changes(
         priority=priority,
         rank=UNSET if isinstance(priority, msgspec.UnsetType) else rank_of(priority, settings.priority_order),
-        run_at=_run_at(asked, context.service.clock.now_us()),
+        run_at=_run_at(asked, context.clock.now_us()),
         queue=defaults.queue if asked.queue is None else asked.queue,
         payload=UNSET if isinstance(asked.payload, msgspec.UnsetType) else bytes(asked.payload),
         max_attempts=attempts,

@@ -13,9 +13,9 @@ import msgspec
 
 from stoker import __version__
 from stoker.api.bulk import BulkView, bulk_view
+from stoker.api.context import Context
 from stoker.api.exchange import Header, Interrupted, Request, Response, Stream
 from stoker.api.jobs import job_id
-from stoker.api.service import ProgressShown, Service
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.api.views import (
     ProgressView,
@@ -38,6 +38,7 @@ from stoker.coordinator.events import (
     StreamHello,
     Update,
 )
+from stoker.coordinator.job_output.output import JobProgress
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.scaling import ScalingState
@@ -156,12 +157,12 @@ async def get_events(request: Request) -> Response:
     query: EventsQuery = request.query
     header = request.headers.get(b"last-event-id")
     position = query.after if header is None else header.decode("latin-1")
-    return Stream(_events(request.context.service, position), _HEADERS, EVENT_STREAM)
+    return Stream(_events(request.context, position), _HEADERS, EVENT_STREAM)
 
 
-async def _events(service: Service, position: str | None) -> AsyncGenerator[bytes, None]:
-    with service.stream("events"):
-        async with contextlib.aclosing(service.follow(position)) as messages:
+async def _events(context: Context, position: str | None) -> AsyncGenerator[bytes, None]:
+    with context.stats.stream("events"):
+        async with contextlib.aclosing(context.events.follow(position)) as messages:
             async for message in messages:
                 yield rendered(message)
 
@@ -221,7 +222,7 @@ def _stats(gauges: LiveGauges, at: int) -> UpdateStats:
     )
 
 
-def summary_view(job: JobSummary, progress: ProgressShown | None) -> JobSummaryView:
+def summary_view(job: JobSummary, progress: JobProgress | None) -> JobSummaryView:
     return JobSummaryView(
         id=job.id,
         type=job.type,
@@ -242,19 +243,21 @@ def summary_view(job: JobSummary, progress: ProgressShown | None) -> JobSummaryV
 
 
 async def get_job_events(request: Request) -> Response:
-    service = request.context.service
-    job = await service.get(await job_id(request))  # before the answer begins: 404 is a problem, not an event
-    return Stream(_job_events(service, job.id), _HEADERS, EVENT_STREAM)
+    context = request.context
+    job = await context.jobs.get(
+        await job_id(request)
+    )  # before the answer begins: 404 is a problem, not an event
+    return Stream(_job_events(context, job.id), _HEADERS, EVENT_STREAM)
 
 
-async def _job_events(service: Service, id: str) -> AsyncGenerator[bytes, None]:
+async def _job_events(context: Context, id: str) -> AsyncGenerator[bytes, None]:
     loop = asyncio.get_running_loop()
     shown, sent_at = b"", loop.time()
-    with service.stream("events"), service.watching(id) as news:
+    with context.stats.stream("events"), context.waits.watching(id) as news:
         while True:
             looked_at = loop.time()
-            job = await service.get(id)
-            body = await _with_attempts(service, job)
+            job = await context.jobs.get(id)
+            body = await _with_attempts(context, job)
             if body != shown:
                 shown, sent_at = body, looked_at
                 yield event("job", body)
@@ -269,6 +272,6 @@ async def _job_events(service: Service, id: str) -> AsyncGenerator[bytes, None]:
             await asyncio.sleep(max(0.0, looked_at + WINDOW_SECONDS - loop.time()))
 
 
-async def _with_attempts(service: Service, job: Job) -> bytes:
-    attempts = await service.attempts(job.id) if job.claim_id > 0 else []
-    return render_job_with_attempts(job, attempts, service.progress(job))
+async def _with_attempts(context: Context, job: Job) -> bytes:
+    attempts = await context.jobs.attempts(job.id) if job.claim_id > 0 else []
+    return render_job_with_attempts(job, attempts, context.output.progress(job))

@@ -29,7 +29,6 @@ from stoker.api.query import (
     job_query,
 )
 from stoker.api.search import wanted_jobs
-from stoker.api.service import Service, SubmissionResult
 from stoker.api.short_ids import is_job_id, whole_job_id
 from stoker.api.times import parse_rfc3339
 from stoker.api.views import (
@@ -45,6 +44,7 @@ from stoker.api.views import (
 )
 from stoker.api.webhooks import check_webhook
 from stoker.clock import SECOND
+from stoker.coordinator.jobs import JobService, Submitted
 from stoker.domain import short_ids
 from stoker.domain.errors import IdMismatch, StaleClaim
 from stoker.domain.job import (
@@ -112,7 +112,7 @@ async def submit_spec(
     context = request.context
     check_payload(bytes(spec.payload), "payload", context.settings.max_payload_bytes)
     header = header_key(request.headers)
-    now = context.service.clock.now_us()
+    now = context.clock.now_us()
     key = None
     if header is not None or spec.idempotency_key is not None:
         key = key_for_one(
@@ -130,7 +130,7 @@ async def submit_spec(
     try:
         submitted = await store_submissions(request, (Submission(batch, key, on_conflict(context, spec)),))
     except IdMismatch:
-        same = await in_its_words(context.service, (asked,))
+        same = await in_its_words(context.jobs, (asked,))
         if same is None:
             raise
         return await submit_spec(request, same[0], stand_in, warnings)
@@ -181,21 +181,21 @@ def named_submissions(
     return submissions
 
 
-def store_submissions(request: Request, submissions: Sequence[Submission]) -> Awaitable[SubmissionResult]:
+def store_submissions(request: Request, submissions: Sequence[Submission]) -> Awaitable[Submitted]:
     context = request.context
     limiter = context.limiter
     if limiter is None:
-        return context.service.submit(submissions)
-    return _submit_within(limiter, context.guard.client(request.address), context.service, submissions)
+        return context.jobs.submit(submissions)
+    return _submit_within(limiter, context.guard.client(request.address), context.jobs, submissions)
 
 
 async def _submit_within(
-    limiter: SubmissionLimiter, client: str, service: Service, submissions: Sequence[Submission]
-) -> SubmissionResult:
+    limiter: SubmissionLimiter, client: str, jobs: JobService, submissions: Sequence[Submission]
+) -> Submitted:
     keys = [item.key for item in submissions for _ in item.batch.ids]
     named = [item.batch for item in submissions if item.batch.digests is not None and item.key is None]
     async with limiter.admit(client, keys, [id for batch in named for id in batch.ids]):
-        return await service.submit(submissions)
+        return await jobs.submit(submissions)
 
 
 def _batch(context: Context, alike: Sequence[JobSpec], now: int, run_at: int, path: str) -> JobBatch:
@@ -219,7 +219,7 @@ def _job(
     context: Context, spec: JobSpec, id: str, now: int, run_at: int, digest: bytes | None, path: str
 ) -> Job:
     settings = context.settings
-    defaults = context.service.defaults(spec.type)
+    defaults = context.types.defaults(spec.type)
     extras = checked_extras(spec, defaults, now, path)
     queue = defaults.queue if spec.queue is UNSET else spec.queue
     if extras is not None or queue == WEBHOOK_QUEUE:
@@ -241,7 +241,7 @@ def on_conflict(context: Context, spec: JobSpec) -> OnConflict:
     """Return what becomes of a job whose unique key is taken, from the job or as workers announced it."""
     if spec.unique_key is None:
         return "return"
-    announced = context.service.defaults(spec.type).on_conflict
+    announced = context.types.defaults(spec.type).on_conflict
     return (announced if spec.on_conflict is msgspec.UNSET else spec.on_conflict) or "return"
 
 
@@ -275,74 +275,76 @@ def expires_at(context: Context, now: int) -> int:
 
 async def get_job(request: Request) -> Response:
     """The job and its attempts, at once or when it has ended."""
-    service = request.context.service
+    context = request.context
     id = await job_id(request)
     query: WaitQuery = request.query
-    job = await service.wait(id, query.wait) if query.wait > 0 else await service.get(id)
+    job = await (context.waits.for_job(id, query.wait) if query.wait > 0 else context.jobs.get(id))
     # A job that was never claimed has no attempts, and most that are asked for right after a submit are such.
-    attempts = await service.attempts(id) if job.claim_id > 0 else []
-    return Response(200, render_job_with_attempts(job, attempts, service.progress(job)))
+    attempts = await context.jobs.attempts(id) if job.claim_id > 0 else []
+    return Response(200, render_job_with_attempts(job, attempts, context.output.progress(job)))
 
 
 async def get_attempts(request: Request) -> Response:
-    service = request.context.service
-    job = await service.get(await job_id(request))
-    attempts = await service.attempts(job.id)
+    jobs = request.context.jobs
+    job = await jobs.get(await job_id(request))
+    attempts = await jobs.attempts(job.id)
     return Response(200, encode(AttemptsView([attempt_view(attempt) for attempt in attempts])))
 
 
 async def list_jobs(request: Request) -> Response:
     parameters: JobsQuery = request.query
-    service = request.context.service
-    wanted = wanted_jobs(parameters, parameters.status, service.clock.now_us())
-    return await _page(service, job_query(parameters, wanted))
+    context = request.context
+    wanted = wanted_jobs(parameters, parameters.status, context.clock.now_us())
+    return await _page(context, job_query(parameters, wanted))
 
 
 async def list_dead_letters(request: Request) -> Response:
     parameters: DeadLettersQuery = request.query
-    service = request.context.service
-    wanted = filter_of(parameters, None, service.clock.now_us(), dead_letters=True)
-    return await _page(service, job_query(parameters, wanted))
+    context = request.context
+    wanted = filter_of(parameters, None, context.clock.now_us(), dead_letters=True)
+    return await _page(context, job_query(parameters, wanted))
 
 
 async def list_groups(request: Request) -> Response:
     parameters: GroupsQuery = request.query
-    found = await request.context.service.dead_letter_groups(parameters.limit)
+    found = await request.context.dead_letters.groups(parameters.limit)
     return Response(200, await render_groups(found))
 
 
-async def _page(service: Service, query: JobQuery) -> Response:
-    page = await service.page(query)
-    return Response(200, await render_page(page, query, service.progress))
+async def _page(context: Context, query: JobQuery) -> Response:
+    page = await context.jobs.page(query)
+    return Response(200, await render_page(page, query, context.output.progress))
 
 
 # --- changing ------------------------------------------------------------------------------------------
 
 
 async def cancel(request: Request) -> Response:
-    return Response(200, render_job(await request.context.service.cancel(await job_id(request))))
+    return Response(200, render_job(await request.context.jobs.cancel(await job_id(request))))
 
 
 async def retry(request: Request) -> Response:
-    return Response(200, render_job(await request.context.service.retry(await job_id(request))))
+    return Response(200, render_job(await request.context.jobs.retry(await job_id(request))))
 
 
 async def replay(request: Request) -> Response:
     body: DeadLetterChoice = request.body
-    ids, wanted = await _which(request.context.service, body)
-    service = request.context.service
-    count = await service.replay(ids, wanted, body.limit)
-    skipped = await service.keys_taken(ids, wanted)
+    ids, wanted = await _which(request.context.jobs, body)
+    dead_letters = request.context.dead_letters
+    count = await dead_letters.replay(ids, wanted, body.limit)
+    skipped = await dead_letters.keys_taken(ids, wanted)
     return Response(200, encode(CountView(count, skipped or msgspec.UNSET)))
 
 
 async def discard(request: Request) -> Response:
     body: DeadLetterChoice = request.body
-    ids, wanted = await _which(request.context.service, body)
-    return Response(200, encode(CountView(await request.context.service.discard(ids, wanted, body.limit))))
+    ids, wanted = await _which(request.context.jobs, body)
+    return Response(
+        200, encode(CountView(await request.context.dead_letters.discard(ids, wanted, body.limit)))
+    )
 
 
-async def _which(service: Service, body: DeadLetterChoice) -> tuple[list[str] | None, JobFilter | None]:
+async def _which(jobs: JobService, body: DeadLetterChoice) -> tuple[list[str] | None, JobFilter | None]:
     """The ids or the filter that a request for many dead letters names. Nothing named is not everything."""
     named = (body.ids is not None) + (body.filter is not None) + body.all
     if named != 1:
@@ -350,7 +352,7 @@ async def _which(service: Service, body: DeadLetterChoice) -> tuple[list[str] | 
     if body.limit is not None and body.ids is not None:
         raise invalid_field("limit", "cannot be combined with ids; name fewer of them")
     if body.ids is not None:
-        return await _whole_ids(service, body.ids), None
+        return await _whole_ids(jobs, body.ids), None
     wanted = body.filter or DeadLetterFilter()
     return None, JobFilter(
         type=wanted.type,
@@ -362,22 +364,22 @@ async def _which(service: Service, body: DeadLetterChoice) -> tuple[list[str] | 
     )
 
 
-async def _whole_ids(service: Service, given: Sequence[str]) -> list[str]:
+async def _whole_ids(jobs: JobService, given: Sequence[str]) -> list[str]:
     """A repeated id counts once, and what cannot be one is an id of nothing."""
     shortened = [id for id in given if not is_job_id(id.lower()) and short_ids.read(id) is not None]
     if len(shortened) > MAX_SHORTENED:
         raise invalid_field("ids", f"has more than {MAX_SHORTENED} shortened ids; give whole ones")
-    whole = {id: await whole_job_id(service, id) for id in shortened}
+    whole = {id: await whole_job_id(jobs, id) for id in shortened}
     found = (whole.get(id, id.lower()) for id in given)
     return list(dict.fromkeys(id for id in found if is_job_id(id)))
 
 
-async def job_of_claim(service: Service, text: str) -> str:
+async def job_of_claim(jobs: JobService, text: str) -> str:
     """The id of a job that is named as `ID.CLAIM`; any other text as it is. Raises `StaleClaim` for a claim that is over."""
     ref = read_job_ref(text.lower())
     if ref is None or not is_job_id(ref.id):
         return text
-    job = await service.get(ref.id)
+    job = await jobs.get(ref.id)
     if job.claim_id != ref.claim_id:
         raise StaleClaim(f"job {ref.id} is now claim {job.claim_id}, and {text} is over; name it as {ref.id}")
     return ref.id
@@ -385,4 +387,4 @@ async def job_of_claim(service: Service, text: str) -> str:
 
 async def job_id(request: Request) -> str:
     """The id in the path, which may be shortened."""
-    return await whole_job_id(request.context.service, request.params["id"])
+    return await whole_job_id(request.context.jobs, request.params["id"])

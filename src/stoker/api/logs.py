@@ -7,11 +7,11 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from stoker.api.context import Context
 from stoker.api.exchange import Header, Interrupted, Request, Response, Stream
 from stoker.api.jobs import job_id
 from stoker.api.problems import invalid_field
 from stoker.api.query import MAX_WAIT_SEC
-from stoker.api.service import Service
 from stoker.api.times import rfc3339
 from stoker.api.views import Time, encode
 from stoker.store.logs import Entry, LogPage, Selection
@@ -95,14 +95,14 @@ class LogsView(msgspec.Struct, frozen=True):
 
 async def get_logs(request: Request) -> Response:
     query: LogsQuery = request.query
-    service = request.context.service
+    context = request.context
     which = Selection(await job_id(request), query.claim, query.attempt)
     if query.wait and (query.follow or query.format == "text"):
         raise invalid_field("wait", "belongs to format=json without follow=1, which waits by itself")
     if query.format == "json" and not query.follow:
-        return Response(200, encode(await _document(service, which, query)), _HEADERS)
+        return Response(200, encode(await _document(context, which, query)), _HEADERS)
     # Read before the answer begins, so that what goes wrong can still be told as a problem.
-    pages = _pages(service, which, await service.logs(which, query.after), query)
+    pages = _pages(context, which, await context.output.page(which, query.after), query)
     if query.format == "json":
         return Stream(_lines(pages), _HEADERS, JSON_LINES)
     return Stream(_text(pages), _HEADERS)
@@ -123,37 +123,37 @@ async def _lines(pages: AsyncGenerator[LogPage, None]) -> AsyncGenerator[bytes, 
 
 
 async def _pages(
-    service: Service, which: Selection, page: LogPage, query: LogsQuery
+    context: Context, which: Selection, page: LogPage, query: LogsQuery
 ) -> AsyncGenerator[LogPage, None]:
     if query.tail is not None:
-        page = await _rest(service, which, page, query.tail)
-    with service.stream("logs"):
+        page = await _rest(context, which, page, query.tail)
+    with context.stats.stream("logs"):
         while True:
             yield page
             if page.ended or not (page.more or query.follow):
                 return
             if page.closing and not page.more:
                 raise Interrupted("the coordinator is shutting down")
-            page = await service.logs(which, page.position, 0.0 if page.more else FOLLOW_SECONDS)
+            page = await context.output.page(which, page.position, 0.0 if page.more else FOLLOW_SECONDS)
 
 
-async def _rest(service: Service, which: Selection, page: LogPage, tail: int) -> LogPage:
+async def _rest(context: Context, which: Selection, page: LogPage, tail: int) -> LogPage:
     """The last lines of all that there is; never more of it at a time than them and a page."""
     entries = last_lines(page.entries, tail)
     while page.more:
-        page = await service.logs(which, page.position)
+        page = await context.output.page(which, page.position)
         entries = last_lines([*entries, *page.entries], tail)
     return msgspec.structs.replace(page, entries=entries)
 
 
-async def _document(service: Service, which: Selection, query: LogsQuery) -> LogsView:
-    page = await service.logs(which, query.after, query.wait)
+async def _document(context: Context, which: Selection, query: LogsQuery) -> LogsView:
+    page = await context.output.page(which, query.after, query.wait)
     if query.tail is not None:
-        page = await _rest(service, which, page, query.tail)
+        page = await _rest(context, which, page, query.tail)
     entries = page.entries
     size = sum(len(entry.data) for entry in entries)
     while page.more and size < JSON_BYTES:
-        page = await service.logs(which, page.position)
+        page = await context.output.page(which, page.position)
         entries = entries + page.entries
         size += sum(len(entry.data) for entry in page.entries)
     return _view(page, entries)

@@ -16,22 +16,22 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    reasons = await request.context.service.not_ready()
+    reasons = await request.context.readiness.reasons()
     return Response(503 if reasons else 200, encode(ReadyView(not reasons, reasons)))
 
 
 async def metrics(request: Request) -> Response:
-    return Response(200, await request.context.service.metrics(), content_type=TEXT_METRICS)
+    return Response(200, await request.context.stats.metrics(), content_type=TEXT_METRICS)
 
 
 async def stats(request: Request) -> Response:
-    return Response(200, encode(await request.context.service.stats()))
+    return Response(200, encode(await request.context.stats.stats()))
 
 
 async def autoscaler(request: Request) -> Response:
     """What an autoscaler decided last."""
     state: ScalingState = request.body
-    request.context.service.scaling_decided(state)
+    request.context.stats.scaling_decided(state)
     return Response(200, encode(state))
 
 

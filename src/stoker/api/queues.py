@@ -10,9 +10,9 @@ from stoker.domain.job import Ident
 
 
 async def list_queues(request: Request) -> Response:
-    service = request.context.service
-    now = service.clock.now_us()
-    return Response(200, encode(QueuesView([queue_view(state, now) for state in await service.queues()])))
+    context = request.context
+    now = context.clock.now_us()
+    return Response(200, encode(QueuesView([queue_view(state, now) for state in await context.queues.all()])))
 
 
 async def pause(request: Request) -> Response:
@@ -24,9 +24,9 @@ async def resume(request: Request) -> Response:
 
 
 async def _set_paused(request: Request, paused: bool) -> Response:
-    service = request.context.service
-    state = await service.set_paused(_queue(request), paused)
-    return Response(200, encode(queue_view(state, service.clock.now_us())))
+    context = request.context
+    state = await context.queues.set_paused(_queue(request), paused)
+    return Response(200, encode(queue_view(state, context.clock.now_us())))
 
 
 def _queue(request: Request) -> str:

@@ -170,20 +170,20 @@ async def put(request: Request) -> Response:
     name = _name(request)
     body: ScheduleBody = request.body
     check_payload(bytes(body.job.payload), "job.payload", request.context.settings.max_payload_bytes)
-    schedule, new = await request.context.service.schedules.put(
+    schedule, new = await request.context.schedules.put(
         name, _definition(body, request.context.settings.webhook_hosts)
     )
     return Response(201 if new else 200, encode(await _view(request, schedule)))
 
 
 async def get(request: Request) -> Response:
-    schedule = await request.context.service.schedules.get(_name(request))
+    schedule = await request.context.schedules.get(_name(request))
     return Response(200, encode(await _view(request, schedule)))
 
 
 async def list_schedules(request: Request) -> Response:
     query: ListQuery = request.query
-    schedules = request.context.service.schedules
+    schedules = request.context.schedules
     wanted = SchedulesQuery(query.cursor, query.limit + 1, query.orphaned, query.app)
     found = await schedules.page(wanted)
     page = found[: query.limit]
@@ -194,23 +194,23 @@ async def list_schedules(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     query: DeleteQuery = request.query
-    schedule = await request.context.service.schedules.delete(_name(request), orphaned=query.orphaned)
+    schedule = await request.context.schedules.delete(_name(request), orphaned=query.orphaned)
     return Response(200, encode(await _view(request, schedule)))
 
 
 async def pause(request: Request) -> Response:
-    schedule = await request.context.service.schedules.pause(_name(request))
+    schedule = await request.context.schedules.pause(_name(request))
     return Response(200, encode(await _view(request, schedule)))
 
 
 async def resume(request: Request) -> Response:
-    schedule = await request.context.service.schedules.resume(_name(request))
+    schedule = await request.context.schedules.resume(_name(request))
     return Response(200, encode(await _view(request, schedule)))
 
 
 async def trigger(request: Request) -> Response:
     try:
-        accepted = await request.context.service.schedules.trigger(_name(request))
+        accepted = await request.context.schedules.trigger(_name(request))
     except InvalidOption as error:
         raise invalid_field(f"job.{error.field}", error.message) from None
     job = accepted.batch.template
@@ -221,7 +221,7 @@ async def backfill(request: Request) -> Response:
     body: BackfillBody = request.body
     first, last = _moment("from", body.from_), _moment("to", body.to)
     try:
-        done = await request.context.service.schedules.backfill(_name(request), first, last)
+        done = await request.context.schedules.backfill(_name(request), first, last)
     except BadSchedule as error:
         raise invalid_field(error.field, error.message) from None
     except InvalidOption as error:
@@ -231,14 +231,14 @@ async def backfill(request: Request) -> Response:
 
 async def next_times(request: Request) -> Response:
     query: NextQuery = request.query
-    times = await request.context.service.schedules.next(_name(request), query.count)
+    times = await request.context.schedules.next(_name(request), query.count)
     return Response(200, encode(TimesView([rfc3339(time) for time in times])))
 
 
 async def ticks(request: Request) -> Response:
     query: TicksQuery = request.query
     before = None if query.before is None else _moment("before", query.before)
-    found = await request.context.service.schedules.ticks(_name(request), query.limit, before)
+    found = await request.context.schedules.ticks(_name(request), query.limit, before)
     return Response(200, encode(TicksView([_tick_view(tick) for tick in found])))
 
 
@@ -252,7 +252,7 @@ async def preview(request: Request) -> Response:
         start_at=query.start_at,
         end_at=query.end_at,
     )
-    now = request.context.service.clock.now_us()
+    now = request.context.clock.now_us()
     schedule = created("preview", _checked(fields, JobSpec()), now)
     times = islice(schedule.recurrence.ticks(now), query.count)
     return Response(200, encode(TimesView([rfc3339(time) for time in times])))
@@ -298,7 +298,7 @@ def _moment(field: str, text: str) -> int:
 
 
 async def _view(request: Request, schedule: Schedule) -> ScheduleView:
-    return schedule_view(schedule, await request.context.service.schedules.last_statuses([schedule]))
+    return schedule_view(schedule, await request.context.schedules.last_statuses([schedule]))
 
 
 def schedule_view(schedule: Schedule, statuses: dict[str, str]) -> ScheduleView:

@@ -103,11 +103,11 @@ class BreakdownView(msgspec.Struct, frozen=True):
 
 async def series(request: Request) -> Response:
     query: SeriesQuery = request.query
-    service = request.context.service
+    context = request.context
     wanted = _range(
-        query, service.clock.now_us(), lambda *span: range_of(span[0], span[1], query.step, span[2])
+        query, context.clock.now_us(), lambda *span: range_of(span[0], span[1], query.step, span[2])
     )
-    found = await service.series(wanted, query.queue, query.type)
+    found = await context.stats.series(wanted, query.queue, query.type)
     view = SeriesView(
         rfc3339(wanted.start), rfc3339(wanted.end), wanted.step_sec, [_point_view(point) for point in found]
     )
@@ -116,9 +116,9 @@ async def series(request: Request) -> Response:
 
 async def breakdown(request: Request) -> Response:
     query: BreakdownQuery = request.query
-    service = request.context.service
-    wanted = _range(query, service.clock.now_us(), whole_range)
-    found = await service.breakdown(wanted, query.by)
+    context = request.context
+    wanted = _range(query, context.clock.now_us(), whole_range)
+    found = await context.stats.breakdown(wanted, query.by)
     seconds = (wanted.end - wanted.start) / SECOND
     rows = [_row(key, tally, seconds) for key, tally in found.items()]
     rows.sort(key=lambda row: (-(row.submitted + row.completed + row.failed + row.cancelled), row.key))

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from stoker.api.problems import InvalidField, Kind, RequestProblem
-from stoker.api.service import Service
 from stoker.api.times import rfc3339
+from stoker.coordinator.jobs import JobService
 from stoker.domain import short_ids
 from stoker.store.base import JobSummary
 
@@ -18,7 +18,7 @@ def is_job_id(text: str) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
-async def whole_job_id(service: Service, text: str) -> str:
+async def whole_job_id(jobs: JobService, text: str) -> str:
     """The id of the one job that this text means. Raises 404 where there is none, 409 where there are several."""
     id = text.lower()
     if is_job_id(id):
@@ -30,7 +30,7 @@ async def whole_job_id(service: Service, text: str) -> str:
             "there is no such job; give its id, or the beginning or the end of it, from "
             f"{short_ids.MIN_CHARS} characters on",
         )
-    found = await service.lookup(part, _SHOWN + 1)
+    found = await jobs.lookup(part, _SHOWN + 1)
     if not found:
         raise RequestProblem(
             Kind.NOT_FOUND,

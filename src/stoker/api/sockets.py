@@ -1,4 +1,4 @@
-"""A worker's WebSocket, from the handshake to the end. The coordinator sees frames (`WorkerSocket`), never ASGI messages."""
+"""A worker's WebSocket, from the handshake to the end. The coordinator sees frames, never ASGI messages."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from stoker.api.exchange import Header, Response
-from stoker.api.service import Service
+from stoker.coordinator.workers import WorkerService
 
 _log = structlog.get_logger(__name__)
 
@@ -16,7 +16,7 @@ _NORMAL: Final = 1000
 
 
 class AsgiSocket:
-    """The `WorkerSocket` of an ASGI connection."""
+    """The `Socket` of `stoker.coordinator.connection` of an ASGI connection."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
@@ -52,14 +52,14 @@ class AsgiSocket:
             self._open = False
 
 
-async def serve(service: Service, receive: Receive, send: Send, headers: list[Header]) -> None:
+async def serve(workers: WorkerService, receive: Receive, send: Send, headers: list[Header]) -> None:
     """Let the worker in and hand the connection to the coordinator."""
     await receive()  # websocket.connect
     await send({"type": "websocket.accept", "headers": headers})
     socket = AsgiSocket(receive, send)
     code, reason = _NORMAL, ""
     try:
-        await service.worker_socket(socket)
+        await workers.serve(socket)
     except Exception:  # noqa: BLE001 - one worker's connection must not take the server along
         _log.exception("worker_connection_failed")
         code, reason = _INTERNAL_ERROR, "internal error"

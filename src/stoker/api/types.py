@@ -33,7 +33,7 @@ class TypesView(msgspec.Struct, frozen=True):
 
 
 async def list_types(request: Request) -> Response:
-    return Response(200, encode(TypesView([_view(state) for state in await request.context.service.types()])))
+    return Response(200, encode(TypesView([_view(state) for state in await request.context.types.states()])))
 
 
 def _view(state: TypeState) -> TypeView:

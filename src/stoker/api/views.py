@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from stoker.api.query import encode_cursor
-from stoker.api.service import ProgressShown
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.clock import SECOND
-from stoker.coordinator.queues import QueueState
+from stoker.coordinator.job_output.output import JobProgress
+from stoker.coordinator.queue_state import QueueState
 from stoker.domain import extras
 from stoker.domain.extras import MOMENTS, NO_EXTRAS
 from stoker.domain.fingerprint import brief, describe
@@ -281,7 +281,7 @@ def job_view(
     job: Job,
     warnings: Sequence[str] | msgspec.UnsetType = msgspec.UNSET,
     attempts: list[AttemptView] | msgspec.UnsetType = msgspec.UNSET,
-    progress: ProgressShown | None = None,
+    progress: JobProgress | None = None,
     unique: Mark | msgspec.UnsetType = msgspec.UNSET,
 ) -> JobView:
     """A job as it is shown. Positional, because this runs once per job and names would double its cost."""
@@ -356,7 +356,7 @@ def render_job(job: Job, warnings: Sequence[str] = ()) -> bytes:
     return encode(job_view(job, warnings or msgspec.UNSET)) if template is None else template.render(job)
 
 
-def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: ProgressShown | None) -> bytes:
+def render_job_with_attempts(job: Job, attempts: Iterable[Attempt], progress: JobProgress | None) -> bytes:
     views = [attempt_view(attempt) for attempt in attempts]
     return encode(job_view(job, attempts=views, progress=progress))
 
@@ -434,9 +434,7 @@ def _template(job: Job) -> FreshJobs | None:
     return template
 
 
-async def render_page(
-    page: Page, query: JobQuery, progress_of: Callable[[Job], ProgressShown | None]
-) -> bytes:
+async def render_page(page: Page, query: JobQuery, progress_of: Callable[[Job], JobProgress | None]) -> bytes:
     """A part at a time: a thousand jobs take several milliseconds, and others want their turn."""
     jobs: list[msgspec.Raw] = []
     for first in range(0, len(page.jobs), _JOBS_A_TURN):
@@ -458,7 +456,7 @@ async def render_page(
     )
 
 
-def progress_view(progress: ProgressShown) -> ProgressView:
+def progress_view(progress: JobProgress) -> ProgressView:
     return ProgressView(progress.done, progress.total, progress.message, progress.percent)
 
 

@@ -65,8 +65,8 @@ async def wait_for_jobs(request: Request) -> Response:
         del asked[id]
     # What can be no job has ended already, in a way: there is nothing to wait for.
     seconds = 0.0 if unknown else min(body.timeout_sec, MAX_WAIT_SEC)
-    service = request.context.service
-    waited = await while_there(service.wait_many(asked, seconds, body.limit), request.leaving())
+    waits = request.context.waits
+    waited = await while_there(waits.for_any(asked, seconds, body.limit), request.leaving())
     return Response(200, await _render(waited, unknown))
 
 

@@ -26,7 +26,7 @@ class WhyView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_why(request: Request) -> Response:
-    job, found = await request.context.service.why(await job_id(request))
+    job, found = await request.context.jobs.why(await job_id(request))
     view = WhyView(
         job_id=job.id,
         status=job.status,

@@ -26,39 +26,37 @@ class LeasedView(msgspec.Struct, frozen=True):
 
 
 async def list_workers(request: Request) -> Response:
-    sessions = await request.context.service.workers()
+    sessions = await request.context.workers.all()
     return Response(200, encode(SessionsView([session_view(session) for session in sessions])))
 
 
 async def drain(request: Request) -> Response:
-    service = request.context.service
-    live = [row for row in await service.workers() if row.status in ("live", "draining")]
+    workers = request.context.workers
+    live = [row for row in await workers.all() if row.status in ("live", "draining")]
     named = [row.id for row in live if row.name == request.params["id"]]
     candidates = [] if named else [(row.id, row.name) for row in live]
     id = whole_id(_worker_id(request), candidates, "workers")
-    return Response(200, encode(session_view(await service.drain(id))))
+    return Response(200, encode(session_view(await workers.drain(id))))
 
 
 async def register(request: Request) -> Response:
     hello: HttpHello | RunHello = request.body
     if isinstance(hello, RunHello):
-        return Response(200, encode(await request.context.service.run_register(hello)))
-    return Response(201, encode(await request.context.service.http_register(hello)))
+        return Response(200, encode(await request.context.run_workers.register(hello)))
+    return Response(201, encode(await request.context.http_workers.register(hello)))
 
 
 async def lease(request: Request) -> Response:
     query: LeaseQuery = request.query
-    service, id = request.context.service, await _admitted(request)
-    jobs = await while_there(service.http_lease(id, query.max, query.wait), request.leaving())
-    return RevocableResponse(
-        200, encode(LeasedView(list(jobs))), lost=lambda: service.http_undelivered(id, jobs)
-    )
+    workers, id = request.context.http_workers, await _admitted(request)
+    jobs = await while_there(workers.lease(id, query.max, query.wait), request.leaving())
+    return RevocableResponse(200, encode(LeasedView(list(jobs))), lost=lambda: workers.undelivered(id, jobs))
 
 
 async def heartbeat(request: Request) -> Response:
     body: HttpHeartbeat = request.body
     worker_id = await _admitted(request)
-    return Response(200, encode(await request.context.service.http_heartbeat(worker_id, body.held)))
+    return Response(200, encode(await request.context.http_workers.heartbeat(worker_id, body.held)))
 
 
 async def report(request: Request) -> Response:
@@ -66,12 +64,12 @@ async def report(request: Request) -> Response:
     worker_id = await _admitted(request)
     for index, item in enumerate(body.reports):
         _check_report(item, f"reports[{index}]", request.context.settings.max_body_bytes)
-    return Response(200, encode(await request.context.service.http_report(worker_id, body.reports)))
+    return Response(200, encode(await request.context.http_workers.report(worker_id, body.reports)))
 
 
 async def run_heartbeat(request: Request) -> Response:
     body: RunHeartbeat = request.body
-    await request.context.service.run_heartbeat(body.id)
+    await request.context.run_workers.heartbeat(body.id)
     return Response(200, encode(body))
 
 
@@ -87,7 +85,7 @@ async def run_complete(request: Request) -> Response:
         )
     if isinstance(body.result, msgspec.Raw):
         check_payload(bytes(body.result), "result", request.context.settings.max_body_bytes)
-    await request.context.service.run_complete(ref, body)
+    await request.context.run_workers.complete(ref, body)
     return Response(200, encode(RunReceipt(job_id, accepted=True)))
 
 
@@ -108,7 +106,7 @@ async def _admitted(request: Request) -> str:
     """The worker in the path, once it is known that this request may speak for it."""
     id = _worker_id(request)
     secret = request.headers.get(_SECRET)
-    await request.context.service.http_admit(id, None if secret is None else secret.decode("latin-1"))
+    await request.context.http_workers.admit(id, None if secret is None else secret.decode("latin-1"))
     return id
 
 

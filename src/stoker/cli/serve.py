@@ -23,7 +23,7 @@ from stoker.cli.exits import Exit
 from stoker.cli.signals import on_signals
 from stoker.cli.storage import opened
 from stoker.clock import SystemClock
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
 from stoker.settings import Settings, masked
 from stoker.system import SYSTEM

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from stoker.coordinator.announced import Announced
-from stoker.coordinator.output import JobOutput
+from stoker.coordinator.job_output.output import JobOutput
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.schedules import Schedules
 from stoker.coordinator.sessions import (

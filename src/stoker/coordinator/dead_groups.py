@@ -5,14 +5,16 @@ An answer says when it was counted. The first is counted when a coordinator star
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
 
 from stoker.coordinator.events import sum_by_status
+from stoker.coordinator.observers import JobObserver
 from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import Job
 from stoker.store.base import DeadLetterGroups, Store
 
 MOST: Final = 1_000
@@ -43,8 +45,8 @@ class Kept(NamedTuple):
     """How long it took to count."""
 
 
-class DeadGroups:
-    """`changed` is for who changed dead letters: what was counted before is out of date."""
+class DeadGroups(JobObserver):
+    """Counts dead letters by group. Code that changes dead letters calls `outdated`."""
 
     def __init__(self, store: Store, monotonic: Callable[[], float]) -> None:
         self._store = store
@@ -81,8 +83,13 @@ class DeadGroups:
             kept = self._kept or kept
         return replace(kept.groups, groups=kept.groups.groups[:limit])
 
-    def changed(self) -> None:
+    def outdated(self) -> None:
+        """Dead letters changed: what was counted before is out of date."""
         self._changes += 1
+
+    def ended_waiting(self, jobs: Sequence[Job], *, overdue: bool) -> None:
+        if overdue:
+            self.outdated()
 
     def close(self) -> None:
         """Give up a count under way."""

@@ -27,12 +27,14 @@ import msgspec
 import structlog
 
 from stoker.bus.base import HAPPENED_IDS, LISTEN_SECONDS, Happened, Listen, Notification
-from stoker.bus.local import JobWaiters
 from stoker.coordinator.durations import Durations, Key
+from stoker.coordinator.job_output.output import JobProgress
 from stoker.coordinator.latencies import Buckets, LastMinute, in_buckets, percentile
-from stoker.coordinator.output import JobProgress
-from stoker.coordinator.queues import QueueState, queue_states
+from stoker.coordinator.observers import JobObserver
+from stoker.coordinator.queue_state import QueueState, queue_states
+from stoker.coordinator.waiters import JobWaiters, woken
 from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, STATUSES, Status
 from stoker.domain.retry import Kind
 from stoker.domain.scaling import ScalingState
@@ -379,8 +381,8 @@ def _queues_key(queues: Iterable[QueueState]) -> object:
 # ── the loop ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Events:
-    """Takes what the coordinator's hooks tell, and serves those who watch."""
+class Events(JobObserver):
+    """Collects what happens to jobs, and serves the clients that watch."""
 
     def __init__(
         self,
@@ -425,16 +427,24 @@ class Events:
 
     # ── what the coordinator tells ─────────────────────────────────────────────────────────────────────────────────
 
-    def submitted(self, accepted: Sequence[Accepted]) -> None:
+    def submitted(self, accepted: Sequence[Accepted], requests: Sequence[str | None]) -> None:
         if self.wanted:
             self._own.submitted(accepted)
 
     def dispatched(self, grants: Sequence[Grant]) -> None:
-        self.changed([id for grant in grants for id in grant.batch.ids])
+        if self.heeded:
+            self.changed([id for grant in grants for id in grant.batch.ids])
+
+    def started(self, ids: Sequence[str]) -> None:
+        self.changed(ids)
+
+    def progressed(self, ids: Sequence[str]) -> None:
+        self.changed(ids)
 
     def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
-        for batch in completed:
-            self._of_job.finished(batch.ids)
+        if self.heeded:
+            for batch in completed:
+                self._of_job.finished(batch.ids)
         if self.wanted:
             self._own.completed(completed, durations)
 
@@ -443,18 +453,23 @@ class Events:
         if self.wanted:
             self._own.ended(ended)
 
+    def ended_waiting(self, jobs: Sequence[Job], *, overdue: bool) -> None:
+        self.changed([job.id for job in jobs])
+        if self.wanted:
+            self._own.tally.update(job.status for job in jobs)
+
+    def cancel_requested(self, jobs: Sequence[Job]) -> None:
+        self.changed([job.id for job in jobs])
+
     def expired(self, expired: Expired) -> None:
         self.changed([lost.claim.id for lost in expired.losses])
         if self.wanted:
             self._own.tally.update(word_for(lost.status, "lost") for lost in expired.losses)
 
-    def changed(self, ids: Sequence[str], word: str | None = None) -> None:
-        """Something happened to these jobs; with a word, such as `cancelled`, if it is one of those that are counted."""
+    def changed(self, ids: Sequence[str]) -> None:
         self._of_job.finished(ids)
         if self.wanted:
             self._own.changed(ids)
-            if word is not None:
-                self._own.tally[word] += len(ids)
 
     def changed_many(self, count: int) -> None:
         """Note that this many jobs changed, without their ids: watchers that show jobs should fetch them again."""
@@ -477,7 +492,7 @@ class Events:
                 notification.ids, notification.more, notification.tally, notification.waits, notification.runs
             )
 
-    def heard_changed(self, ids: Sequence[str]) -> None:
+    def changed_elsewhere(self, ids: Sequence[str]) -> None:
         self._of_job.finished(ids)
 
     # ── for those who watch ────────────────────────────────────────────────────────────────────────────────────────
@@ -498,7 +513,7 @@ class Events:
                 for item in items:
                     yield item
                     seq = item.seq
-                if not items and not await _woken(news, KEEP_ALIVE_SECONDS):
+                if not items and not await woken(news, KEEP_ALIVE_SECONDS):
                     yield "keep-alive"
 
     @contextlib.contextmanager
@@ -638,13 +653,3 @@ async def dead_letters(store: Store, counts: Iterable[Count]) -> int:
         return 0
     page = await store.page(JobQuery(JobFilter(dead_letters=True), limit=1))
     return failed if page.total_capped else page.total
-
-
-async def _woken(news: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            await news.wait()
-    except TimeoutError:
-        return False
-    news.clear()
-    return True

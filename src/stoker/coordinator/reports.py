@@ -12,13 +12,13 @@ from typing import Final
 
 from msgspec.structs import astuple, replace
 
+from stoker.coordinator.observers import Observers
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import HeldClaims, WorkerSession
 from stoker.domain.fingerprint import error_type
 from stoker.domain.job import NULL
 from stoker.domain.job_batch import claim_in_batch
 from stoker.domain.json_text import are_plain, fault, is_json
-from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, kind_of, problem
 from stoker.domain.retry_rules import MAX_SNOOZES, NO_NOTE
 from stoker.store.base import Completions, Finish, Start, Store
@@ -26,9 +26,6 @@ from stoker.wire.frames import ClaimRef, Done, Report, StartNote
 
 NO_FIGURE: Final = 2**62
 """No store can hold a number of this size."""
-
-Completed = Callable[[Sequence[Completions]], None]
-Finished = Callable[[Sequence[tuple[Finish, Status | None]]], None]
 
 
 class ReportSink:
@@ -43,21 +40,15 @@ class ReportSink:
         max_result_bytes: int,
         spread: Callable[[], float],
         wake: Callable[[], None],
-        completed: Completed,
-        finished: Finished,
-        began: Callable[[Sequence[str]], None] = lambda ids: None,
+        observers: Observers,
     ) -> None:
-        """`completed`, `finished` and `began` are told of what was stored: attempts that completed, all others, those that
-        began."""
         self._store = store
         self._run_times = run_times
         self._policy = policy
         self._max_result_bytes = max_result_bytes
         self._spread = spread
         self.wake = wake
-        self._completed = completed
-        self._finished = finished
-        self._began = began
+        self._observers = observers
 
     def release(self, session: WorkerSession, reports: Sequence[Report]) -> list[Claim | None]:
         """Set free what these reports end, at once: the next frame is judged by what the session holds then."""
@@ -166,9 +157,9 @@ class ReportSink:
         stale = await self._store.complete(completed)
         if stale:
             late = [Finish(*end) for end in each(completed) if (end[0].id, end[0].claim_id) in stale]
-            self._finished([(finish, None) for finish in late])
+            self._observers.ended([(finish, None) for finish in late])
             completed = [left for batch in completed if len(left := _without(batch, stale))]
-        self._completed(completed)
+        self._observers.completed(completed)
         return [ClaimRef(*key) for key in stale]
 
     async def store(self, finishes: Sequence[Finish]) -> list[ClaimRef]:
@@ -177,7 +168,7 @@ class ReportSink:
         if "queued" in statuses:  # a claim may have looked before this was stored
             self.wake()
         ended = list(zip(finishes, statuses, strict=True))
-        self._finished(ended)
+        self._observers.ended(ended)
         return [ClaimRef(f.claim.id, f.claim.claim_id) for f, status in ended if status is None]
 
     async def started(self, session: WorkerSession, notes: Sequence[StartNote]) -> None:
@@ -189,7 +180,7 @@ class ReportSink:
                 starts.append(Start(claim, _ago(now, note.started_us, claim.claimed_at)))
         if starts:
             await self._store.started(starts)
-            self._began([start.claim.id for start in starts])
+            self._observers.started([start.claim.id for start in starts])
 
     async def hand_back(self, session: WorkerSession, claims: Sequence[Claim], why: str) -> None:
         """Return claims that their worker never got, without charging anybody."""

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from stoker.clock import SECOND
+from stoker.coordinator.observers import Observers
 from stoker.coordinator.schedule_fields import definition_of, job_of_tick, spec_of
 from stoker.domain import schedule as rules
 from stoker.domain.errors import MissingError, StateConflict, StoreUnavailable
@@ -72,8 +73,7 @@ class Backfilled(msgspec.Struct, frozen=True):
 
 
 class Schedules:
-    """`told` is called with what a transaction did to schedules, after its commit; `wake` before one that may insert
-    jobs."""
+    """The schedules of a coordinator. `wake` is called before a transaction that may insert jobs."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Schedules:
         monotonic: Callable[[], float],
         kept_us: int,
         wake: Callable[[], None],
-        told: Callable[[Sequence[ScheduleChanged]], None],
+        observers: Observers,
     ) -> None:
         self._store = store
         self._jobs = jobs
@@ -92,7 +92,7 @@ class Schedules:
         self._monotonic = monotonic
         self._kept_us = kept_us
         self._wake = wake
-        self._told = told
+        self._observers = observers
         self._nudge = asyncio.Event()
         self._next_purge = monotonic() + PURGE_EVERY_SECONDS
         self._apps: dict[str, tuple[bytes, int | None]] = {}
@@ -219,8 +219,19 @@ class Schedules:
         return changed.after
 
     def _tell(self, changed: Sequence[ScheduleChanged]) -> None:
+        """Tell what a transaction did to schedules, and to the jobs that they made, cancelled or released."""
+        accepted = [item for one in changed for item in one.accepted]
+        if accepted:
+            self._observers.submitted(accepted)
+        cancelled = [job for one in changed for job in one.cancelled]
+        if cancelled:
+            self._observers.cancelled(cancelled, min(job.cancel_requested_at or 0 for job in cancelled))
+        released = [id for one in changed for id in one.released]
+        if released:
+            self._wake()
+            self._observers.changed(released)
         if changed:
-            self._told(changed)
+            self._observers.ticked(changed)
 
     # ── what people do ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from stoker.coordinator.durations import Durations, Key
 from stoker.coordinator.metric_table import OTHER
 from stoker.coordinator.metrics import Metrics
+from stoker.coordinator.observers import JobObserver
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.series import (
@@ -33,7 +34,7 @@ from stoker.domain.series import (
     add_durations,
     add_histogram,
 )
-from stoker.store.base import Expired, Finish, Store
+from stoker.store.base import Completions, Expired, Finish, Store
 
 LOOK_SECONDS: Final = 1.0
 WRITE_SECONDS: Final = 5.0
@@ -54,7 +55,9 @@ K = TypeVar("K")
 log = structlog.get_logger()
 
 
-class Series:
+class Series(JobObserver):
+    """Counts what happens in buckets of time, and writes them."""
+
     def __init__(
         self,
         store: Store,
@@ -82,12 +85,12 @@ class Series:
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def on_completed(self, durations: Mapping[Key, Durations]) -> None:
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
         for (queue, type, known), of in durations.items():
             if known:
                 self._observe((queue, type), of.waits, of.runs)
 
-    def on_ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+    def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         """Attempts that did not complete their jobs."""
         for finish, status in ended:
             claim, outcome = finish.claim, finish.outcome
@@ -105,7 +108,7 @@ class Series:
         add_durations(wait, waits)
         add_durations(run, runs)
 
-    def on_expired(self, expired: Expired) -> None:
+    def expired(self, expired: Expired) -> None:
         self._retried.update(
             (lost.claim.queue, lost.claim.type) for lost in expired.losses if lost.status not in FINAL
         )
@@ -170,9 +173,9 @@ class Series:
 
     def _news(self) -> dict[Pair, Tally]:
         news: dict[Pair, Tally] = {}
-        for pair, number in _more(self._metrics.submitted, self._submitted):
+        for pair, number in _more(self._metrics.submissions, self._submitted):
             news.setdefault(pair, Tally()).submitted += number
-        for (queue, type, status), number in _more(self._metrics.ended, self._ended):
+        for (queue, type, status), number in _more(self._metrics.ends, self._ended):
             tally = news.setdefault((queue, type), Tally())
             setattr(tally, status, getattr(tally, status) + number)
         for pair, number in self._retried.items():

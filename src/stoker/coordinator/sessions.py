@@ -349,6 +349,11 @@ class Sessions:
     def get(self, id: str) -> WorkerSession | None:
         return self._sessions.get(id)
 
+    def name_of(self, id: str) -> str:
+        """Return the name of a session's worker; the id for a session that is not connected here."""
+        session = self._sessions.get(id)
+        return id if session is None else session.name
+
     def find(self, id_or_name: str) -> WorkerSession | None:
         """By id, or by name when exactly one session has it."""
         if id_or_name in self._sessions:

@@ -17,10 +17,11 @@ from typing import Final
 import structlog
 
 from stoker.clock import SECOND, Clock
+from stoker.coordinator.observers import JobObserver, Observers
 from stoker.domain.errors import StoreUnavailable
-from stoker.domain.job import Job
+from stoker.domain.lifecycle import Status
 from stoker.domain.retry import RetryPolicy
-from stoker.store.base import Expired, Retention, Store
+from stoker.store.base import Accepted, Finish, Retention, Store
 
 TICK_SECONDS: Final = 0.5
 ASLEEP_SECONDS: Final = 3.0
@@ -34,7 +35,9 @@ PURGE_EVERY_SECONDS: Final = 30.0
 log = structlog.get_logger()
 
 
-class Upkeep:
+class Upkeep(JobObserver):
+    """The periodic work of a coordinator. As an observer it learns of jobs that become due before it would look."""
+
     def __init__(
         self,
         store: Store,
@@ -44,9 +47,7 @@ class Upkeep:
         policy: RetryPolicy,
         retention: Retention,
         wake: Callable[[], None],
-        expired: Callable[[Expired], None],
-        promoted: Callable[[int], None] = lambda count: None,
-        overdue: Callable[[Sequence[Job]], None] = lambda jobs: None,
+        observers: Observers,
         in_doubt: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
@@ -55,9 +56,7 @@ class Upkeep:
         self._policy = policy
         self._retention = retention
         self._wake_dispatch = wake
-        self._expired = expired
-        self._promoted = promoted
-        self._overdue = overdue
+        self._observers = observers
         self._in_doubt = in_doubt
         self._nudge = asyncio.Event()
         self._next_purge = clock.monotonic() + PURGE_EVERY_SECONDS
@@ -70,6 +69,15 @@ class Upkeep:
     def nudge(self) -> None:
         """Something was scheduled: look again when to wake."""
         self._nudge.set()
+
+    def accepted(self, accepted: Sequence[Accepted]) -> None:
+        for item in accepted:
+            if item.batch.template.status == "scheduled":
+                self._nudge.set()
+
+    def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        if any(status == "scheduled" for _, status in ended):
+            self._nudge.set()
 
     async def run(self) -> None:
         while True:
@@ -135,7 +143,7 @@ class Upkeep:
             if count == 0:
                 return
             self._wake_dispatch()
-            self._promoted(count)
+            self._observers.changed_many(count)
             due = await self._store.next_due_at()
 
     async def _end_overdue(self) -> None:
@@ -144,7 +152,7 @@ class Upkeep:
         while at is not None and at <= self._store.now_us():
             ended = await self._store.end_overdue(OVERDUE_BATCH)
             if ended:
-                self._overdue(ended)
+                self._observers.overdue(ended)
             later = await self._store.next_limit_at()
             if not ended and later == at:  # another transaction has them
                 return
@@ -159,7 +167,7 @@ class Upkeep:
         since = self._store.now_us() - int(self._timeout_sec * SECOND)
         expired = await self._store.expire(since, self._policy)
         if expired.sessions or expired.losses:
-            self._expired(expired)
+            self._observers.expired(expired)
             self._wake_dispatch()
 
     async def _purge(self) -> None:

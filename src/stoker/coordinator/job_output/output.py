@@ -6,36 +6,31 @@ was reported, taken back or given to another worker is ignored. A worker therefo
 its report, and on one connection that is also the order in which they arrive; so once a job is final, all of its output has
 been appended.
 
-Output lives as long as its job: `LogRetention` walks through what is stored and deletes that of jobs which are gone.
+Output lives as long as its job; `retention.py` deletes that of jobs which are gone.
 """
 
-import asyncio
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-import structlog
 
 from stoker.bus.base import ProgressOf
-from stoker.bus.local import JobWaiters, JobWatch
+from stoker.coordinator.durations import Durations, Key
+from stoker.coordinator.observers import JobObserver, Observers
 from stoker.coordinator.sessions import Sessions, WorkerSession
-from stoker.domain.errors import StoreUnavailable
+from stoker.coordinator.waiters import JobWaiters, JobWatch
 from stoker.domain.job import Job
-from stoker.domain.lifecycle import FINAL
+from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import Claim
-from stoker.store.base import JobSummary, Store
+from stoker.store.base import Completions, Expired, Finish, JobSummary, Store
 from stoker.store.logs import LogPage, Logs, Piece, Selection
 from stoker.wire.frames import OutputChunk, ProgressNote
 
 MAX_OFFSET: Final = 2**53
 MAX_MESSAGE_CHARS: Final = 500
 ELSEWHERE_MAX: Final = 10_000
-KEEP_BATCH: Final = 200
-KEEP_EVERY_SECONDS: Final = 30.0
-
-log = structlog.get_logger()
 
 
 class JobProgress(msgspec.Struct, frozen=True):
@@ -47,24 +42,24 @@ class JobProgress(msgspec.Struct, frozen=True):
     percent: float | None
 
 
-class JobOutput:
-    """Takes what workers say about the jobs they run, and answers those who want to know."""
+class JobOutput(JobObserver):
+    """Takes what workers say about the jobs they run: output and progress."""
 
     def __init__(
         self,
         store: Store,
         logs: Logs,
         sessions: Sessions,
+        observers: Observers,
         *,
         publish: Callable[[ProgressOf], None] | None = None,
-        progressed: Callable[[Sequence[str]], None] = lambda ids: None,
     ) -> None:
-        """`publish` carries progress to other coordinators; `progressed` is told which jobs said how far they are."""
+        """`publish` carries progress to other coordinators."""
         self._store = store
         self._logs = logs
         self._sessions = sessions
         self._publish = publish
-        self._progressed = progressed
+        self._observers = observers
         self._progress: dict[str, tuple[int, JobProgress]] = {}
         self._elsewhere: OrderedDict[str, tuple[int, JobProgress]] = OrderedDict()
         self._followers = JobWaiters()
@@ -99,7 +94,7 @@ class JobOutput:
             self._progress[note.id] = (note.claim_id, progress)
             if self._publish is not None:
                 self._publish(ProgressOf(note.id, note.claim_id, *msgspec.structs.astuple(progress)))
-        self._progressed([note.id for note in heard])
+        self._observers.progressed([note.id for note in heard])
 
     def note_elsewhere(self, notification: ProgressOf) -> None:
         """Progress of a job that runs at another coordinator's worker; only the latest of so many are kept."""
@@ -118,23 +113,33 @@ class JobOutput:
 
     # ── from the coordinator ───────────────────────────────────────────────────────────────────────────────────────
 
-    def ended(self, ids: Iterable[str]) -> None:
-        """These attempts are over: their progress is forgotten, and followers look whether that was all."""
-        if not self._progress and not self._followers:
-            return
-        ids = list(ids)
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
+        if self._progress or self._followers:
+            self._forget([id for batch in completed for id in batch.ids])
+
+    def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        self._forget([finish.claim.id for finish, status in ended if status is not None])
+
+    def ended_waiting(self, jobs: Sequence[Job], *, overdue: bool) -> None:
+        self._forget([job.id for job in jobs])
+
+    def expired(self, expired: Expired) -> None:
+        self._forget([lost.claim.id for lost in expired.losses])
+
+    def _forget(self, ids: Sequence[str]) -> None:
+        """Forget the progress of attempts that are over, and wake their followers, which look whether that was all."""
         for id in ids:
             self._progress.pop(id, None)
         self._followers.finished(ids)
 
-    def news(self, ids: Iterable[str]) -> None:
-        """Another coordinator says that something happened to these jobs."""
+    def changed_elsewhere(self, ids: Sequence[str]) -> None:
         self._followers.finished(ids)
 
-    def ended_all(self) -> None:
+    def close(self) -> None:
+        """Wake all followers."""
         self._followers.finished_all()
 
-    # ── for those who look ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── for requests ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def progress(self, job: Job | JobSummary) -> JobProgress | None:
         """The latest word of the attempt that runs now."""
@@ -151,7 +156,7 @@ class JobOutput:
         return self._followers.watch(id)
 
     async def read(self, job: Job, which: Selection, after: int) -> LogPage:
-        """A page of output. `job` was looked at before: if it was over then, all of its output is there now."""
+        """Return a page of output. `job` was read before: if it was over then, all of its output is there now."""
         page = await self._logs.read(which, after)
         return msgspec.structs.replace(page, ended=not page.more and is_over(job, which))
 
@@ -170,36 +175,3 @@ def _progress(note: ProgressNote) -> JobProgress:
     percent = None if total is None else round(100 * min(1.0, max(0.0, note.done / total)), 2)
     message = None if note.message is None else note.message[:MAX_MESSAGE_CHARS]
     return JobProgress(note.done, total, message, percent)
-
-
-class LogRetention:
-    """Deletes output whose job is gone. It walks by key, a batch at a time, and begins again at the end."""
-
-    def __init__(self, store: Store, logs: Logs, *, spared_us: int) -> None:
-        self._store = store
-        self._logs = logs
-        self._spared_us = spared_us
-        """Output younger than this is not looked at: no job is purged so early."""
-        self._after = 0
-
-    async def run(self) -> None:
-        while True:
-            try:
-                deleted = await self.once()
-            except (StoreUnavailable, MemoryError) as error:
-                log.error("output_not_purged", detail=str(error))
-                deleted = 0
-            if not deleted:
-                await asyncio.sleep(KEEP_EVERY_SECONDS)
-
-    async def once(self) -> int:
-        """Look at one batch; of how many jobs output was deleted."""
-        before = self._store.now_us() - self._spared_us
-        batch = await self._logs.written(self._after, before, KEEP_BATCH)
-        self._after = batch[-1].key if len(batch) == KEEP_BATCH else 0
-        ids = list(dict.fromkeys(written.job_id for written in batch))
-        there = {job.id for job in await self._store.summaries(ids)} if ids else set()
-        gone = [id for id in ids if id not in there]
-        if gone:
-            await self._logs.delete(gone)
-        return len(gone)
