@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stoker.api import events
 from stoker.api.events import event, rendered
-from stoker.coordinator.events import LiveGauges, Message, Numbered, Reset, Update
+from stoker.coordinator.event_updates import LiveGauges, Message, Numbered, Reset, Update
 from stoker.coordinator.job_output.output import JobProgress
 from stoker.coordinator.queue_state import QueueState
 from stoker.store.base import Bulk, JobFilter, JobSummary, Session

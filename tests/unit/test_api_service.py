@@ -17,7 +17,8 @@ from stoker.clock import Clock, SystemClock
 from stoker.coordinator.bulk import Bulks
 from stoker.coordinator.connection import Socket
 from stoker.coordinator.dead_letters import DeadLetterService
-from stoker.coordinator.events import Events, Message, StreamHello
+from stoker.coordinator.event_updates import Message, StreamHello
+from stoker.coordinator.events import Events
 from stoker.coordinator.http_workers import HttpWorkers
 from stoker.coordinator.job_output.output import JobProgress
 from stoker.coordinator.job_output.service import OutputService

@@ -18,12 +18,10 @@ from stoker.bus.outbox import Outbox, pack, unpack
 from stoker.bus.postgres import MAX_BYTES
 from stoker.coordinator import events, latencies
 from stoker.coordinator.assembly import Coordinator
-from stoker.coordinator.events import (
-    LINGER_SECONDS,
-    MAX_JOBS,
+from stoker.coordinator.event_updates import (
     QUIET_SECONDS,
+    RING,
     Composer,
-    EventBuffer,
     LiveGauges,
     Look,
     Message,
@@ -33,9 +31,9 @@ from stoker.coordinator.events import (
     SlowLook,
     StreamHello,
     Update,
-    happened,
-    word_for,
 )
+from stoker.coordinator.event_window import MAX_JOBS, EventBuffer, happened, word_for
+from stoker.coordinator.events import LINGER_SECONDS
 from stoker.coordinator.latencies import LastMinute, bucket_of, in_buckets, percentile
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.retry import Outcome
@@ -421,7 +419,7 @@ async def test_who_comes_back_late_begins_anew(house: House) -> None:
 async def test_who_is_too_slow_is_told_to_begin_anew_and_goes_on(house: House) -> None:
     async with aclosing(house.coordinator.events.follow(None)) as stream:
         await anext(stream)
-        for _ in range(events.RING + 1):
+        for _ in range(RING + 1):
             house.events.changed_many(1)
             await house.close_window()
         assert isinstance(await anext(stream), Reset)

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from stoker.coordinator.dispatch import Dispatch
 from stoker.coordinator.durations import Durations, Key
+from stoker.coordinator.endpoint_answers import EndpointAnswer, read_answer, rest_seconds
 from stoker.coordinator.http_workers import HttpWorkers
 from stoker.coordinator.observers import JobObserver, Observers
-from stoker.coordinator.push_workers import EndpointAnswer, PushSession, read_answer, rest_seconds
+from stoker.coordinator.push_workers import PushSession
 from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from stoker.coordinator.endpoint_answers import EndpointAnswer, read_run_answer, run_report
 from stoker.coordinator.observers import JobObserver, Observers
-from stoker.coordinator.push_workers import EndpointAnswer, read_run_answer, run_report
 from stoker.coordinator.run_workers import RunWorkers
 from stoker.domain.errors import EndpointNotListed, MissingError, StaleClaim, StateConflict
 from stoker.domain.job import Job

@@ -41,14 +41,8 @@ from stoker.api.query import (
     WaitQuery,
 )
 from stoker.api.security import Scope
-from stoker.api.views import (
-    AttemptsView,
-    BatchView,
-    CountView,
-    GroupsView,
+from stoker.api.system_views import (
     HealthView,
-    JobsView,
-    JobView,
     QueuesView,
     QueueView,
     ReadyView,
@@ -56,6 +50,7 @@ from stoker.api.views import (
     SessionView,
     StatsView,
 )
+from stoker.api.views import AttemptsView, BatchView, CountView, GroupsView, JobsView, JobView
 from stoker.domain.edit import JobEdit
 from stoker.domain.job import JobSpec
 from stoker.domain.scaling import ScalingState

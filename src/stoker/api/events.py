@@ -16,20 +16,11 @@ from stoker.api.bulk import BulkView, bulk_view
 from stoker.api.context import Context
 from stoker.api.exchange import Header, Interrupted, Request, Response, Stream
 from stoker.api.jobs import job_id
+from stoker.api.system_views import QueueView, SessionView, queue_view, session_view
 from stoker.api.times import rfc3339, rfc3339_or_none
-from stoker.api.views import (
-    ProgressView,
-    QueueView,
-    SessionView,
-    Time,
-    encode,
-    progress_view,
-    queue_view,
-    render_job_with_attempts,
-    session_view,
-)
+from stoker.api.views import ProgressView, Time, encode, progress_view, render_job_with_attempts
 from stoker.clock import SECOND
-from stoker.coordinator.events import (
+from stoker.coordinator.event_updates import (
     WINDOW_SECONDS,
     LiveGauges,
     Message,

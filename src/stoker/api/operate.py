@@ -3,7 +3,8 @@
 from stoker.api.exchange import TEXT_METRICS, Request, Response
 from stoker.api.openapi30 import document_30
 from stoker.api.query import OpenApiQuery
-from stoker.api.views import HealthView, ReadyView, encode
+from stoker.api.system_views import HealthView, ReadyView
+from stoker.api.views import encode
 from stoker.domain.scaling import ScalingState
 
 _HEALTHY = encode(HealthView("ok"))

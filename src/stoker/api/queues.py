@@ -5,7 +5,8 @@ import msgspec
 from stoker.api.decode import friendly
 from stoker.api.exchange import Request, Response
 from stoker.api.problems import invalid_field
-from stoker.api.views import QueuesView, encode, queue_view
+from stoker.api.system_views import QueuesView, queue_view
+from stoker.api.views import encode
 from stoker.domain.job import Ident
 
 

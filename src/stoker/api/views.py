@@ -1,4 +1,4 @@
-"""How things look from outside: the shapes of answers, and how stored values become them.
+"""How jobs look from outside: the shapes of answers, and how stored values become them.
 
 The structs are both what is encoded and what the OpenAPI document describes, so the two cannot disagree. `payload`,
 `result` and `error` are embedded as the bytes that were stored.
@@ -16,7 +16,6 @@ from stoker.api.query import encode_cursor
 from stoker.api.times import rfc3339, rfc3339_or_none
 from stoker.clock import SECOND
 from stoker.coordinator.job_output.output import JobProgress
-from stoker.coordinator.queue_state import QueueState
 from stoker.domain import extras
 from stoker.domain.extras import MOMENTS, NO_EXTRAS
 from stoker.domain.fingerprint import brief, describe
@@ -25,9 +24,8 @@ from stoker.domain.job_batch import JobBatch
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Kind
 from stoker.domain.retry_rules import RetryRules
-from stoker.domain.scaling import ScalingState
 from stoker.domain.unique import Mark
-from stoker.store.base import Accepted, Attempt, DeadLetterGroup, DeadLetterGroups, JobQuery, Page, Session
+from stoker.store.base import Accepted, Attempt, DeadLetterGroup, DeadLetterGroups, JobQuery, Page
 
 Time = Annotated[
     str, msgspec.Meta(extra_json_schema={"format": "date-time", "examples": ["2026-01-31T12:00:00.000000Z"]})
@@ -178,86 +176,6 @@ class GroupsView(msgspec.Struct, frozen=True):
     counted_at: Time
 
 
-class SessionView(msgspec.Struct, frozen=True):
-    """A worker: one life of one process."""
-
-    id: str
-    name: str
-    status: str
-    threads: int
-    threads_used: int
-    types: Sequence[str]
-    queues: Sequence[str] | None
-    labels: dict[str, str]
-    registered_at: Time
-    last_heartbeat_at: Time
-    endpoint: str | None
-    host: str | None
-    pid: int | None
-    any_type: bool
-    """Takes every type that no worker of the last minute names, besides `types`."""
-
-
-class SessionsView(msgspec.Struct, frozen=True):
-    workers: list[SessionView]
-
-
-class QueueView(msgspec.Struct, frozen=True):
-    """Jobs in one queue, by status. `name` is the same as `queue`."""
-
-    queue: str
-    name: str
-    queued: int
-    scheduled: int
-    running: int
-    blocked: int
-    completed: int
-    failed: int
-    cancelled: int
-    paused: bool
-    paused_at: Time | None
-    oldest_queued_age_sec: float | None
-    """For how long the first job in line could have run; null when no job waits."""
-
-
-class QueuesView(msgspec.Struct, frozen=True):
-    queues: list[QueueView]
-
-
-class HealthView(msgspec.Struct, frozen=True):
-    status: str
-
-
-class ReadyView(msgspec.Struct, frozen=True):
-    """Whether jobs can be accepted and run, and if not, why not."""
-
-    ready: bool
-    reasons: Sequence[str]
-
-
-class StatsView(msgspec.Struct, frozen=True):
-    """The numbers that people look at first; there may be more."""
-
-    queue_depth: int
-    paused_depth: int
-    """How many of these wait in paused queues: no worker can help them."""
-    workers: int
-    threads: int
-    threads_used: int
-    jobs_by_status: dict[Status, int]
-    jobs_total: int
-    success_rate: float | None
-    success_rate_pct: float | None
-    """The same in per cent."""
-    uptime_sec: float
-    uptime_seconds: float
-    """The same as `uptime_sec`."""
-    pending_thread_seconds: float | None
-    """How long one thread would be busy with all that waits for one, by run times observed; null while none is known."""
-    autoscaler: ScalingState | None
-
-
-# Cannot be part of any name: those are checked at the door.
 _ID_MARK: Final = "{the id}"
 _PAYLOAD_MARK: Final = b'"{the payload}"'
 _TEMPLATES_MAX: Final = 1_000
@@ -272,7 +190,7 @@ def _seconds(us: int | None) -> float | None:
     return None if us is None else us / SECOND
 
 
-def _seconds_from(start: int, end: int) -> float:
+def seconds_from(start: int, end: int) -> float:
     """Seconds from one time to another; never negative, whatever the clocks did."""
     return (end - start) / SECOND if end > start else 0.0
 
@@ -316,9 +234,9 @@ def job_view(
         None if job.cancel_requested_at is None else rfc3339(job.cancel_requested_at),
         None if job.discarded_at is None else rfc3339(job.discarded_at),
         job.crashes,
-        None if claimed_at is None else _seconds_from(job.run_at, started_at or claimed_at),
-        None if started_at is None or completed_at is None else _seconds_from(started_at, completed_at),
-        None if completed_at is None else _seconds_from(job.created_at, completed_at),
+        None if claimed_at is None else seconds_from(job.run_at, started_at or claimed_at),
+        None if started_at is None or completed_at is None else seconds_from(started_at, completed_at),
+        None if completed_at is None else seconds_from(job.created_at, completed_at),
         None if job.cpu_us is None else job.cpu_us / SECOND,
         job.peak_memory_kb,
         None if progress is None else progress_view(progress),
@@ -502,43 +420,4 @@ def _group_view(group: DeadLetterGroup) -> GroupView:
         last_seen_at=rfc3339(group.last_seen_at),
         sparkline=group.sparkline,
         sample_job_id=group.sample.id,
-    )
-
-
-def session_view(session: Session) -> SessionView:
-    return SessionView(
-        id=session.id,
-        name=session.name,
-        status=session.status,
-        threads=session.threads,
-        threads_used=session.threads_used,
-        types=session.types,
-        queues=session.queues,
-        labels=session.labels,
-        registered_at=rfc3339(session.registered_at),
-        last_heartbeat_at=rfc3339(session.last_heartbeat_at),
-        endpoint=session.endpoint,
-        host=session.host,
-        pid=session.pid,
-        any_type=session.any_type,
-    )
-
-
-def queue_view(state: QueueState, now: int) -> QueueView:
-    counts = state.counts
-    return QueueView(
-        queue=state.name,
-        name=state.name,
-        queued=counts.get("queued", 0),
-        scheduled=counts.get("scheduled", 0),
-        running=counts.get("running", 0),
-        blocked=counts.get("blocked", 0),
-        completed=counts.get("completed", 0),
-        failed=counts.get("failed", 0),
-        cancelled=counts.get("cancelled", 0),
-        paused=state.paused_at is not None,
-        paused_at=rfc3339_or_none(state.paused_at),
-        oldest_queued_age_sec=None
-        if state.oldest_due_at is None
-        else _seconds_from(state.oldest_due_at, now),
     )

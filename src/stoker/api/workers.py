@@ -10,7 +10,8 @@ from stoker.api.problems import Kind, RequestProblem, invalid_field
 from stoker.api.query import LeaseQuery
 from stoker.api.short_ids import is_job_id, whole_id
 from stoker.api.streaming import while_there
-from stoker.api.views import SessionsView, encode, session_view
+from stoker.api.system_views import SessionsView, session_view
+from stoker.api.views import encode
 from stoker.domain.job import NULL
 from stoker.wire.http import HttpAssignment, HttpHeartbeat, HttpHello, HttpReport, HttpReports
 from stoker.wire.run import RunHeartbeat, RunHello, RunOutcome, RunReceipt, read_job_ref

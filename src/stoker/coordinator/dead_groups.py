@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import structlog
 from msgspec.structs import replace
 
-from stoker.coordinator.events import sum_by_status
+from stoker.coordinator.counts import sum_by_status
 from stoker.coordinator.observers import JobObserver
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job

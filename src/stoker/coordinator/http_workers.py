@@ -366,7 +366,7 @@ class HttpWorkers:
         return session, mail
 
     def _dialled(self, hello: frames.Hello, endpoint: str, mail: Mailbox, *, run: bool) -> WorkerSession:
-        from stoker.coordinator.push_workers import OWN, RUN
+        from stoker.coordinator.endpoint_answers import OWN, RUN
 
         return self._pushing().connect(hello, endpoint, mail, RUN if run else OWN)
 

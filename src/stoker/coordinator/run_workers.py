@@ -135,7 +135,7 @@ class RunWorkers:
     async def complete(self, ref: ClaimRef, outcome: RunOutcome) -> None:
         """Store how a job ended. Raises `StaleClaim`, `MissingError`, or `StateConflict` for a job of another kind
         of worker."""
-        from stoker.coordinator.push_workers import run_report
+        from stoker.coordinator.endpoint_answers import run_report
 
         report = run_report(ref, outcome)
         (claim,) = await self._store.claims([(ref.id, ref.claim_id)])

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeVar
 
 from stoker.clock import Clock
 from stoker.coordinator import metric_aliases
-from stoker.coordinator.events import success_rate, sum_by_status
+from stoker.coordinator.counts import success_rate, sum_by_status
 from stoker.coordinator.metrics import Metrics, text_in_turns
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.series import Series
