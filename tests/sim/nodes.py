@@ -196,7 +196,7 @@ class CoordinatorNode:
     async def _serve(self, coordinator: Coordinator, connection: NetConnection) -> None:
         try:
             await coordinator.workers.serve(connection.server)
-        except Exception as error:  # noqa: BLE001 - as `stoker.api.sockets.serve` does
+        except Exception as error:  # noqa: BLE001 - as `stoker.api.server.sockets.serve` does
             self.world.trace(connection.server.process.name, f"connection failed: {error!r}")
         await connection.server.close()
 

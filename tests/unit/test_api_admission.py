@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.api import admission
-from stoker.api.admission import FREE_BYTES, SMALL_BYTES, BodyBudget
-from stoker.api.body import Body
 from stoker.api.problems import Kind, RequestProblem
+from stoker.api.server import admission
+from stoker.api.server.admission import FREE_BYTES, SMALL_BYTES, BodyBudget
+from stoker.api.server.body import Body
 from stoker.coordinator.jobs import Submitted
 from stoker.settings import Settings, SettingsError, load
 from stoker.store.base import Submission

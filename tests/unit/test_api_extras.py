@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker.api.times import rfc3339
+from stoker.api.schemas.times import rfc3339
 from stoker.domain import extras
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.extras import Extras

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from stoker.api.idempotency import digest_of
+from stoker.api.handlers.idempotency import digest_of
 from stoker.clock import SECOND
 from stoker.domain.errors import Overloaded, StokerDomainError, StoreUnavailable
 from stoker.domain.job import NO_DEFAULTS, Job, JobDefaults, JobSpec, new_job

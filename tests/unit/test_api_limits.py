@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.api.limits import KeyLocks, MemoryWindow, RedisWindow, SubmissionLimiter, window
 from stoker.api.problems import RequestProblem
+from stoker.api.server.limits import KeyLocks, MemoryWindow, RedisWindow, SubmissionLimiter, window
 from stoker.bus import redis_link
 from stoker.settings import Settings
 from tests.support import servers

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from starlette.types import Message
 
 from stoker.api.app import create_app
-from stoker.api.logs import entry_views, last_lines
+from stoker.api.handlers.logs import entry_views, last_lines
 from stoker.coordinator.job_output.output import JobProgress
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
@@ -231,7 +231,7 @@ async def test_json_waits_for_news() -> None:
 
 
 def test_a_long_log_in_json_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.api.logs.JSON_BYTES", 8)
+    monkeypatch.setattr("stoker.api.handlers.logs.JSON_BYTES", 8)
     service = LogService(*(entry(b"abcd") for _ in range(5)))
     texts, after = "", 0
     while True:

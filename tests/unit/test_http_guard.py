@@ -12,7 +12,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from stoker.api.http_guard import MAX_HEAD_BYTES, MAX_URL_BYTES, GuardedProtocol
+from stoker.api.server.http_guard import MAX_HEAD_BYTES, MAX_URL_BYTES, GuardedProtocol
 from stoker.coordinator.jobs import Submitted
 from stoker.store.base import Submission
 from stoker.wire.http import HttpAssignment

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from stoker.api.http_guard import GuardedProtocol
+from stoker.api.server.http_guard import GuardedProtocol
 from stoker.coordinator.jobs import Submitted
 from stoker.store.base import Submission
 from stoker.wire.http import HttpAssignment

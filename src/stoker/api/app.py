@@ -16,12 +16,16 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from stoker import ids, tracing
-from stoker.api import sockets, streaming
-from stoker.api.admission import RETRY_SECONDS, BodyBudget
-from stoker.api.body import Body
 from stoker.api.context import Context
 from stoker.api.endpoints import ENDPOINTS
-from stoker.api.exchange import (
+from stoker.api.handlers.jobs import job_of_claim
+from stoker.api.openapi import document
+from stoker.api.problems import Kind, RequestProblem, from_domain, retry_after
+from stoker.api.schemas.query import parse_query
+from stoker.api.server import sockets, streaming
+from stoker.api.server.admission import RETRY_SECONDS, BodyBudget
+from stoker.api.server.body import Body
+from stoker.api.server.exchange import (
     ClientGone,
     Header,
     Request,
@@ -30,13 +34,9 @@ from stoker.api.exchange import (
     Stream,
     problem_response,
 )
-from stoker.api.jobs import job_of_claim
-from stoker.api.limits import SubmissionLimiter, window
-from stoker.api.openapi import document
-from stoker.api.problems import Kind, RequestProblem, from_domain, retry_after
-from stoker.api.query import parse_query
-from stoker.api.routing import Action, Params, Route, Router
-from stoker.api.security import Guard
+from stoker.api.server.limits import SubmissionLimiter, window
+from stoker.api.server.routing import Action, Params, Route, Router
+from stoker.api.server.security import Guard
 from stoker.coordinator.services import Services
 from stoker.domain.errors import StokerDomainError
 from stoker.ids import NewId
@@ -75,6 +75,8 @@ def _openapi() -> bytes:
 
 
 class App:
+    """The ASGI application: checks each request, finds its handler and turns every exception into an answer."""
+
     def __init__(self, context: Context, router: Router) -> None:
         self._context = context
         self._router = router

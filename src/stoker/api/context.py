@@ -1,7 +1,7 @@
 """What all requests of one app share."""
 
-from stoker.api.limits import SubmissionLimiter
-from stoker.api.security import Guard
+from stoker.api.server.limits import SubmissionLimiter
+from stoker.api.server.security import Guard
 from stoker.coordinator.services import Services
 from stoker.ids import NewId
 

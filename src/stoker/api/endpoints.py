@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import (
+from stoker.api.handlers import (
     aliases,
     batches,
     bulk,
@@ -27,10 +27,9 @@ from stoker.api import (
     why,
     workers,
 )
-from stoker.api.exchange import Request, Response
-from stoker.api.prefer import MinimalBatchView, MinimalView
+from stoker.api.handlers.prefer import MinimalBatchView, MinimalView
 from stoker.api.problems import RequestProblem
-from stoker.api.query import (
+from stoker.api.schemas.query import (
     DeadLettersQuery,
     GroupsQuery,
     JobsQuery,
@@ -40,8 +39,7 @@ from stoker.api.query import (
     PageQuery,
     WaitQuery,
 )
-from stoker.api.security import Scope
-from stoker.api.system_views import (
+from stoker.api.schemas.system_views import (
     HealthView,
     QueuesView,
     QueueView,
@@ -50,7 +48,9 @@ from stoker.api.system_views import (
     SessionView,
     StatsView,
 )
-from stoker.api.views import AttemptsView, BatchView, CountView, GroupsView, JobsView, JobView
+from stoker.api.schemas.views import AttemptsView, BatchView, CountView, GroupsView, JobsView, JobView
+from stoker.api.server.exchange import Request, Response
+from stoker.api.server.security import Scope
 from stoker.domain.edit import JobEdit
 from stoker.domain.job import JobSpec
 from stoker.domain.scaling import ScalingState

@@ -16,8 +16,8 @@ import uvicorn
 from stoker import __version__, tracing
 from stoker import log as logs
 from stoker.api.app import App, create_app
-from stoker.api.http_guard import GuardedProtocol
-from stoker.api.websocket_protocol import RefusalIsAnAnswerProtocol
+from stoker.api.server.http_guard import GuardedProtocol
+from stoker.api.server.websocket_protocol import RefusalIsAnAnswerProtocol
 from stoker.cli import hints, output
 from stoker.cli.exits import Exit
 from stoker.cli.signals import on_signals

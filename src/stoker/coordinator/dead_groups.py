@@ -20,13 +20,13 @@ from stoker.store.base import DeadLetterGroups, Store
 MOST: Final = 1_000
 """Groups that are kept: as many as a request can ask for."""
 COUNTED_FRESH: Final = 20_000
-"""Up to so many failed jobs the groups are counted for every request."""
+"""Up to this many failed jobs the groups are counted for every request."""
 RENEW_SECONDS: Final = 5.0
 """An answer that is older than this is counted anew when it is asked for."""
 RENEW_TIMES: Final = 50
-"""One that took long to count is kept so many times as long as that: counting takes one part in fifty of a core at most."""
+"""An answer is kept for this many times as long as it took to count, so that counting takes 2% of a core at most."""
 LOOK_SECONDS: Final = 30.0
-"""So often it is looked whether jobs failed or were purged meanwhile; if so, groups are counted without being asked for."""
+"""How often to check whether jobs failed or were purged; if so, groups are counted before a request needs them."""
 OLD_SECONDS: Final = 300.0
 """Older than this they are counted then in any case: another coordinator may have discarded some."""
 WAIT_SECONDS: Final = 0.02
@@ -36,6 +36,8 @@ log = structlog.get_logger()
 
 
 class Kept(NamedTuple):
+    """An answer that is kept."""
+
     groups: DeadLetterGroups
     at: float
     failed: int

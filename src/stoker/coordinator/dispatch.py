@@ -36,6 +36,8 @@ log = structlog.get_logger()
 
 
 class Dispatch:
+    """The loop that claims jobs for the free capacity of the workers connected here, and sends them."""
+
     def __init__(
         self,
         store: Store,

@@ -107,5 +107,5 @@ RUN: Final = Shape("/run", run_job, read_run_answer, hears=False)
 
 
 def rest_seconds(failures: int) -> float:
-    """How long a worker rests after so many dispatch failures in a row."""
+    """Return how long a worker rests after this many dispatch failures in a row."""
     return min(REST_MAX_SECONDS, 2.0 ** min(failures - 1, 10))

@@ -22,7 +22,7 @@ RING: Final = 240
 
 
 class SlowLook(msgspec.Struct, frozen=True):
-    """The part of a look that is not taken in every window."""
+    """The gauges that are too expensive for every window."""
 
     paused: Mapping[str, int]
     oldest_due: Mapping[str, int]
@@ -84,6 +84,8 @@ class Numbered:
 
 
 class StreamHello(msgspec.Struct, frozen=True):
+    """The first message of a stream: where it begins."""
+
     epoch: str
     seq: int
 
@@ -109,7 +111,7 @@ class Ring:
 
     @functools.cached_property
     def epoch(self) -> str:
-        """Made for the first who watches."""
+        """A name for this life of the coordinator, made when the first watcher comes."""
         return self._new_epoch()
 
     def add(self, update: Update) -> None:
@@ -117,7 +119,7 @@ class Ring:
         self._items.append(Numbered(self.epoch, self.seq, update))
 
     def after(self, seq: int) -> list[Numbered] | None:
-        """All that came after this number; None when some of it is not known any more."""
+        """Return the updates after this number; None when some of them are gone."""
         if seq == self.seq:
             return []
         first = self._items[0].seq if self._items else self.seq + 1
@@ -164,7 +166,7 @@ class Composer:
         at: int,
         now: float,
     ) -> Update | None:
-        """An update, if there is anything to tell. `at` is the time of day, `now` measures."""
+        """Return an update, or None when nothing changed. `at` is the time of day, `now` that of a monotonic clock."""
         self._waits.add(window.waits, now)
         self._runs.add(window.runs, now)
         slow = look.slow
@@ -212,10 +214,10 @@ class Composer:
 
 
 def _workers_key(workers: Iterable[Session]) -> object:
-    """What makes a difference to a watcher; a heartbeat does not."""
+    """Return the fields whose change is worth an update; a heartbeat is not."""
     return [(row.id, row.status, row.threads, row.threads_used) for row in workers]
 
 
 def _queues_key(queues: Iterable[QueueState]) -> object:
-    """Ages grow by themselves: a watcher can add up."""
+    """Return the fields whose change is worth an update; ages are not, since a watcher can compute them."""
     return [(queue.name, queue.counts, queue.paused_at) for queue in queues]

@@ -15,7 +15,7 @@ MAX_JOBS: Final = 200
 
 
 class EventBuffer:
-    """What happened since the window was opened: bounded, whatever happens."""
+    """What happened since the window was opened, in bounded memory: beyond `MAX_JOBS` ids, changes are only counted."""
 
     def __init__(self) -> None:
         self.ids: dict[str, None] = {}
@@ -86,7 +86,7 @@ class EventBuffer:
 
 
 def word_for(status: Status, kind: Kind) -> str:
-    """What the end of an attempt counts as."""
+    """Return the counter that the end of an attempt adds to."""
     if status in FINAL:
         return status
     return "handed_back" if kind == "handed_back" else "retried"

@@ -1,9 +1,9 @@
-"""Live events: what changed, for everybody who watches, a few times a second.
+"""Live events: what changed, sent to all watchers a few times a second.
 
 Nothing is stored, and nothing is kept while there are no watchers. While there are, here or at another coordinator, the
 hooks of the coordinator put the ids of changed jobs into a window: each id once, up to a limit, the rest as a count. Every
 `WINDOW_SECONDS` the window is closed, the jobs in it are read from the store, which alone knows what they are now, and one
-`Update` is made of it for all who watch. So an update costs the same however many jobs changed and however many watch.
+`Update` is made of it for all watchers. So its cost depends on neither the number of changed jobs nor that of watchers.
 
 Updates are numbered and the last ones stand in a ring. A watcher is a position in the ring and nothing else: one that comes
 back goes on where it was, and one that is too slow, or was away for too long, finds that its position is gone, is told to
@@ -96,18 +96,18 @@ class Events(JobObserver):
         self._interest_until = 0.0
         self._asked_at: float | None = None
         self._slow: SlowLook | None = None
-        """As long as it is new enough."""
+        """The cached snapshot, or None when it is stale."""
         self._slow_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self._failing = False
         self._live = False
-        """Whether all that happens gets into the ring."""
+        """Whether the ring is complete: every change since the first watcher came is in it."""
         self.wanted = False
-        """Whether anybody wants to know what happens."""
+        """Whether there are watchers of all events, here or at another coordinator."""
         self.heeded = False
-        """Whether anybody wants to know that, or what happens to some job. The coordinator looks at this before it tells
-        what happens to every job, and mostly that is all."""
+        """Whether there are watchers of all events or of a single job. Mostly there are none, and this check is all that an
+        event costs."""
 
     # ── what the coordinator tells ─────────────────────────────────────────────────────────────────────────────────
 
@@ -161,7 +161,7 @@ class Events(JobObserver):
             self._own.more += count
 
     def look_soon(self) -> None:
-        """Something changed that is not looked at in every window."""
+        """Read the slow part of the gauges again in the next window, because it changed."""
         self._slow = None
 
     # ── what other coordinators tell ───────────────────────────────────────────────────────────────────────────────
@@ -179,10 +179,10 @@ class Events(JobObserver):
     def changed_elsewhere(self, ids: Sequence[str]) -> None:
         self._of_job.finished(ids)
 
-    # ── for those who watch ────────────────────────────────────────────────────────────────────────────────────────
+    # ── for watchers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def follow(self, position: str | None) -> AsyncGenerator[Message, None]:
-        """Everything from a position on (`EPOCH:SEQ`; None for now), for as long as it is listened to."""
+        """Yield all updates after a position (`EPOCH:SEQ`; None for the present) until the caller stops."""
         with self._listening() as news:
             seq, why = self._ring.find(position)
             yield StreamHello(self._ring.epoch, seq)
@@ -214,7 +214,7 @@ class Events(JobObserver):
 
     @contextlib.contextmanager
     def watch_job(self, id: str) -> Iterator[asyncio.Event]:
-        """`with events.watch_job(id) as news:` is set when something happened to the job."""
+        """`with events.watch_job(id) as news:` gives an event that is set when something happened to the job."""
         self.heeded = True
         try:
             with self._of_job.watch(id) as news:
@@ -301,7 +301,7 @@ class Events(JobObserver):
                 watcher.set()
 
     async def _look(self, now: float) -> Look:
-        """Counters and workers in every window, what costs more once a second."""
+        """Read counters and workers; what costs more is read once a second."""
         counts = await self._store.counts()
         slow = self._slow
         if slow is None or now >= self._slow_at + SLOW_LOOK_SECONDS:
@@ -318,7 +318,7 @@ class Events(JobObserver):
         )
 
     async def close(self) -> None:
-        """Let go of everybody."""
+        """End all streams."""
         self._closing = True
         self.wanted = self.heeded = False
         for watcher in self._watchers:

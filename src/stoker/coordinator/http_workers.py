@@ -105,6 +105,8 @@ class Mailbox:
 
 
 class HttpWorkers:
+    """The sessions of workers that use plain HTTP, and of those that are web services."""
+
     def __init__(
         self,
         store: Store,
@@ -371,7 +373,7 @@ class HttpWorkers:
         return self._pushing().connect(hello, endpoint, mail, RUN if run else OWN)
 
     def _pushing(self) -> "PushWorkers":
-        """Made when the first endpoint registers: most coordinators never dial anybody."""
+        """Return the endpoints' client, made when the first endpoint registers: most coordinators have none."""
         if self._push is None:
             from stoker.coordinator.push_workers import PushWorkers
 

@@ -32,7 +32,7 @@ REASONS: Final = ("error", "timeout", "crash", "lost")
 TICK_OUTCOMES: Final = ("fired", "skipped", "missed")
 STREAMS: Final = ("logs", "events")
 MANY: Final = 40
-"""So many values are sorted before they are counted."""
+"""From this many values on, they are sorted before they are counted."""
 TURN_SERIES: Final = 100
 """Series that are rendered before others get their turn: about a millisecond."""
 
@@ -169,7 +169,7 @@ class Metrics(JobObserver):
                 self.ticks[tick.outcome] += 1
 
     def on_transaction(self, seconds: float, jobs: int) -> None:
-        """Count a transaction of the store, durable by now, that wrote so many jobs."""
+        """Count a committed transaction of the store that wrote this many jobs."""
         self._transaction.observe_one(int(seconds * SECOND))
         self._batch.observe_one(jobs)
 

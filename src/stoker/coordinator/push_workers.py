@@ -52,7 +52,7 @@ from stoker.wire import frames
 from stoker.wire.frames import Assignment, ClaimRef, Frame, Report, StartNote
 
 STARTED_SECONDS: Final = 0.1
-"""A flight that lasts this long is worth saying that it started."""
+"""The start of a flight that lasts this long is stored."""
 STORE_RETRY_SECONDS: Final = 0.5
 CLOSE_SECONDS: Final = 3.0
 
@@ -161,12 +161,12 @@ class EndpointLine:
                 self._launch(Flight(ref, began, claim.timeout_sec, later=True), _never)
 
     def landed(self, claims: Sequence[ClaimRef]) -> None:
-        """These are settled elsewhere: end their flights without a word."""
+        """End the flights of these claims without a report, because they were reported elsewhere."""
         for ref in claims:
             self._take_off(ref)
 
     def break_off(self) -> list[ClaimRef]:
-        """End all flights without a word; those whose request was under way."""
+        """End all flights without a report. Return the claims whose request was under way."""
         broken = [flight.ref for flight in self._flights.values() if not flight.later]
         self.landed(self.flying())
         self._stop_resting()

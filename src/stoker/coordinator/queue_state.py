@@ -9,6 +9,8 @@ from stoker.store.base import Count
 
 
 class QueueState(msgspec.Struct, frozen=True):
+    """One queue, as `/queues` shows it."""
+
     name: str
     counts: Mapping[Status, int]
     paused_at: int | None

@@ -46,7 +46,7 @@ from stoker.wire.schedules import DeclaredSchedule
 BATCH: Final = 25
 """Schedules fired in one transaction: on SQLite nothing else has a turn meanwhile."""
 BETWEEN_SECONDS: Final = 0.01
-"""So much of the time between two batches belongs to others."""
+"""The pause between two batches, in which other requests have their turn."""
 LOOK_SECONDS: Final = 1.0
 IDLE_LOOK_SECONDS: Final = 5.0
 """How often to look for schedules on a shared store that has none."""
@@ -67,6 +67,8 @@ class JobRules(msgspec.Struct, frozen=True):
 
 
 class Backfilled(msgspec.Struct, frozen=True):
+    """What a backfill inserted."""
+
     jobs: list[Job]
     already: int
     """Ticks of the span that had a job before."""
@@ -190,7 +192,7 @@ class Schedules:
         return Firing(kind, tick, job, wanted or "return")
 
     def _after_due(self, seen: Seen, then: Callable[[Schedule], Step]) -> ScheduleDecision | None:
-        """First what is due by the schedule as it is, then the change."""
+        """Fire what is due by the schedule as it is, then apply the change."""
         if seen.schedule is None:
             return None
         first = self._decided(rules.step(seen.schedule, seen.now, seen.statuses), seen.now)
@@ -367,7 +369,7 @@ class Schedules:
     async def declare(
         self, app: str | None, version: int | None, declared: Sequence[DeclaredSchedule]
     ) -> None:
-        """Apply what the hello of a worker declares, if it is news."""
+        """Apply the schedules that a worker declares in its hello, if they changed."""
         if app is None:
             return
         digest = hashlib.sha256(msgspec.json.encode(sorted(declared, key=lambda item: item.name))).digest()
@@ -419,7 +421,7 @@ class Schedules:
 def _readable(
     app: str, declared: Sequence[DeclaredSchedule], webhook_hosts: Sequence[str]
 ) -> dict[str, Definition]:
-    """Those of an app's schedules that can be; the others are told to the operator."""
+    """Return the valid schedules of an app; the others are logged for the operator."""
     found: dict[str, Definition] = {}
     for item in declared:
         try:

@@ -40,9 +40,9 @@ LOOK_SECONDS: Final = 1.0
 WRITE_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 1.0
 FRESH_SECONDS: Final = 1.0
-"""Who reads sees what happened up to so long ago, unless the disk is slower than `SETTLE_SECONDS`."""
+"""A read is at most this old, unless the disk is slower than `SETTLE_SECONDS`."""
 SETTLE_SECONDS: Final = 0.02
-"""A read waits so long for what is written before it."""
+"""How long a read waits for the write before it."""
 MAX_PAIRS: Final = 100
 """Pairs of queue and type that a bucket tells apart."""
 MAX_UNWRITTEN: Final = 400
@@ -163,7 +163,7 @@ class Series(JobObserver):
             self._changed.add(bucket)
 
     def note(self, now: int, gauges: Gauges) -> None:
-        """Remember what was seen. What is no news in its bucket is not written again: an idle system hardly writes."""
+        """Note gauges. A bucket that they do not change is not written again, so that an idle system hardly writes."""
         for bucket in _buckets(now):
             seen = self._seen.setdefault(bucket, Gauges())
             before = replace(seen)
@@ -239,7 +239,7 @@ def _buckets(now: int) -> list[Bucket]:
 
 
 def _more(counts: Mapping[K, int], last: dict[K, int]) -> list[tuple[K, int]]:
-    """By how much each number grew since the last time, which is remembered."""
+    """Return by how much each number grew since the last call, and remember the numbers in `last`."""
     grown = [(key, count - last.get(key, 0)) for key, count in counts.items() if count != last.get(key)]
     last.update(counts)
     return [(key, number) for key, number in grown if number > 0]

@@ -146,5 +146,5 @@ class StatsService:
 
 
 async def _aside(size: int, work: Callable[[], T]) -> T:
-    """Do this work on so many rows: at once, or on another thread where it would block the loop for long."""
+    """Run this work on `size` rows: here, or on another thread when it would block the loop for long."""
     return work() if size < FEW_ROWS else await asyncio.to_thread(work)

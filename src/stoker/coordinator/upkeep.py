@@ -160,7 +160,7 @@ class Upkeep(JobObserver):
 
     async def _expire(self) -> None:
         # Who is silent is decided here, as a point in time: if this process stands still before the transaction, that must
-        # not make everybody look silent.
+        # not make all workers look silent.
         self._notice_sleep()
         if self._clock.monotonic() - self._judging_since < self._timeout_sec:
             return
@@ -171,7 +171,8 @@ class Upkeep(JobObserver):
             self._wake_dispatch()
 
     async def _purge(self) -> None:
-        # A full batch means that more is waiting. Others write in between; and after so many, other upkeep has its turn.
+        # A full batch means that more is waiting. Other writes happen in between; after `PURGE_BATCHES` the other steps of
+        # upkeep have their turn.
         for _ in range(PURGE_BATCHES):
             if await self._store.purge(self._retention, PURGE_BATCH) < PURGE_BATCH:
                 self._next_purge = self._clock.monotonic() + PURGE_EVERY_SECONDS

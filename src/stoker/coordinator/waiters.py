@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterable, Iterator
 
 
 class JobWaiters:
-    """Wakes those who wait for a job to reach a final status, in the order in which they came. A wake-up is a hint: the
-    waiter asks the store again."""
+    """Wakes requests that wait for jobs to change, in the order in which they came."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, dict[asyncio.Event, None]] = {}
         self._many: dict[str, tuple[ManyWaiter, ...]] = {}
         self.many_ids = 0
-        """How many ids are registered by those who wait for many; one that two wait for counts twice."""
+        """How many ids are registered by `watch_many`; an id with two waiters counts twice."""
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._many)

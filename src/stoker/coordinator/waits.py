@@ -6,7 +6,7 @@ look at all jobs that are left stands behind that. While nothing happens, a wait
 store, that look.
 
 Each answer makes the client ask again for what is left, which costs in proportion to that. So a waiter for many jobs
-gathers news for a moment before it answers, and longer the more jobs it waits for: what is asked again and again stays a
+collects changes for a moment before it answers, and longer the more jobs it waits for: what is asked again and again stays a
 small part of a processor. A waiter for a few jobs answers at once.
 """
 
@@ -37,13 +37,13 @@ JOB_BYTES: Final = 1_000
 ATTEMPT_BYTES: Final = 400
 """What a job and an attempt take in an answer besides payload, result and error, about."""
 MAX_IDS: Final = 500_000
-"""So many ids may be waited for at a coordinator, in all such requests together: about 150 MB."""
+"""The most ids that may be waited for at a coordinator, in all such requests together: about 150 MB."""
 STATES_A_TURN: Final = 1_000
 JOBS_A_TURN: Final = 100
 GATHER_SECONDS_PER_ID: Final = 0.00005
 MAX_GATHER_SECONDS: Final = 0.5
 ENOUGH: Final = ANSWER_BYTES // (JOB_BYTES + ATTEMPT_BYTES)
-"""When so many jobs have ended the answer is full anyway."""
+"""When this many jobs have ended the answer is full anyway."""
 MAX_LOOK_SECONDS: Final = 10.0
 
 
@@ -269,7 +269,7 @@ def size_of(job: Job, attempts: Sequence[Attempt]) -> int:
 
 
 def gather_seconds(pending: int) -> float:
-    """For how long to gather more news after the first, when this many jobs are waited for."""
+    """Return how long to collect more changes after the first, when this many jobs are waited for."""
     return min(pending * GATHER_SECONDS_PER_ID, MAX_GATHER_SECONDS)
 
 

@@ -67,7 +67,7 @@ class JobOutput(JobObserver):
     # ── from workers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, session: WorkerSession, chunks: Sequence[OutputChunk]) -> None:
-        """Judge and append at once: the very next frame may be the report that ends the claim."""
+        """Append output of held claims, before the next frame is read: it may be the report that ends the claim."""
         now = self._store.now_us()
         pieces = [
             Piece(chunk.id, chunk.claim_id, claim.attempt, chunk.stream, chunk.offset, now, chunk.data)
@@ -79,7 +79,8 @@ class JobOutput(JobObserver):
         self._followers.finished({piece.job_id for piece in pieces})
 
     async def settled(self, ids: Iterable[str]) -> None:
-        """Before these jobs end: others must find all of their output once they see the end."""
+        """Wait until the output of these jobs is stored. Called before they end, so that other coordinators that see the end
+        find all output."""
         if self._store.shared:
             await self._logs.settled(ids)
 
@@ -97,7 +98,7 @@ class JobOutput(JobObserver):
         self._observers.progressed([note.id for note in heard])
 
     def note_elsewhere(self, notification: ProgressOf) -> None:
-        """Progress of a job that runs at another coordinator's worker; only the latest of so many are kept."""
+        """Note the progress of a job that runs at another coordinator's worker; only the latest `ELSEWHERE_MAX` are kept."""
         progress = JobProgress(
             notification.done, notification.total, notification.message, notification.percent
         )
@@ -142,7 +143,7 @@ class JobOutput(JobObserver):
     # ── for requests ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def progress(self, job: Job | JobSummary) -> JobProgress | None:
-        """The latest word of the attempt that runs now."""
+        """Return what the attempt that runs now said last; None for a job that does not run, or says nothing."""
         if job.status != "running":
             return None
         for known in (self._progress, self._elsewhere):
@@ -152,7 +153,7 @@ class JobOutput(JobObserver):
         return None
 
     def watch(self, id: str) -> JobWatch:
-        """`with output.watch(id) as news:` is set when there may be something new to read, or an end."""
+        """`with output.watch(id) as news:` gives an event that is set when there may be output to read, or the job ended."""
         return self._followers.watch(id)
 
     async def read(self, job: Job, which: Selection, after: int) -> LogPage:
