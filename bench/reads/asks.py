@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from bench.reads import population
 from stoker.api.endpoints import ENDPOINTS, Endpoint
-from stoker.api.query import DeadLettersQuery, encode_cursor
+from stoker.api.schemas.query import DeadLettersQuery, encode_cursor
 
 LIST_MS: Final = 100.0
 OTHER_MS: Final = 50.0

@@ -54,7 +54,9 @@ def _commit(store: str, verb: str, when: str) -> Point:
 
 
 OTHERS: Final[dict[str, Point]] = {
-    "before the answer to a submission": Point("coordinator", "stoker.api.jobs", "submit_spec", "after"),
+    "before the answer to a submission": Point(
+        "coordinator", "stoker.api.handlers.jobs", "submit_spec", "after"
+    ),
     "before assignments are sent": Point("coordinator", "stoker.coordinator.dispatch", "assign", "before"),
     "after assignments are sent": Point("coordinator", "stoker.coordinator.dispatch", "assign", "after"),
     "when a report arrives": Point(

@@ -15,8 +15,8 @@ import pytest
 
 from bench.reads.asks import Known, asks
 from bench.reads.build import write_postgres, write_sqlite
-from stoker.api.query import DeadLettersQuery, JobsQuery, filter_of, job_query, parse_query
-from stoker.api.search import wanted_jobs
+from stoker.api.schemas.query import DeadLettersQuery, JobsQuery, filter_of, job_query, parse_query
+from stoker.api.schemas.search import wanted_jobs
 from stoker.clock import SystemClock
 from stoker.coordinator.text_search import with_text
 from stoker.domain.errors import TooDeep

@@ -1,12 +1,12 @@
 """What each end of an attempt does under each retry policy, told as a worker tells it, and equal on every store."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 from stoker.clock import SECOND
+from stoker.coordinator.observers import Observers
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import WorkerSession
@@ -95,16 +95,14 @@ async def running(store: Store, rules: RetryRules | None, **fields: Any) -> Job:
 
 
 def a_sink(store: Store) -> ReportSink:
-    nothing: Callable[..., None] = lambda *told: None  # noqa: E731
     return ReportSink(
         store,
         RunTimes(),
         STEADY,
         max_result_bytes=1_000,
         spread=lambda: 0.0,
-        wake=nothing,
-        completed=nothing,
-        finished=nothing,
+        wake=lambda: None,
+        observers=Observers(),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stoker.cli.main import main
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.jobs import JobService
 from stoker.store.sqlite.writer import ThreadWriter
 from stoker.store.submissions import Submission
 
@@ -30,16 +30,16 @@ def plant_commit() -> None:
 
 
 def plant_write() -> None:
-    submit = Coordinator.submit
+    submit = JobService.submit
     nowhere = os.open(os.devnull, os.O_WRONLY)
 
-    async def wordy(self: Coordinator, jobs: Sequence[Submission]) -> Any:
+    async def wordy(self: JobService, jobs: Sequence[Submission]) -> Any:
         for item in jobs:
             for _ in item.batch:
                 os.write(nowhere, b".")
         return await submit(self, jobs)
 
-    Coordinator.submit = wordy  # type: ignore[method-assign]
+    JobService.submit = wordy  # type: ignore[method-assign]
 
 
 PLANTED = {"commit": plant_commit, "write": plant_write}

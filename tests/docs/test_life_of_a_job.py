@@ -37,9 +37,9 @@ def test_each_leg_has_a_diagram() -> None:
 
 
 def test_names_are_read_from_prose_and_diagrams() -> None:
-    text = "A step (`api/jobs.py:submit`).\n    A->>B: store/verbs.py:WritingVerbs.insert, then `a.py:f`."
+    text = "A step (`api/handlers/jobs.py:submit`).\n    A->>B: store/verbs.py:WritingVerbs.insert, then `a.py:f`."
     assert named_functions(text) == {
-        Function("api/jobs.py", "submit"),
+        Function("api/handlers/jobs.py", "submit"),
         Function("store/verbs.py", "WritingVerbs.insert"),
         Function("a.py", "f"),
     }

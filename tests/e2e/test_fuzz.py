@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 
 from stoker.api.endpoints import ENDPOINTS
 from stoker.api.openapi import document
-from stoker.api.query import MAX_WAIT_SEC
+from stoker.api.schemas.query import MAX_WAIT_SEC
 from tests.e2e.system import Server, System
 
 CHECKS: Final = [

@@ -18,9 +18,10 @@ pytestmark = pytest.mark.slow
 
 PIPELINE = {
     "api/app.py",
-    "api/jobs.py",
+    "api/handlers/jobs.py",
     "coordinator/connection.py",
-    "coordinator/coordinator.py",
+    "coordinator/jobs.py",
+    "coordinator/observers.py",
     "coordinator/dispatch.py",
     "coordinator/reports.py",
     "executors/child.py",
@@ -41,7 +42,7 @@ PIPELINE = {
 
 LEAVES = {
     # Parts of one step, each called by a function of the same file that the page names.
-    "api/jobs.py": {"_job", "_remember_callers", "_run_at"},  # of submit_spec
+    "api/handlers/jobs.py": {"_job", "_remember_callers", "_run_at"},  # of submit_spec
     "coordinator/dispatch.py": {"_Frame.__init__"},
     "coordinator/reports.py": {"_are_figures"},  # of ReportSink._completions
     "executors/process.py": {"Child._flush_out", "Child._written"},  # of Child._write

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from stoker.api.views import StatsView
+from stoker.api.schemas.system_views import StatsView
 from stoker.ids import new_id
 from tests.e2e.system import Job, Server, System, eventually, free_port, throughout
 

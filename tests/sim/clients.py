@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from stoker.clock import SECOND
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.domain.errors import (
     IdempotencyMismatch,
     IdMismatch,
@@ -228,7 +228,7 @@ class Client:
 
         async def submit(coordinator: Coordinator) -> list[Job]:
             now = coordinator.clock.now_us()
-            submitted = await coordinator.submit(
+            submitted = await coordinator.jobs.submit(
                 in_batches([self._submission(order, now) for order in orders])
             )
             return [job for accepted in submitted.accepted for job in accepted.batch]
@@ -264,7 +264,7 @@ class Client:
         """Ask until it is clear."""
         while True:
             called = self.world.loop.time()
-            job, answer, text = await self._ask(lambda coordinator: coordinator.cancel(id))
+            job, answer, text = await self._ask(lambda coordinator: coordinator.jobs.cancel(id))
             self._wrote("cancel", called, answer, f"{id} {text}", jobs=[id], job=job)
             if answer == "ok" or (answer == "refused" and text != "Refused"):
                 return
@@ -272,12 +272,14 @@ class Client:
 
     async def replay(self, id: str) -> None:
         called = self.world.loop.time()
-        job, answer, text = await self._ask(lambda coordinator: coordinator.retry(id))
+        job, answer, text = await self._ask(lambda coordinator: coordinator.jobs.retry(id))
         self._wrote("replay", called, answer, f"{id} {text}", jobs=[id], job=job)
 
     async def wait(self, id: str, seconds: float) -> str | None:
         called = self.world.loop.time()
-        job, answer, text = await self._ask(lambda coordinator: coordinator.wait(id, seconds), seconds)
+        job, answer, text = await self._ask(
+            lambda coordinator: coordinator.waits.for_job(id, seconds), seconds
+        )
         self._wrote("get", called, answer, f"{id} {text}", jobs=[id], job=job)
         return None if job is None else job.status
 

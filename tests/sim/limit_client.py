@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from stoker.clock import SECOND
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.domain import extras
 from stoker.domain.edit import Changes
 from stoker.domain.extras import Extras
@@ -64,7 +64,7 @@ class LimitClient(Client):
         number = self._edits
         changes = Changes(metadata=encode_map({EDIT: str(number)}), priority=number % 3, rank=number % 3)
         called = self.world.loop.time()
-        job, answer, text = await self._ask(lambda coordinator: coordinator.edit(id, changes))
+        job, answer, text = await self._ask(lambda coordinator: coordinator.jobs.edit(id, changes))
         if answer == "ok":
             self.world.edited[id] = number
         elif answer == "unknown":
@@ -91,7 +91,7 @@ class LimitClient(Client):
                 order="lowest_first",
                 extras=extras.encode(used),
             )
-            submitted = await coordinator.submit([Submission(batch_of(job), None, on_conflict)])
+            submitted = await coordinator.jobs.submit([Submission(batch_of(job), None, on_conflict)])
             return submitted.accepted[0]
 
         accepted, answer, text = await self._ask(submit)

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from stoker.clock import SECOND
 from stoker.coordinator import connection, reports, upkeep
 from stoker.coordinator.connection import Connection
-from stoker.coordinator.coordinator import Coordinator, Submitted
+from stoker.coordinator.jobs import JobService, Submitted
 from stoker.coordinator.peers import Peers
 from stoker.coordinator.readiness import Readiness
 from stoker.coordinator.reports import ReportSink
@@ -302,9 +302,9 @@ def submit_acknowledged_before_commit(patch: Patch) -> None:
 @bug
 def an_unknown_commit_is_repeated(patch: Patch) -> None:
     """A submission of which nobody knows whether it was stored is stored again, under a new id."""
-    original = Coordinator.submit
+    original = JobService.submit
 
-    async def submit(self: Coordinator, jobs: Sequence[Submission]) -> Submitted:
+    async def submit(self: JobService, jobs: Sequence[Submission]) -> Submitted:
         try:
             return await original(self, jobs)
         except StoreUnavailable:
@@ -315,7 +315,7 @@ def an_unknown_commit_is_repeated(patch: Patch) -> None:
             ]
             return await original(self, again)
 
-    patch.set(Coordinator, "submit", submit)
+    patch.set(JobService, "submit", submit)
 
 
 @bug
@@ -867,13 +867,13 @@ def counters_miss_the_cancelled(patch: Patch) -> None:
 @bug
 def waiting_answers_too_early(patch: Patch) -> None:
     """Whoever waits for a job is told its outcome before it is stored."""
-    original = Coordinator.get
+    original = JobService.get
 
-    async def get(self: Coordinator, id: str) -> Job:
+    async def get(self: JobService, id: str) -> Job:
         job = await original(self, id)
         return replace(job, status="completed") if job.status == "running" and job.attempt > 1 else job
 
-    patch.set(Coordinator, "get", get)
+    patch.set(JobService, "get", get)
 
 
 @bug

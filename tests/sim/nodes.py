@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stoker.bus.base import JobsWaiting, Notification, Receive
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.domain.errors import StokerDomainError
 from stoker.executors.runner_contract import PLAIN
 from stoker.logs.log import JobLog
@@ -195,8 +195,8 @@ class CoordinatorNode:
 
     async def _serve(self, coordinator: Coordinator, connection: NetConnection) -> None:
         try:
-            await coordinator.worker_socket(connection.server)
-        except Exception as error:  # noqa: BLE001 - as `stoker.api.sockets.serve` does
+            await coordinator.workers.serve(connection.server)
+        except Exception as error:  # noqa: BLE001 - as `stoker.api.server.sockets.serve` does
             self.world.trace(connection.server.process.name, f"connection failed: {error!r}")
         await connection.server.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from tests.sim import hashes, mutants
 from tests.sim.__main__ import check_hashes, judge, many, summary
 from tests.sim.world import run

@@ -11,7 +11,7 @@ import apsw
 import msgspec
 
 from stoker.clock import SECOND
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.domain.job import JobSpec
 from stoker.domain.schedule import Definition
 from tests.checkers.history import Tick

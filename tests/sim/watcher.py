@@ -35,7 +35,7 @@ class Watcher:
         asked = world.loop.time()
         try:
             reasons = await node.call(
-                self._process, random, lambda coordinator: coordinator.not_ready(), ANSWER_SECONDS
+                self._process, random, lambda coordinator: coordinator.readiness.reasons(), ANSWER_SECONDS
             )
         except (Refused, Unknown, StokerDomainError):
             return

@@ -24,7 +24,7 @@ import apsw
 import msgspec
 import structlog
 
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.coordinator.webhooks import ReceiverAnswer as WebhookAnswer
 from stoker.domain import extras
 from stoker.domain.retry_rules import delay_bounds

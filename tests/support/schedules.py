@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from stoker.clock import SECOND
+from stoker.coordinator.observers import JobObserver, Observers
 from stoker.coordinator.schedule_fields import definition_of
 from stoker.coordinator.schedules import JobRules, Schedules
 from stoker.domain.job import NO_DEFAULTS, JobSpec
@@ -14,6 +15,16 @@ from stoker.store.schedules import ScheduleChanged
 from stoker.wire.schedules import ScheduleFields
 
 HOOK_HOSTS: Final = ("hooks.example.com",)
+
+
+class Changes(JobObserver):
+    """Keeps what happened to schedules."""
+
+    def __init__(self, changes: list[ScheduleChanged]) -> None:
+        self._changes = changes
+
+    def ticked(self, changed: Sequence[ScheduleChanged]) -> None:
+        self._changes += changed
 
 
 class Desk(Schedules):
@@ -28,11 +39,8 @@ class Desk(Schedules):
             monotonic=lambda: 0.0,
             kept_us=30 * 86_400 * SECOND,
             wake=lambda: None,
-            told=self._note,
+            observers=Observers(Changes(self.changed)),
         )
-
-    def _note(self, changed: Sequence[ScheduleChanged]) -> None:
-        self.changed += changed
 
     async def set(self, name: str = "s", **fields: Any) -> None:
         await self.put(name, a_definition(**fields))

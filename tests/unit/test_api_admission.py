@@ -8,30 +8,34 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.api import admission
-from stoker.api.admission import FREE_BYTES, SMALL_BYTES, BodyBudget
-from stoker.api.body import Body
 from stoker.api.problems import Kind, RequestProblem
+from stoker.api.server import admission
+from stoker.api.server.admission import FREE_BYTES, SMALL_BYTES, BodyBudget
+from stoker.api.server.body import Body
+from stoker.coordinator.jobs import Submitted
 from stoker.settings import Settings, SettingsError, load
 from stoker.store.submissions import Submission
 from tests.support.turns import until
 from tests.unit.test_api_server import served
-from tests.unit.test_api_service import FakeService, Submitted, api
+from tests.unit.test_api_service import FakeJobs, FakeService, api
 
 MIB = 1024 * 1024
 JSON = {"Content-Type": "application/json"}
 BUDGET = 8 * MIB
 
 
-def a_service(**more: Any) -> "Slow":
-    return Slow(Settings(max_bodies_bytes=BUDGET, max_body_bytes=4 * MIB, max_payload_bytes=4 * MIB, **more))
+def a_service(**more: Any) -> "tuple[FakeService, Slow]":
+    settings = Settings(max_bodies_bytes=BUDGET, max_body_bytes=4 * MIB, max_payload_bytes=4 * MIB, **more)
+    service = FakeService(settings)
+    service.jobs = slow = Slow(service)
+    return service, slow
 
 
-class Slow(FakeService):
-    """A service whose submissions wait until they may be stored."""
+class Slow(FakeJobs):
+    """Its submissions wait until they may be stored."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+    def __init__(self, fake: FakeService) -> None:
+        super().__init__(fake)
         self.gate = asyncio.Event()
         self.waiting = 0
 
@@ -51,33 +55,33 @@ async def post(client: httpx.AsyncClient, size: int) -> httpx.Response:
 
 
 async def test_what_does_not_fit_gets_503_with_retry_after_and_what_was_admitted_is_stored() -> None:
-    service = a_service()
+    service, slow = a_service()
     async with api(service) as client:
         admitted = [asyncio.create_task(post(client, 3 * MIB)) for _ in range(2)]
-        await until(lambda: service.waiting == 2)
+        await until(lambda: slow.waiting == 2)
         refused = await post(client, 2 * MIB)
         assert refused.status_code == 503
         assert refused.headers["retry-after"] == "1"
         assert refused.json()["type"] == "urn:stoker:problem:unavailable"
         assert "STOKER_MAX_BODIES_BYTES" in refused.json()["detail"]
-        service.gate.set()
+        slow.gate.set()
         assert [answer.status_code for answer in await asyncio.gather(*admitted)] == [202, 202]
         assert (await post(client, 4 * MIB)).status_code == 202, "what was answered makes room"
 
 
 async def test_small_bodies_find_room_beside_large_ones_and_the_smallest_always() -> None:
-    service = a_service()
+    service, slow = a_service()
     async with api(service) as client:
         waiting = [asyncio.create_task(post(client, 3 * MIB + MIB // 2)) for _ in range(2)]
-        await until(lambda: service.waiting == 2)
+        await until(lambda: slow.waiting == 2)
         assert (await post(client, SMALL_BYTES + 1)).status_code == 503
         fit = (BUDGET - 7 * MIB) // SMALL_BYTES
         waiting += [asyncio.create_task(post(client, SMALL_BYTES)) for _ in range(fit)]
-        await until(lambda: service.waiting == 2 + fit)
+        await until(lambda: slow.waiting == 2 + fit)
         assert (await post(client, SMALL_BYTES)).status_code == 503
         waiting += [asyncio.create_task(post(client, FREE_BYTES)) for _ in range(50)]
-        await until(lambda: service.waiting == 2 + fit + 50)
-        service.gate.set()
+        await until(lambda: slow.waiting == 2 + fit + 50)
+        slow.gate.set()
         assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {202}
 
 
@@ -103,8 +107,8 @@ async def test_a_body_of_unknown_length_counts_as_it_grows() -> None:
 
 @pytest.mark.parametrize("size", [2 * MIB, FREE_BYTES + 1])
 async def test_whatever_becomes_of_a_request_its_bytes_are_given_back(size: int) -> None:
-    service = a_service()
-    service.gate.set()
+    service, slow = a_service()
+    slow.gate.set()
     async with api(service) as client:
         for _ in range(20):
             answer = await client.post("/jobs", content=b"{" * size, headers=JSON)
@@ -113,11 +117,13 @@ async def test_whatever_becomes_of_a_request_its_bytes_are_given_back(size: int)
 
 
 async def test_no_memory_for_a_request_is_503_with_retry_after() -> None:
-    class Full(FakeService):
+    class Full(FakeJobs):
         async def submit(self, jobs: Sequence[Submission]) -> Submitted:
             raise MemoryError
 
-    async with api(Full(Settings())) as client:
+    service = FakeService()
+    service.jobs = Full(service)
+    async with api(service) as client:
         answer = await client.post("/jobs", json={})
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"

@@ -53,7 +53,7 @@ def test_a_job_gets_the_id_that_its_client_made_and_a_repeat_is_marked() -> None
     assert "idempotency-replayed" not in first.headers
     assert (again.status_code, again.json()["id"]) == (202, an_id())
     assert again.headers["idempotency-replayed"] == "true"
-    assert list(to.jobs) == [an_id()]
+    assert list(to.stored) == [an_id()]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_time_that_is_more_than_a_day_ahead_is_refused_by_name() -> None:
     assert "one day ahead" in answer.json()["errors"][0]["message"]
     answer = batch(to, {"id": an_id(3)}, {"id": late})
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "jobs[1].id")
-    assert an_id(3) not in to.jobs
+    assert an_id(3) not in to.stored
 
 
 def test_an_id_of_null_is_none() -> None:
@@ -148,7 +148,7 @@ def test_the_id_of_a_pruned_job_is_gone() -> None:
     answer = submit(to, id=an_id())
     assert (answer.status_code, answer.json()["type"]) == (410, "urn:stoker:problem:pruned")
     assert batch(to, {}, {"id": an_id()}).json()["errors"][0]["field"] == "jobs[1].id"
-    assert not to.jobs
+    assert not to.stored
 
 
 def test_jobs_of_a_batch_that_differ_in_id_and_payload_travel_as_one_batch() -> None:
@@ -157,10 +157,10 @@ def test_jobs_of_a_batch_that_differ_in_id_and_payload_travel_as_one_batch() -> 
     answer = batch(to, *jobs)
     assert [job["id"] for job in answer.json()["jobs"]] == [job["id"] for job in jobs]
     assert to.calls == [[50]]
-    assert len({job.digest for job in to.jobs.values()}) == 50
+    assert len({job.digest for job in to.stored.values()}) == 50
     single = service()
     submit(single, **jobs[7])
-    assert single.jobs[an_id(7)].digest == to.jobs[an_id(7)].digest
+    assert single.stored[an_id(7)].digest == to.stored[an_id(7)].digest
 
 
 def test_a_batch_whose_ids_come_from_both_sides_keeps_its_order() -> None:
@@ -169,7 +169,7 @@ def test_a_batch_whose_ids_come_from_both_sides_keeps_its_order() -> None:
     found = [job["id"] for job in answer.json()["jobs"]]
     assert (found[0], found[3]) == (an_id(1), an_id(2))
     assert to.calls == [[1, 2, 1]]
-    assert [to.jobs[id].digest is None for id in found] == [False, True, True, False]
+    assert [to.stored[id].digest is None for id in found] == [False, True, True, False]
 
 
 def test_a_mismatch_in_a_batch_names_its_place_and_stores_nothing() -> None:
@@ -177,7 +177,7 @@ def test_a_mismatch_in_a_batch_names_its_place_and_stores_nothing() -> None:
     submit(to, id=an_id(1))
     answer = batch(to, {"id": an_id(2)}, {"id": an_id(1), "payload": 1})
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "jobs[1].id")
-    assert list(to.jobs) == [an_id(1)]
+    assert list(to.stored) == [an_id(1)]
 
 
 def test_a_repeat_of_an_id_costs_nothing_of_the_rate_limit() -> None:
@@ -280,7 +280,7 @@ def test_a_refused_job_fails_its_own_place_only() -> None:
     ]
     assert [place["problem"]["status"] for place in jobs[1:8]] == [422, 422, 422, 413, 422, 422, 422]
     assert all(place["problem"]["request_id"] == answer.headers["x-request-id"] for place in jobs[1:8])
-    assert set(to.jobs) == {an_id(1), an_id(3), an_id(9)}
+    assert set(to.stored) == {an_id(1), an_id(3), an_id(9)}
 
 
 def test_without_a_preference_the_stored_ones_are_whole_jobs() -> None:
@@ -333,7 +333,7 @@ def test_the_rate_limit_counts_each_job() -> None:
     statuses = [place.get("problem", {}).get("status") for place in answer.json()["jobs"]]
     assert statuses == [None, None, None, 429, 429]
     assert int(answer.headers["Retry-After"]) > 0, "for those that were refused for now"
-    assert len(to.jobs) == 3
+    assert len(to.stored) == 3
 
 
 def test_a_key_for_the_whole_batch_does_not_go_with_jobs_that_stand_for_themselves() -> None:
@@ -358,7 +358,7 @@ def test_what_is_wrong_with_the_whole_body_fails_the_whole_request(body: bytes) 
     to = service()
     answer = ask(to, "POST", "/jobs/batch", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
-    assert not to.jobs
+    assert not to.stored
 
 
 def test_a_store_that_refuses_fails_every_place() -> None:

@@ -192,7 +192,7 @@ def test_payloads_come_back_byte_for_byte(payload: str) -> None:
     answer = ask(service, "POST", "/jobs", content=f'{{"payload": {payload}}}', headers=JSON)
     assert answer.status_code == 202
     assert f'"payload":{payload},' in answer.text
-    (job,) = service.jobs.values()
+    (job,) = service.stored.values()
     assert job.payload == payload.encode()
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.api import events
-from stoker.api.events import event, rendered
-from stoker.coordinator.events import LiveGauges, Message, Numbered, Reset, Update
-from stoker.coordinator.output import JobProgress
-from stoker.coordinator.queues import QueueState
+from stoker.api.handlers import events
+from stoker.api.handlers.events import event, rendered
+from stoker.coordinator.event_updates import LiveGauges, Message, Numbered, Reset, Update
+from stoker.coordinator.job_output.output import JobProgress
+from stoker.coordinator.queue_state import QueueState
 from stoker.store.bulk import Bulk
 from stoker.store.reads import JobFilter, JobSummary
 from stoker.store.sessions import Session

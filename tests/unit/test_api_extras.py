@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker.api.times import rfc3339
+from stoker.api.schemas.times import rfc3339
 from stoker.domain import extras
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.extras import Extras
@@ -23,7 +23,7 @@ def test_what_a_submission_asks_for_is_stored_and_shown() -> None:
     job = ask(service, "POST", "/jobs", json=body).json()
     assert (job["unique_key"], job["unique_until"]) == ("k", "started")
     assert (job["expires_at"], job["deadline_at"]) == (rfc3339(NOW + 10_000_000), rfc3339(NOW + 60_000_000))
-    (stored,) = service.jobs.values()
+    (stored,) = service.stored.values()
     assert extras.decode(stored.extras) == Extras(
         unique_key="k", unique_until="started", expires_at=NOW + 10_000_000, deadline_at=NOW + 60_000_000
     )
@@ -87,7 +87,7 @@ def test_an_edit_changes_what_it_names_and_nothing_else() -> None:
     assert answer.status_code == 200
     assert (answer.json()["priority"], answer.json()["metadata"]) == (0, {"b": "2"})
     expected = msgspec.structs.replace(job, priority=0, rank=0, metadata='{"b":"2"}')
-    assert service.jobs[job.id] == expected
+    assert service.stored[job.id] == expected
 
 
 def test_null_clears() -> None:

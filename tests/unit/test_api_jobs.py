@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from stoker.api.idempotency import digest_of
+from stoker.api.handlers.idempotency import digest_of
 from stoker.clock import SECOND
 from stoker.domain.errors import Overloaded, StokerDomainError, StoreUnavailable
 from stoker.domain.job import NO_DEFAULTS, Job, JobDefaults, JobSpec, new_job
@@ -32,7 +32,7 @@ class StoppedClock:
 
 def service_with(*jobs: Job) -> FakeService:
     service = FakeService(clock=StoppedClock())
-    service.jobs = {job.id: job for job in jobs}
+    service.stored = {job.id: job for job in jobs}
     return service
 
 
@@ -95,7 +95,7 @@ def test_settings_decide_attempts_and_order() -> None:
     service = FakeService(Settings(max_attempts=7, priority_order="highest_first"))
     job = ask(service, "POST", "/jobs", json={"priority": 10}).json()
     assert job["max_attempts"] == 7
-    assert service.jobs[job["id"]].rank == 90
+    assert service.stored[job["id"]].rank == 90
     assert ask(service, "POST", "/jobs", json={"max_attempts": 2}).json()["max_attempts"] == 2
 
 
@@ -130,7 +130,7 @@ def test_fields_that_are_left_out_are_as_workers_announced() -> None:
     first, other, named = ask(service, "POST", "/jobs/batch", json=batch).json()["jobs"]
     assert [options_of(job) for job in (alone, aliased, first, named)] == [ANNOUNCED] * 4
     assert options_of(other) == options_of(ask(FakeService(), "POST", "/jobs", json={}).json())
-    assert service.jobs[alone["id"]].rank == 0
+    assert service.stored[alone["id"]].rank == 0
 
 
 @pytest.mark.parametrize(("field", "given"), [
@@ -551,7 +551,7 @@ def test_another_body_under_the_key_is_refused() -> None:
         answer = submit(service, other, Idempotency_Key="k")
         assert answer.status_code == 422
         assert answer.json()["type"] == "urn:stoker:problem:idempotency-mismatch"
-    assert len(service.jobs) == 1
+    assert len(service.stored) == 1
 
 
 def test_big_integers_are_part_of_what_is_compared() -> None:
@@ -602,7 +602,7 @@ def test_a_header_names_a_whole_batch() -> None:
     assert again.json() == first.json()
     assert batch(service, [{"payload": 1}, {"payload": 3}], Idempotency_Key="k").status_code == 422
     assert batch(service, [{"payload": 1}], Idempotency_Key="k").status_code == 422
-    assert len(service.jobs) == 2
+    assert len(service.stored) == 2
 
 
 def test_a_key_names_a_job_or_a_batch_and_never_both() -> None:
@@ -619,7 +619,7 @@ def test_a_key_names_a_job_or_a_batch_and_never_both() -> None:
             422,
             "urn:stoker:problem:idempotency-mismatch",
         )
-    assert len(service.jobs) == 2
+    assert len(service.stored) == 2
 
 
 @pytest.mark.parametrize("name", ["k#0", "k#1", "k.1", "k:1", "k/1", "k 1"])
@@ -635,7 +635,7 @@ def test_jobs_of_a_batch_have_keys_of_their_own() -> None:
     submit(service, {"payload": 1}, Idempotency_Key="a")
     answer = batch(service, [{"payload": 1, "idempotency_key": "a"}, {"payload": 2}])
     assert "idempotency-replayed" not in answer.headers
-    assert len(service.jobs) == 2
+    assert len(service.stored) == 2
     same = {"payload": 3, "idempotency_key": "b"}
     assert batch(service, [same, same]).status_code == 202
     other = batch(service, [{"payload": 4, "idempotency_key": "c"}, {"payload": 5, "idempotency_key": "c"}])

@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from stoker.api.limits import KeyLocks, MemoryWindow, RedisWindow, SubmissionLimiter, window
 from stoker.api.problems import RequestProblem
+from stoker.api.server.limits import KeyLocks, MemoryWindow, RedisWindow, SubmissionLimiter, window
 from stoker.bus import redis_link
 from stoker.settings import Settings
 from tests.support import servers
@@ -69,7 +69,7 @@ def test_the_sixth_of_five_gets_429_and_a_true_retry_after(moment: Time) -> None
         moment.now += 1.001
         assert (await submit(client)).status_code == 202
         assert (await submit(client)).status_code == 429
-        assert len(service.jobs) == 6
+        assert len(service.stored) == 6
 
     limited(5, steps)
 
@@ -87,7 +87,7 @@ def test_each_job_of_a_batch_counts_and_its_wait_is_true_too(moment: Time) -> No
         assert (await batch(client, [{}] * 5)).status_code == 429
         moment.now += 1.001
         assert (await batch(client, [{}] * 5)).status_code == 202
-        assert len(service.jobs) == 15
+        assert len(service.stored) == 15
 
     limited(10, steps)
 
@@ -124,7 +124,7 @@ def test_concurrent_repeats_are_charged_once() -> None:
             await asyncio.sleep(0)
             service.pause.set()
         assert {(await task).status_code for task in requests} == {202}
-        assert len(service.jobs) == 1
+        assert len(service.stored) == 1
         assert (await submit(client)).status_code == 202
         assert (await submit(client)).status_code == 429
 

@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from starlette.types import Message
 
 from stoker.api.app import create_app
-from stoker.api.logs import entry_views, last_lines
-from stoker.coordinator.output import JobProgress
+from stoker.api.handlers.logs import entry_views, last_lines
+from stoker.coordinator.job_output.output import JobProgress
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.store.logs import Entry, LogPage, Selection, Stream
 from tests.support.jobs import a_job
 from tests.support.turns import turns, until
 from tests.unit.test_api_server import exchange, served
-from tests.unit.test_api_service import FakeService, api, ask
+from tests.unit.test_api_service import FakeOutput, FakeService, api, ask
 
 NOW = 1_767_323_045_678_901
 
@@ -40,7 +40,7 @@ class LogService(FakeService):
     def __init__(self, *entries: Entry, ended: bool = True, **job: Any) -> None:
         super().__init__()
         self.job_id = str(uuid.uuid4())
-        self.jobs[self.job_id] = a_job(id=self.job_id, status="completed" if ended else "running", **job)
+        self.stored[self.job_id] = a_job(id=self.job_id, status="completed" if ended else "running", **job)
         self.entries = list(entries)
         self.is_over = ended
         self.cut = self.closing = False
@@ -49,6 +49,7 @@ class LogService(FakeService):
         self.left = threading.Event()
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.output = LogOutput(self)
 
     @property
     def path(self) -> str:
@@ -68,9 +69,9 @@ class LogService(FakeService):
         self._loop.call_soon_threadsafe(change)
         self._loop.call_soon_threadsafe(self._news.set)
 
-    async def logs(self, which: Selection, after: int = 0, wait: float = 0.0) -> LogPage:
+    async def page(self, which: Selection, after: int = 0, wait: float = 0.0) -> LogPage:
         self._loop = asyncio.get_running_loop()
-        await self.get(which.job_id)
+        await self.jobs.get(which.job_id)
         if self.breaks_at == after:
             raise StoreUnavailable("the disk is gone")
         if wait and after >= len(self.entries) and not self.is_over and not self.closing:
@@ -95,6 +96,12 @@ class LogService(FakeService):
         except asyncio.CancelledError:
             self.left.set()
             raise
+
+
+class LogOutput(FakeOutput):
+    def __init__(self, fake: LogService) -> None:
+        super().__init__(fake)
+        self.page = fake.page  # type: ignore[method-assign]
 
 
 # --- text ----------------------------------------------------------------------------------------------
@@ -224,7 +231,7 @@ async def test_json_waits_for_news() -> None:
 
 
 def test_a_long_log_in_json_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.api.logs.JSON_BYTES", 8)
+    monkeypatch.setattr("stoker.api.handlers.logs.JSON_BYTES", 8)
     service = LogService(*(entry(b"abcd") for _ in range(5)))
     texts, after = "", 0
     while True:
@@ -374,7 +381,7 @@ async def test_a_stream_waits_for_a_slow_reader() -> None:
 
 def test_progress_is_part_of_a_job() -> None:
     service = LogService(ended=False)
-    job: Job = service.jobs[service.job_id]
+    job: Job = service.stored[service.job_id]
     assert ask(service, "GET", f"/jobs/{job.id}").json()["progress"] is None
     service.progresses[job.id] = JobProgress(3, 8, "halfway", 37.5)
     shown = {"done": 3, "total": 8, "message": "halfway", "percent": 37.5}

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import asdict
 
 from stoker.api.problems import RequestProblem
-from stoker.api.search import KEYS, parse_search
+from stoker.api.schemas.search import KEYS, parse_search
 from stoker.store.reads import JobFilter
 from tests.unit.test_api_service import FakeService, ask
 

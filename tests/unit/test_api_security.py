@@ -9,7 +9,7 @@ import pytest
 
 from stoker.api.app import create_app
 from stoker.api.endpoints import ENDPOINTS, Endpoint
-from stoker.api.security import _ALLOWED_METHODS, without_port
+from stoker.api.server.security import _ALLOWED_METHODS, without_port
 from stoker.settings import Settings
 from tests.unit.test_api_service import TOKEN, FakeService, ask
 

@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from stoker.api.app import create_app
-from stoker.api.http_guard import GuardedProtocol
-from stoker.api.security import Guard
+from stoker.api.server.http_guard import GuardedProtocol
+from stoker.api.server.security import Guard
 from stoker.settings import Settings
 from tests.unit.test_api_service import JSON, TOKEN, FakeService
 

@@ -24,7 +24,7 @@ def a_job(id: str, **changes: Any) -> Job:
 @pytest.fixture
 def service() -> FakeService:
     service = FakeService()
-    service.jobs = {id: a_job(id) for id in (FIRST, SECOND)}
+    service.stored = {id: a_job(id) for id in (FIRST, SECOND)}
     return service
 
 
@@ -43,7 +43,7 @@ def test_a_part_names_a_job_in_every_path(service: FakeService, method: str, pat
     answer = ask(service, method, path)
     assert answer.status_code == 200, answer.text
     if method != "GET":
-        assert (service.jobs[FIRST].status, service.jobs[SECOND].status) == ("cancelled", "queued")
+        assert (service.stored[FIRST].status, service.stored[SECOND].status) == ("cancelled", "queued")
 
 
 def test_a_part_that_fits_several_is_refused_with_a_list_of_them(service: FakeService) -> None:
@@ -53,12 +53,12 @@ def test_a_part_that_fits_several_is_refused_with_a_list_of_them(service: FakeSe
     assert told["detail"] == ("2 jobs have an id with 019a5c1e; give more of it, or its last 8 characters")
     assert [error["field"] for error in told["errors"]] == [SECOND, FIRST]
     assert told["errors"][0]["message"] == "echo, queued, created 2026-01-02T03:04:05.678901Z"
-    assert {job.status for job in service.jobs.values()} == {"queued"}
+    assert {job.status for job in service.stored.values()} == {"queued"}
 
 
 def test_a_long_list_of_matches_is_cut(service: FakeService) -> None:
     ids = [f"019a5c1e-7b0e-7c61-b6a5-{n:012}" for n in range(30)]
-    service.jobs = {id: a_job(id) for id in ids}
+    service.stored = {id: a_job(id) for id in ids}
     told = ask(service, "GET", "/jobs/019a5c1e").json()
     assert told["detail"].startswith("more than 10 jobs ")
     assert len(told["errors"]) == 10

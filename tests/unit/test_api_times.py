@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stoker.api import times
-from stoker.api.times import parse_moment, parse_rfc3339, rfc3339
+from stoker.api.schemas import times
+from stoker.api.schemas.times import parse_moment, parse_rfc3339, rfc3339
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from tests.unit.test_api_service import FakeService, ask
 
 def a_job(service: FakeService, status: Status = "queued", **fields: Any) -> Job:
     ask(service, "POST", "/jobs", json={"type": "echo", "payload": {"n": 1}})
-    job = msgspec.structs.replace(list(service.jobs.values())[-1], status=status, **fields)
-    service.jobs[job.id] = job
+    job = msgspec.structs.replace(list(service.stored.values())[-1], status=status, **fields)
+    service.stored[job.id] = job
     return job
 
 

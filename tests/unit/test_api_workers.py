@@ -8,7 +8,7 @@ import pytest
 from starlette.types import Message, Scope
 
 from stoker.api.app import create_app
-from stoker.api.streaming import GONE
+from stoker.api.server.streaming import GONE
 from stoker.store.sessions import Session
 from stoker.wire.frames import ClaimRef
 from stoker.wire.http import HttpHello, HttpReport

@@ -152,7 +152,7 @@ async def test_no_request_waits_long_for_groups_while_an_earlier_answer_is_there
     ask = Asking(COUNTED_FRESH + 1)
     await ask()
     ask.store.open.clear()
-    ask.keeper.changed()
+    ask.keeper.outdated()
     assert [await ask(), await ask()] == [1, 1]
     ask.store.open.set()
     await turns(5)
@@ -164,7 +164,7 @@ async def test_a_change_while_groups_are_counted_makes_them_counted_again() -> N
     ask.store.open.clear()
     first = asyncio.create_task(ask())
     await turns(3)
-    ask.keeper.changed()
+    ask.keeper.outdated()
     ask.store.open.set()
     assert (await first, await ask(), ask.store.counted) == (1, 2, 2)
 

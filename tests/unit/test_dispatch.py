@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from stoker.coordinator.dispatch import FRAME_BYTES, Dispatch, assign, pieces
+from stoker.coordinator.observers import Observers
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, Unsent, WorkerSession
 from stoker.domain.job_batch import JobBatch, batches_of
@@ -140,7 +141,7 @@ def dispatching(store: Any, *sessions: WorkerSession) -> Dispatch:
     known = Sessions()
     for session in sessions:
         known.add(session)
-    return Dispatch(store, known, RunTimes(), "round_robin", lambda grants: None)
+    return Dispatch(store, known, RunTimes(), "round_robin", Observers())
 
 
 class Broke(WorkerSession):

@@ -39,9 +39,9 @@ def batches(draw: st.DrawFn) -> Completions:
 @given(st.lists(batches(), max_size=4))
 def test_many_at_once_are_counted_as_one_by_one(completed: list[Completions]) -> None:
     at_once, singly = Metrics("0"), Metrics("0")
-    at_once.on_completed(durations_of(completed))
-    singly.on_ended([(Finish(*end), "completed") for end in each(completed)])
-    assert at_once.ended == singly.ended
+    at_once.completed(completed, durations_of(completed))
+    singly.ended([(Finish(*end), "completed") for end in each(completed)])
+    assert at_once.ends == singly.ends
     for one, other in ((at_once.wait, singly.wait), (at_once.run, singly.run), (at_once.total, singly.total)):
         assert vars(one) == vars(other)
 

@@ -17,13 +17,11 @@ from stoker.bus.base import HAPPENED_IDS, LISTEN_SECONDS, Happened, Listen, Noti
 from stoker.bus.outbox import Outbox, pack, unpack
 from stoker.bus.postgres import MAX_BYTES
 from stoker.coordinator import events, latencies
-from stoker.coordinator.coordinator import Coordinator
-from stoker.coordinator.events import (
-    LINGER_SECONDS,
-    MAX_JOBS,
+from stoker.coordinator.assembly import Coordinator
+from stoker.coordinator.event_updates import (
     QUIET_SECONDS,
+    RING,
     Composer,
-    EventBuffer,
     LiveGauges,
     Look,
     Message,
@@ -33,9 +31,9 @@ from stoker.coordinator.events import (
     SlowLook,
     StreamHello,
     Update,
-    happened,
-    word_for,
 )
+from stoker.coordinator.event_window import MAX_JOBS, EventBuffer, happened, word_for
+from stoker.coordinator.events import LINGER_SECONDS
 from stoker.coordinator.latencies import LastMinute, bucket_of, in_buckets, percentile
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.retry import Outcome
@@ -319,14 +317,14 @@ class House:
 
     def __init__(self, coordinator: Coordinator, store: SqliteStore, clock: FakeClock, bus: FakeBus) -> None:
         self.coordinator = coordinator
-        self.events = coordinator._events
+        self.events = coordinator.events
         self.events._publish = bus.publish
         self.store = store
         self.clock = clock
         self.bus = bus
 
     async def submit(self, count: int = 1) -> list[str]:
-        made = await self.coordinator.submit([a_submission(a_job(self.store)) for _ in range(count)])
+        made = await self.coordinator.jobs.submit([a_submission(a_job(self.store)) for _ in range(count)])
         await asyncio.sleep(0)
         return [accepted.job.id for accepted in made.accepted]
 
@@ -368,7 +366,7 @@ async def test_nobody_watches_and_nothing_is_kept(house: House) -> None:
 
 
 async def test_who_watches_is_told_what_changed(house: House) -> None:
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         hello = await anext(stream)
         assert isinstance(hello, StreamHello)
         ids = await house.submit(2)
@@ -377,7 +375,7 @@ async def test_who_watches_is_told_what_changed(house: House) -> None:
         assert update.tally["submitted"] == 2
         assert {(job.id, job.status) for job, _ in update.jobs} == {(id, "queued") for id in ids}
         assert update.more == 0
-        await house.coordinator.cancel(ids[0])
+        await house.coordinator.jobs.cancel(ids[0])
         await house.close_window()
         update = await an_event(stream)
         assert [(job.id, job.status) for job, _ in update.jobs] == [(ids[0], "cancelled")]
@@ -386,7 +384,7 @@ async def test_who_watches_is_told_what_changed(house: House) -> None:
 
 
 async def test_more_jobs_than_fit_are_a_number(house: House) -> None:
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         await anext(stream)
         await house.submit(MAX_JOBS + 50)
         await house.close_window()
@@ -396,12 +394,12 @@ async def test_more_jobs_than_fit_are_a_number(house: House) -> None:
 
 
 async def test_who_comes_back_soon_has_missed_nothing(house: House) -> None:
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         hello = await anext(stream)
         assert isinstance(hello, StreamHello)
     (id,) = await house.submit()
     await house.close_window()
-    async with aclosing(house.coordinator.follow(f"{hello.epoch}:{hello.seq}")) as stream:
+    async with aclosing(house.coordinator.events.follow(f"{hello.epoch}:{hello.seq}")) as stream:
         again = await anext(stream)
         assert again == hello
         update = await an_event(stream)
@@ -409,22 +407,22 @@ async def test_who_comes_back_soon_has_missed_nothing(house: House) -> None:
 
 
 async def test_who_comes_back_late_begins_anew(house: House) -> None:
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         hello = await anext(stream)
         assert isinstance(hello, StreamHello)
     house.clock.advance(LINGER_SECONDS + 1)
     await house.close_window()
     assert not house.events.wanted
     await house.submit()
-    async with aclosing(house.coordinator.follow(f"{hello.epoch}:{hello.seq}")) as stream:
+    async with aclosing(house.coordinator.events.follow(f"{hello.epoch}:{hello.seq}")) as stream:
         assert isinstance(await anext(stream), StreamHello)
         assert isinstance(await anext(stream), Reset)
 
 
 async def test_who_is_too_slow_is_told_to_begin_anew_and_goes_on(house: House) -> None:
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         await anext(stream)
-        for _ in range(events.RING + 1):
+        for _ in range(RING + 1):
             house.events.changed_many(1)
             await house.close_window()
         assert isinstance(await anext(stream), Reset)
@@ -439,7 +437,7 @@ async def test_a_store_that_does_not_answer_delays_the_news(
     async def unavailable(ids: Sequence[str]) -> list[JobSummary]:
         raise StoreUnavailable("gone for a moment")
 
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         await anext(stream)
         (id,) = await house.submit()
         with monkeypatch.context() as patch:
@@ -453,7 +451,7 @@ async def test_a_store_that_does_not_answer_delays_the_news(
 
 
 async def test_workers_and_queues_come_when_they_change(house: House) -> None:
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         await anext(stream)
         await house.close_window()
         await an_event(stream)
@@ -462,7 +460,7 @@ async def test_workers_and_queues_come_when_they_change(house: House) -> None:
         update = await an_event(stream)
         assert [row.id for row in update.workers or []] == ["w1"]
         assert update.queues is None
-        await house.coordinator.set_paused("mail", True)
+        await house.coordinator.queues.set_paused("mail", True)
         await house.close_window()
         update = await an_event(stream)
         assert [(queue.name, queue.paused_at is not None) for queue in update.queues or []] == [
@@ -475,15 +473,15 @@ async def test_who_watches_one_job_is_woken_by_it_alone(house: House) -> None:
     mine, other = await house.submit(2)
     with house.events.watch_job(mine) as news:
         assert (house.events.heeded, house.events.wanted) == (True, False)
-        await house.coordinator.cancel(other)
+        await house.coordinator.jobs.cancel(other)
         assert not news.is_set()
-        await house.coordinator.cancel(mine)
+        await house.coordinator.jobs.cancel(mine)
         assert news.is_set()
     assert not house.events.heeded
 
 
 async def test_a_coordinator_that_stops_lets_go_of_who_watches(house: House) -> None:
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         await anext(stream)
         waiting = asyncio.ensure_future(anext(stream, None))
         await asyncio.sleep(0)
@@ -508,7 +506,7 @@ async def test_others_are_told_only_while_they_want_to_know(house: House) -> Non
 
 
 async def test_who_is_watched_asks_the_others_again_and_again(house: House) -> None:
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         await anext(stream)
         for _ in range(60):
             house.clock.advance(LISTEN_SECONDS / 20)
@@ -518,7 +516,7 @@ async def test_who_is_watched_asks_the_others_again_and_again(house: House) -> N
 
 async def test_what_happened_elsewhere_is_told_and_not_passed_on(house: House) -> None:
     (id,) = await house.submit()
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         await anext(stream)
         house.events.heard_interest()
         house.events.heard(Happened([id, new_id()], 4, {"completed": 6}, {in_one_second(): 6}, {}))
@@ -536,7 +534,7 @@ def in_one_second() -> int:
 
 async def test_after_others_stopped_watching_there_is_still_no_way_back(house: House) -> None:
     """Interest from elsewhere keeps the hooks busy, but not the ring: who was away then has missed something."""
-    async with aclosing(house.coordinator.follow(None)) as stream:
+    async with aclosing(house.coordinator.events.follow(None)) as stream:
         hello = await anext(stream)
         assert isinstance(hello, StreamHello)
     house.clock.advance(LINGER_SECONDS + 1)
@@ -545,7 +543,7 @@ async def test_after_others_stopped_watching_there_is_still_no_way_back(house: H
     assert house.events.wanted
     await house.submit()
     await house.close_window()
-    async with aclosing(house.coordinator.follow(f"{hello.epoch}:{hello.seq}")) as stream:
+    async with aclosing(house.coordinator.events.follow(f"{hello.epoch}:{hello.seq}")) as stream:
         assert isinstance(await anext(stream), StreamHello)
         assert isinstance(await anext(stream), Reset)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from stoker.api.idempotency import digest_of
-from stoker.api.views import job_view
+from stoker.api.handlers.idempotency import digest_of
+from stoker.api.schemas.views import job_view
 from stoker.domain import extras
 from stoker.domain.extras import NO_EXTRAS, Extras, InvalidOption, extras_of
 from stoker.domain.job import NO_DEFAULTS, JobDefaults, JobSpec

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from stoker.api.http_guard import MAX_HEAD_BYTES, MAX_URL_BYTES, GuardedProtocol
+from stoker.api.server.http_guard import MAX_HEAD_BYTES, MAX_URL_BYTES, GuardedProtocol
+from stoker.coordinator.jobs import Submitted
 from stoker.store.submissions import Submission
 from stoker.wire.http import HttpAssignment
 from tests.unit.test_api_server import MIB, served
-from tests.unit.test_api_service import FakeService, Submitted
+from tests.unit.test_api_service import FakeHttpWorkers, FakeJobs, FakeService
 
 HOST = b"Host: localhost\r\n"
 POST = b"POST /jobs HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
@@ -213,7 +214,7 @@ def test_what_was_asked_before_the_nonsense_is_answered(port: int) -> None:
         assert parsed(until_closed(connection)).status == 200
 
 
-class Slow(FakeService):
+class Slow(FakeJobs):
     async def submit(self, jobs: Sequence[Submission]) -> Submitted:
         await asyncio.sleep(0.2)
         return await super().submit(jobs)
@@ -221,21 +222,23 @@ class Slow(FakeService):
 
 def test_a_client_that_has_said_all_gets_its_answers() -> None:
     body = b'{"payload":1}'
-    with served(Slow()) as port, dial(port) as connection:
+    service = FakeService()
+    service.jobs = Slow(service)
+    with served(service) as port, dial(port) as connection:
         connection.sendall(2 * (POST + b"Content-Length: %d\r\n\r\n" % len(body) + body))
         connection.shutdown(socket.SHUT_WR)
         assert until_closed(connection).count(b"HTTP/1.1 202") == 2
 
 
-class Patient(FakeService):
+class Patient(FakeHttpWorkers):
     """Its leases wait until they are given up."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, fake: FakeService) -> None:
+        super().__init__(fake)
         self.waiting = threading.Event()
         self.given_up = threading.Event()
 
-    async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> Sequence[HttpAssignment]:
+    async def lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
         self.waiting.set()
         try:
             await asyncio.Event().wait()
@@ -246,14 +249,15 @@ class Patient(FakeService):
 
 @pytest.mark.parametrize("early", [True, False])
 def test_a_lease_is_given_up_when_its_client_sends_no_more(early: bool) -> None:
-    service = Patient()
+    service = FakeService()
+    service.http_workers = patient = Patient(service)
     with served(service) as port, dial(port) as connection:
         connection.sendall(
             b"POST /workers/w-1/lease?wait=20 HTTP/1.1\r\n" + HOST + b"Content-Length: 0\r\n\r\n"
         )
-        assert early or service.waiting.wait(10)
+        assert early or patient.waiting.wait(10)
         connection.shutdown(socket.SHUT_WR)
-        assert service.given_up.wait(10)
+        assert patient.given_up.wait(10)
         assert until_closed(connection) == b""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.coordinator.http_workers import Ask
 from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.job import Job
@@ -37,11 +37,11 @@ class House:
 
     async def submit(self) -> Job:
         job = a_job(self.store, type="echo")
-        (accepted,) = (await self.coordinator.submit([a_submission(job)])).accepted
+        (accepted,) = (await self.coordinator.jobs.submit([a_submission(job)])).accepted
         return accepted.job
 
     async def lease(self, wait: float = SOON_SECONDS) -> list[HttpAssignment]:
-        return await self.coordinator.http_lease(self.worker, 1, wait)
+        return await self.coordinator.http_workers.lease(self.worker, 1, wait)
 
     async def waiting(self) -> "asyncio.Task[list[HttpAssignment]]":
         """A lease that waits."""
@@ -54,7 +54,7 @@ class House:
 
     @property
     def asks(self) -> list[Ask]:
-        return self.coordinator._http._mail[self.worker].asks
+        return self.coordinator.http_workers._mail[self.worker].asks
 
     async def attempts(self, job: Job) -> list[Any]:
         return [(attempt.kind, attempt.charged) for attempt in await self.store.attempts(job.id)]
@@ -69,7 +69,7 @@ def house(tmp_path: Path, clock: FakeClock) -> House:
         coordinator = Coordinator(Settings(), store, clock, JobLog(stream=io.StringIO()), logs)
         coordinator.start()
         house = House(coordinator, store)
-        house.worker = (await coordinator.http_register(HttpHello("w", 1, ("echo",)))).id
+        house.worker = (await coordinator.http_workers.register(HttpHello("w", 1, ("echo",)))).id
         yield house
         await coordinator.stop()
         await store.close()
@@ -120,10 +120,10 @@ async def test_a_job_that_comes_when_nobody_waits_any_more_goes_back_uncharged(h
 async def test_an_answer_that_reached_nobody_gives_its_jobs_back(house: House) -> None:
     job = await house.submit()
     lost = await house.lease()
-    house.coordinator.http_undelivered(house.worker, lost)
+    house.coordinator.http_workers.undelivered(house.worker, lost)
     (leased,) = await house.lease()
     assert (leased.id, leased.attempt, leased.claim_id) == (job.id, 1, 2)
-    house.coordinator.http_undelivered(house.worker, lost)
+    house.coordinator.http_workers.undelivered(house.worker, lost)
     assert await house.lease(wait=0.01) == []
     assert await house.attempts(job) == [("handed_back", False), (None, True)], "what is held now stays"
 
@@ -139,13 +139,13 @@ async def test_the_latest_lease_is_served_first(house: House) -> None:
 
 async def test_an_answer_to_a_lease_has_as_many_jobs_as_fit_by_bytes(house: House) -> None:
     house.coordinator._dispatch.bounds = ByteBounds(claim=30_000, line=30_000, held=30_000)
-    worker = (await house.coordinator.http_register(HttpHello("many", 50, ("echo",)))).id
+    worker = (await house.coordinator.http_workers.register(HttpHello("many", 50, ("echo",)))).id
     payload = Raw(b'"' + b"x" * 10_000 + b'"')
     jobs = [a_job(house.store, type="echo", payload=payload) for _ in range(5)]
     await house.store.insert([a_submission(job) for job in jobs])
     leased: list[str] = []
     while len(leased) < len(jobs):
-        answer = await house.coordinator.http_lease(worker, 50, SOON_SECONDS)
+        answer = await house.coordinator.http_workers.lease(worker, 50, SOON_SECONDS)
         assert 1 <= len(answer) <= 2
         leased += [job.id for job in answer]
     assert leased == [job.id for job in jobs]

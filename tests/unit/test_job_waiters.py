@@ -1,6 +1,6 @@
 import asyncio
 
-from stoker.bus.local import JobWaiters
+from stoker.coordinator.waiters import JobWaiters
 
 
 def test_those_who_wait_for_a_job_are_woken_in_the_order_in_which_they_came() -> None:

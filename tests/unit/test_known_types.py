@@ -7,8 +7,10 @@ from typing import Any, cast
 import pytest
 
 from stoker.coordinator import known_types
+from stoker.coordinator.announced import Announced
 from stoker.coordinator.known_types import KnownTypes
 from stoker.coordinator.peers import Peers
+from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions
 from stoker.store.base import Store
 from stoker.store.sessions import NO_NOTE
@@ -35,7 +37,14 @@ class Elsewhere:
 
 def known_by(store: NotedTypes, sessions: Sessions | None = None) -> KnownTypes:
     peers: Any = Elsewhere()
-    return KnownTypes(cast(Store, store), Sessions() if sessions is None else sessions, cast(Peers, peers))
+    nothing: Any = lambda changed: None  # noqa: E731
+    return KnownTypes(
+        cast(Store, store),
+        Sessions() if sessions is None else sessions,
+        cast(Peers, peers),
+        Announced(cast(Store, store), nothing),
+        RunTimes(),
+    )
 
 
 def test_a_name_that_nobody_knows_is_not_looked_up_each_time() -> None:

@@ -86,13 +86,13 @@ def test_jobs_are_shown_by_status_also_those_of_which_there_are_none() -> None:
 
 def test_submissions_are_counted_once_each() -> None:
     metrics = Metrics("1")
-    metrics.on_submitted([accepted(a_job(), False), accepted(a_job(), True), accepted(a_job(), False)])
+    metrics.submitted([accepted(a_job(), False), accepted(a_job(), True), accepted(a_job(), False)], ())
     assert value(exposed(metrics), "stoker_jobs_submitted_total", queue="default", type="echo") == 2
 
 
 def test_each_kind_of_end_is_counted_in_its_place() -> None:
     metrics = Metrics("1")
-    metrics.on_ended(
+    metrics.ended(
         [
             ended("completed", "completed"),
             ended("completed", "completed"),
@@ -116,9 +116,7 @@ def test_each_kind_of_end_is_counted_in_its_place() -> None:
 @given(st.lists(st.tuples(st.integers(0, 10**10), st.integers(0, 10**10)), max_size=20))
 def test_histograms_are_cumulative_and_end_with_everything(runs: list[tuple[int, int]]) -> None:
     metrics = Metrics("1")
-    metrics.on_ended(
-        [ended("completed", "completed", start_us=wait, end_us=wait + run) for wait, run in runs]
-    )
+    metrics.ended([ended("completed", "completed", start_us=wait, end_us=wait + run) for wait, run in runs])
     samples = exposed(metrics)
     for name, total in (
         ("stoker_job_wait_seconds", sum(wait for wait, _ in runs)),
@@ -134,8 +132,8 @@ def test_histograms_are_cumulative_and_end_with_everything(runs: list[tuple[int,
 
 def test_a_run_is_counted_in_the_bucket_of_its_bound() -> None:
     metrics = Metrics("1")
-    metrics.on_ended([ended("completed", "completed", start_us=0, end_us=1_000)])
-    metrics.on_ended([ended("completed", "completed", start_us=0, end_us=1_001)])
+    metrics.ended([ended("completed", "completed", start_us=0, end_us=1_000)])
+    metrics.ended([ended("completed", "completed", start_us=0, end_us=1_001)])
     samples = exposed(metrics)
     assert value(samples, "stoker_job_run_seconds_bucket", le="0.001") == 1
     assert value(samples, "stoker_job_run_seconds_bucket", le="0.0025") == 2
@@ -198,7 +196,7 @@ def test_dead_letters_are_those_that_were_not_discarded() -> None:
 
 def test_claims_lost_with_their_worker_are_retries_unless_they_were_the_last() -> None:
     metrics = Metrics("1")
-    metrics.on_expired(Expired(["s"], [Lost(a_claim(), "queued"), Lost(a_claim(), "failed")]))
+    metrics.expired(Expired(["s"], [Lost(a_claim(), "queued"), Lost(a_claim(), "failed")]))
     samples = exposed(metrics)
     assert value(samples, "stoker_lease_timeouts_total") == 2
     assert value(samples, "stoker_job_retries_total", reason="lost") == 1
@@ -214,7 +212,7 @@ def test_every_reason_for_a_retry_is_there_from_the_start() -> None:
 
 def test_a_job_cancelled_before_it_ran_has_ended_too() -> None:
     metrics = Metrics("1")
-    metrics.on_cancelled(a_job())
+    metrics.ended_waiting([a_job(status="cancelled")], overdue=False)
     found = value(
         exposed(metrics), "stoker_jobs_finished_total", queue="default", type="echo", status="cancelled"
     )
@@ -272,8 +270,8 @@ def test_the_autoscaler_is_shown_once_it_has_told_something_and_repeats_are_one_
 def test_clients_cannot_make_more_series_than_a_monitoring_system_can_bear() -> None:
     metrics = Metrics("1")
     for number in range(3 * MAX_SERIES):
-        metrics.on_submitted([accepted(a_job(type=f"type-{number}"), False)])
-        metrics.on_ended(
+        metrics.submitted([accepted(a_job(type=f"type-{number}"), False)], ())
+        metrics.ended(
             [(Finish(a_claim(type=f"type-{number}"), Outcome("completed", "completed")), "completed")]
         )
     samples = exposed(metrics)
@@ -290,8 +288,8 @@ def test_clients_cannot_make_more_series_than_a_monitoring_system_can_bear() -> 
 def everything() -> bytes:
     """Metrics with something in each."""
     metrics = Metrics("1")
-    metrics.on_submitted([accepted(a_job(), False)])
-    metrics.on_ended([ended("completed", "completed", start_us=1, end_us=2)])
+    metrics.submitted([accepted(a_job(), False)], ())
+    metrics.ended([ended("completed", "completed", start_us=1, end_us=2)])
     metrics.on_scaling(scaling("up", 2), 0.0)
     families = metrics.families(
         [Count("a", "x", "queued", 1)],
@@ -330,7 +328,7 @@ def aliased(
 
 def test_the_names_of_the_source_systems_have_our_numbers() -> None:
     metrics = Metrics("1")
-    metrics.on_ended(
+    metrics.ended(
         [
             ended("completed", "completed", start_us=0, end_us=2_000_000),
             ended("error", "failed"),
@@ -341,7 +339,7 @@ def test_the_names_of_the_source_systems_have_our_numbers() -> None:
             ended("handed_back", "cancelled"),
         ]
     )
-    metrics.on_expired(Expired(["w"], [Lost(a_claim(), "queued")]))
+    metrics.expired(Expired(["w"], [Lost(a_claim(), "queued")]))
     counts = [Count("a", "x", "queued", 3), Count("b", "y", "queued", 4), Count("a", "x", "failed", 2)]
     sessions = [
         a_session("free"),
@@ -413,7 +411,7 @@ def test_a_scrape_of_a_large_system_is_cheap() -> None:
         for t in range(20)
         for status in ("completed", "failed", "queued")
     ]
-    metrics.ended.update({(c.queue, c.type, c.status): c.count for c in counts})
+    metrics.ends.update({(c.queue, c.type, c.status): c.count for c in counts})
     sessions = [a_session(f"worker-{n}") for n in range(100)]
     took = []
     for _ in range(5):
@@ -426,7 +424,7 @@ def test_a_scrape_of_a_large_system_is_cheap() -> None:
 async def test_a_long_exposition_is_made_in_turns_and_reads_as_one() -> None:
     metrics = Metrics("1")
     ended = {("queue", f"type-{n}", "completed"): n for n in range(3 * TURN_SERIES + 7)}
-    metrics.ended.update(ended)
+    metrics.ends.update(ended)
     turns = 0
 
     async def others() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from bench.databases import write_finished
 from stoker.clock import SystemClock
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.logs.log import JobLog
 from stoker.settings import Settings
 from stoker.store.sqlite.logs import SqliteLogs
@@ -57,7 +57,7 @@ def coordinator(tmp_path: Path) -> Coordinator:
             await store.open_session(a_session(store, f"w{n}"))
         # Types that nobody serves: each is a lane with somebody at its head.
         pairs = [a_job(store, queue=f"queue-{n % 20}", type=f"type-{n}") for n in range(PAIRS)]
-        await coordinator.submit([a_submission(job) for job in pairs])
+        await coordinator.jobs.submit([a_submission(job) for job in pairs])
         yield coordinator
         await coordinator.stop()
         await store.close()
@@ -82,7 +82,7 @@ async def scrape(coordinator: Coordinator) -> Cost:
     turning = asyncio.create_task(turn())
     await asyncio.sleep(0)
     started = time.perf_counter()
-    exposition = await coordinator.metrics()
+    exposition = await coordinator.stats.metrics()
     took = time.perf_counter() - started
     turning.cancel()
     assert _completed(exposition) == FINISHED

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from stoker.clock import SECOND
-from stoker.coordinator import output
-from stoker.coordinator.coordinator import Coordinator
-from stoker.coordinator.output import JobOutput, LogRetention, is_over
+from stoker.coordinator.assembly import Coordinator
+from stoker.coordinator.job_output import retention as retention_module
+from stoker.coordinator.job_output.output import JobOutput, is_over
+from stoker.coordinator.job_output.retention import LogRetention
+from stoker.coordinator.observers import Observers
 from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain.errors import MissingError
 from stoker.domain.job import Job
@@ -87,22 +89,22 @@ class House:
 
     async def worker(self, session: str = "w1") -> FakeWorker:
         worker = FakeWorker()
-        self._connections.append(asyncio.create_task(self.coordinator.worker_socket(worker)))
+        self._connections.append(asyncio.create_task(self.coordinator.workers.serve(worker)))
         worker.says(Hello(PROTOCOL, session, session, 4, ["echo"]))
         await until(lambda: bool(worker.got))
         return worker
 
     async def job(self, **spec: Any) -> Job:
-        submitted = await self.coordinator.submit([a_submission(a_job(self.store, type="echo", **spec))])
+        submitted = await self.coordinator.jobs.submit([a_submission(a_job(self.store, type="echo", **spec))])
         return submitted.accepted[0].job
 
     async def running(self, worker: FakeWorker, **spec: Any) -> Job:
         job = await self.job(**spec)
         await worker.assigned(job)
-        return await self.coordinator.get(job.id)
+        return await self.coordinator.jobs.get(job.id)
 
     async def text(self, job: Job, **which: int) -> bytes:
-        page = await self.coordinator.logs(Selection(job.id, **which))
+        page = await self.coordinator.output.page(Selection(job.id, **which))
         return b"".join(entry.data for entry in page.entries)
 
     async def close(self) -> None:
@@ -149,7 +151,7 @@ async def test_what_a_worker_sends_right_before_its_report_is_kept(house: House)
     job = await house.running(worker)
     worker.says(wrote(job, b"first\n"), wrote(job, b"last\n", 6), ended(job))
     await worker.acknowledged(1)
-    page = await house.coordinator.logs(Selection(job.id))
+    page = await house.coordinator.output.page(Selection(job.id))
     assert [entry.data for entry in page.entries] == [b"first\nlast\n"]
     assert page.ended
 
@@ -167,7 +169,7 @@ async def test_only_claims_that_the_session_holds_are_heard(house: House) -> Non
     stranger.says(frames.Heartbeat(7, 0, []))
     await until(lambda: any(isinstance(frame, frames.Renewed) for frame in stranger.got))
     assert await house.text(job) == b""
-    assert house.coordinator.progress(job) is None
+    assert house.coordinator.output.progress(job) is None
 
 
 async def test_a_session_that_was_given_up_is_not_heard_any_more(clock: FakeClock) -> None:
@@ -184,7 +186,7 @@ async def test_a_session_that_was_given_up_is_not_heard_any_more(clock: FakeCloc
         def append(self, pieces: list[Any]) -> None:
             appended.extend(pieces)
 
-    desk = JobOutput(Store(), Kept(), sessions)  # type: ignore[arg-type]  # what a desk uses of them
+    desk = JobOutput(Store(), Kept(), sessions, Observers())  # type: ignore[arg-type]  # what a desk uses of them
     claim = jobs.a_claim()
     session.hold(claim)
     chunk = OutputChunk(claim.id, claim.claim_id, "log", 0, b"x")
@@ -202,7 +204,7 @@ async def test_each_attempt_has_its_own_output(house: House) -> None:
     worker.says(wrote(job, b"first try\n"), ended(job, kind="error"))
     await worker.acknowledged(1)
     worker.got.clear()
-    await house.coordinator.retry(job.id)
+    await house.coordinator.jobs.retry(job.id)
     again = await worker.assigned(job)
     worker.says(Output([OutputChunk(job.id, again.claim_id, "stdout", 0, b"second try\n")]))
     await turns()
@@ -212,7 +214,7 @@ async def test_each_attempt_has_its_own_output(house: House) -> None:
 
 async def test_logs_of_an_unknown_job(house: House) -> None:
     with pytest.raises(MissingError):
-        await house.coordinator.logs(Selection("nope"), wait=WAIT)
+        await house.coordinator.output.page(Selection("nope"), wait=WAIT)
 
 
 # ── following ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -221,7 +223,7 @@ async def test_logs_of_an_unknown_job(house: House) -> None:
 async def follow(house: House, which: Selection, seen: list[bytes]) -> None:
     after = 0
     while True:
-        page = await house.coordinator.logs(which, after, WAIT)
+        page = await house.coordinator.output.page(which, after, WAIT)
         seen += [entry.data for entry in page.entries]
         after = page.position
         if page.ended or page.closing:
@@ -235,7 +237,7 @@ async def test_a_follower_waits_for_the_start_sees_lines_live_and_ends_with_the_
     await turns()
     worker = await house.worker()
     await worker.assigned(job)
-    job = await house.coordinator.get(job.id)
+    job = await house.coordinator.jobs.get(job.id)
     for number, line in enumerate((b"one\n", b"two\n", b"six\n")):
         worker.says(wrote(job, line, 4 * number))
         await until(lambda line=line: line in seen)  # type: ignore[misc]
@@ -249,7 +251,7 @@ async def test_a_follower_of_a_job_that_is_cancelled_before_it_starts(house: Hou
     job = await house.job()
     following = asyncio.create_task(follow(house, Selection(job.id), []))
     await turns()
-    await house.coordinator.cancel(job.id)
+    await house.coordinator.jobs.cancel(job.id)
     await following
 
 
@@ -262,12 +264,12 @@ async def test_a_follower_of_one_claim_ends_with_it_although_the_job_goes_on(hou
     worker.says(wrote(job, b"oops\n"), ended(job, kind="error"))
     await following
     assert seen == [b"oops\n"]
-    assert (await house.coordinator.get(job.id)).status == "scheduled"
+    assert (await house.coordinator.jobs.get(job.id)).status == "scheduled"
 
 
 async def test_a_coordinator_that_leaves_lets_followers_go_without_calling_it_the_end(house: House) -> None:
     job = await house.job()
-    waiting = asyncio.create_task(house.coordinator.logs(Selection(job.id), 0, WAIT))
+    waiting = asyncio.create_task(house.coordinator.output.page(Selection(job.id), 0, WAIT))
     await turns()
     await house.coordinator.stop()
     page = await waiting
@@ -276,8 +278,8 @@ async def test_a_coordinator_that_leaves_lets_followers_go_without_calling_it_th
 
 async def test_who_stops_following_leaves_nothing_behind(house: House) -> None:
     job = await house.job()
-    desk = house.coordinator._output
-    waiting = asyncio.create_task(house.coordinator.logs(Selection(job.id), 0, WAIT))
+    desk = house.coordinator._job_output
+    waiting = asyncio.create_task(house.coordinator.output.page(Selection(job.id), 0, WAIT))
     await until(lambda: len(desk._followers) == 1)
     waiting.cancel()
     await until(lambda: len(desk._followers) == 0)
@@ -307,26 +309,28 @@ def test_when_a_selection_is_over(job: dict[str, Any], which: dict[str, Any], ov
 async def test_progress_is_the_last_word_of_the_attempt_that_runs(house: House) -> None:
     worker = await house.worker()
     job = await house.running(worker)
-    assert house.coordinator.progress(job) is None
+    assert house.coordinator.output.progress(job) is None
     worker.says(progressed(job, 1, 8), progressed(job, 3, 8, "halfway"))
-    await until(lambda: (now := house.coordinator.progress(job)) is not None and now.done == 3)
-    now = house.coordinator.progress(job)
+    await until(lambda: (now := house.coordinator.output.progress(job)) is not None and now.done == 3)
+    now = house.coordinator.output.progress(job)
     assert now is not None
     assert (now.total, now.message, now.percent) == (8, "halfway", 37.5)
     worker.says(ended(job, kind="error"))
     await worker.acknowledged(1)
-    assert house.coordinator.progress(job) is None
-    assert house.coordinator._output._progress == {}
+    assert house.coordinator.output.progress(job) is None
+    assert house.coordinator._job_output._progress == {}
 
 
 async def test_progress_of_a_lost_worker_is_forgotten(house: House) -> None:
     worker = await house.worker()
     job = await house.running(worker)
     worker.says(progressed(job, 1))
-    await until(lambda: house.coordinator.progress(job) is not None)
+    await until(lambda: house.coordinator.output.progress(job) is not None)
     house.clock.advance(3600)
-    house.coordinator._on_expired(await house.store.expire(house.store.now_us() - SECOND, RetryPolicy()))
-    assert house.coordinator._output._progress == {}
+    house.coordinator.observers.expired(
+        await house.store.expire(house.store.now_us() - SECOND, RetryPolicy())
+    )
+    assert house.coordinator._job_output._progress == {}
 
 
 @pytest.mark.parametrize(
@@ -350,8 +354,8 @@ async def test_whatever_a_job_says_progress_can_be_shown(
     worker = await house.worker()
     job = await house.running(worker)
     worker.says(progressed(job, math.nan), progressed(job, done, total, "m" * 1000))
-    await until(lambda: house.coordinator.progress(job) is not None)
-    now = house.coordinator.progress(job)
+    await until(lambda: house.coordinator.output.progress(job) is not None)
+    now = house.coordinator.output.progress(job)
     assert now is not None
     assert (now.total, now.percent) == shown
     assert now.message == "m" * 500
@@ -377,7 +381,7 @@ async def test_output_goes_when_its_job_is_purged_and_not_before(house: House) -
 
 
 async def test_the_keeper_gets_around(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "KEEP_BATCH", 2)
+    monkeypatch.setattr(retention_module, "KEEP_BATCH", 2)
     job = await house.job()
     house.logs.append([piece(job=id, at=1) for id in ("gone-1", job.id, "gone-2", "gone-3")])
     retention = LogRetention(house.store, house.logs, spared_us=0)

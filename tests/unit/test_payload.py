@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from stoker.api.payload import check_payload
+from stoker.api.handlers.payload import check_payload
 from stoker.api.problems import Kind, RequestProblem
 from stoker.domain.json_text import MAX_DEPTH, MAX_DIGITS, depth, is_json
 

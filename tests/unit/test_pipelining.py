@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import uvicorn
 
-from stoker.api.http_guard import GuardedProtocol
+from stoker.api.server.http_guard import GuardedProtocol
+from stoker.coordinator.jobs import Submitted
 from stoker.store.submissions import Submission
 from stoker.wire.http import HttpAssignment
 from tests.unit.test_api_server import served
-from tests.unit.test_api_service import FakeService, Submitted
+from tests.unit.test_api_service import FakeHttpWorkers, FakeJobs, FakeService
 from tests.unit.test_http_guard import HOST, POST, Patient, dial, until_closed
 
 GET = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -58,11 +59,11 @@ def complaints(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         logger.setLevel(level)
 
 
-class Held(FakeService):
+class Held(FakeJobs):
     """Its submissions are answered when the test says so."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, fake: FakeService) -> None:
+        super().__init__(fake)
         self.arrived = threading.Event()
         self.may_answer = threading.Event()
         self.answered = threading.Event()
@@ -84,17 +85,18 @@ def leave(connection: socket.socket) -> None:
 def test_a_client_that_leaves_with_requests_in_the_line_is_no_defect(
     behind: bytes, complaints: list[str]
 ) -> None:
-    service = Held()
+    service = FakeService()
+    service.jobs = held = Held(service)
     with served(service) as port:
         connection = dial(port)
         connection.sendall(SUBMIT + behind)
-        assert service.arrived.wait(10)
+        assert held.arrived.wait(10)
         leave(connection)
         with dial(port) as another:  # by its answer the server has seen the other one leave
             another.sendall(GET)
             assert another.recv(100).startswith(b"HTTP/1.1 200")
-        service.may_answer.set()
-        assert service.answered.wait(10)
+        held.may_answer.set()
+        assert held.answered.wait(10)
     assert complaints == []
 
 
@@ -103,7 +105,8 @@ def test_a_client_that_leaves_with_requests_in_the_line_is_no_defect(
 def test_a_client_that_leaves_at_once_is_no_defect(
     request_: bytes, count: int, complaints: list[str]
 ) -> None:
-    service = Patient()
+    service = FakeService()
+    service.http_workers = Patient(service)
     with served(service) as port:
         for _ in range(20):
             connection = dial(port)
@@ -117,36 +120,38 @@ def test_a_client_that_leaves_at_once_is_no_defect(
 
 def test_a_lease_with_a_request_behind_it_is_given_up_when_its_client_leaves(complaints: list[str]) -> None:
     """It waited on, and its jobs were lost with it."""
-    service = Patient()
+    service = FakeService()
+    service.http_workers = patient = Patient(service)
     with served(service) as port:
         connection = dial(port)
         connection.sendall(LEASE + GET)
-        assert service.waiting.wait(10)
+        assert patient.waiting.wait(10)
         leave(connection)
-        assert service.given_up.wait(10)
+        assert patient.given_up.wait(10)
     assert complaints == []
 
 
 def test_a_lease_with_a_request_behind_it_is_given_up_when_its_client_sends_no_more() -> None:
-    service = Patient()
+    service = FakeService()
+    service.http_workers = patient = Patient(service)
     with served(service) as port, dial(port) as connection:
         connection.sendall(LEASE + GET)
-        assert service.waiting.wait(10)
+        assert patient.waiting.wait(10)
         connection.shutdown(socket.SHUT_WR)
-        assert service.given_up.wait(10)
+        assert patient.given_up.wait(10)
         assert until_closed(connection) == b""
 
 
-class Generous(FakeService):
+class Generous(FakeHttpWorkers):
     """Has a job for a lease when the test says so, and is told when it reached nobody."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, fake: FakeService) -> None:
+        super().__init__(fake)
         self.waiting = threading.Event()
         self.may_give = threading.Event()
         self.came_back = threading.Event()
 
-    async def http_lease(self, worker_id: str, max_jobs: int, wait: float) -> Sequence[HttpAssignment]:
+    async def lease(self, worker_id: str, max_jobs: int, wait: float) -> list[HttpAssignment]:
         self.waiting.set()
         while not self.may_give.is_set():
             try:
@@ -156,19 +161,20 @@ class Generous(FakeService):
                 raise
         return []
 
-    def http_undelivered(self, worker_id: str, jobs: Any) -> None:
+    def undelivered(self, worker_id: str, jobs: Any) -> None:
         self.came_back.set()
 
 
 def test_jobs_for_a_client_that_left_with_a_request_in_the_line_go_back(complaints: list[str]) -> None:
-    service = Generous()
+    service = FakeService()
+    service.http_workers = generous = Generous(service)
     with served(service) as port:
         connection = dial(port)
         connection.sendall(LEASE + GET)
-        assert service.waiting.wait(10)
+        assert generous.waiting.wait(10)
         leave(connection)
-        service.may_give.set()
-        assert service.came_back.wait(10)
+        generous.may_give.set()
+        assert generous.came_back.wait(10)
     assert complaints == []
 
 
@@ -196,11 +202,12 @@ def test_a_handshake_behind_a_request_that_is_not_answered_yet_does_not_take_its
     complaints: list[str],
 ) -> None:
     """The answer would have been written between the frames of the WebSocket."""
-    service = Held()
+    service = FakeService()
+    service.jobs = held = Held(service)
     with served(service) as port, dial(port) as connection:
         connection.sendall(SUBMIT + HANDSHAKE)
-        assert service.arrived.wait(10)
-        service.may_answer.set()
+        assert held.arrived.wait(10)
+        held.may_answer.set()
         answers = until_closed(connection)
     assert answers.startswith(b"HTTP/1.1 202")
     assert b"101 Switching" not in answers
@@ -223,12 +230,13 @@ def test_a_request_is_answered_before_the_one_behind_it_is_refused(
     behind: bytes, complaints: list[str]
 ) -> None:
     """The refusal was written in the place of its answer, and then the answer failed."""
-    service = Held()
+    service = FakeService()
+    service.jobs = held = Held(service)
     with served(service, Impatient) as port, dial(port) as connection:
         connection.sendall(SUBMIT)
-        assert service.arrived.wait(10)
+        assert held.arrived.wait(10)
         connection.sendall(behind)
-        threading.Timer(0.5, service.may_answer.set).start()
+        threading.Timer(0.5, held.may_answer.set).start()
         answers = until_closed(connection)
     assert answers.startswith(b"HTTP/1.1 202")
     assert [text for text in complaints if "Invalid HTTP request" not in text] == []

@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.coordinator.dispatch import Dispatch
+from stoker.coordinator.durations import Durations, Key
+from stoker.coordinator.endpoint_answers import EndpointAnswer, read_answer, rest_seconds
 from stoker.coordinator.http_workers import HttpWorkers
-from stoker.coordinator.push_workers import EndpointAnswer, PushSession, read_answer, rest_seconds
+from stoker.coordinator.observers import JobObserver, Observers
+from stoker.coordinator.push_workers import PushSession
 from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions
@@ -24,7 +27,7 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import RetryPolicy
 from stoker.settings import SettingsError, load
-from stoker.store.outcomes import Finish
+from stoker.store.outcomes import Completions, Finish
 from stoker.store.sqlite.store import SqliteStore
 from stoker.wire.frames import Assign, Assignment, Cancel, ClaimRef
 from stoker.wire.http import HttpClaim, HttpHello, HttpOrders, HttpReport
@@ -230,6 +233,19 @@ class Fickle:
         return await self._store.finish(finishes)
 
 
+class Ends(JobObserver):
+    """Passes on how attempts ended, those that completed like all others."""
+
+    def __init__(self, tell: Callable[[Sequence[tuple[Finish, Status | None]]], None]) -> None:
+        self._tell = tell
+
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
+        self._tell([(Finish(*end), "completed") for end in each(completed)])
+
+    def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        self._tell(ended)
+
+
 class Shop:
     """What a coordinator has around its HTTP workers, on a real store, with one web service."""
 
@@ -243,7 +259,7 @@ class Shop:
     def _listen(self) -> None:
         """A coordinator's life begins."""
         self.sessions = Sessions()
-        self.dispatch = Dispatch(self.store, self.sessions, RunTimes(), "round_robin", lambda grants: None)
+        self.dispatch = Dispatch(self.store, self.sessions, RunTimes(), "round_robin", Observers())
         self.sink = ReportSink(
             self.store,
             RunTimes(),
@@ -251,8 +267,7 @@ class Shop:
             max_result_bytes=MAX_RESULT,
             spread=lambda: 0.0,
             wake=self.dispatch.wake,
-            completed=lambda batches: self._finished([(Finish(*end), "completed") for end in each(batches)]),
-            finished=self._finished,
+            observers=Observers(Ends(self._finished)),
         )
         self.workers = HttpWorkers(
             self.store,

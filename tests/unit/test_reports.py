@@ -1,7 +1,7 @@
 """Reports: what a worker says is checked, clamped and decided before it is stored."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from stoker.coordinator.durations import Durations, Key
+from stoker.coordinator.observers import JobObserver, Observers
 from stoker.coordinator.reports import ReportSink, each
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import WorkerSession
@@ -65,7 +67,7 @@ class FakeStore:
         self.starts += starts
 
 
-class Desk:
+class Desk(JobObserver):
     """A sink with everything around it."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -73,8 +75,8 @@ class Desk:
         self.store = FakeStore(clock)
         self.run_times = RunTimes()
         self.session = WorkerSession(Hello(PROTOCOL, "w1", "n", 4, ["echo"]), lambda frame: None)
-        self.finished: list[tuple[Finish, Status | None]] = []
-        self.completed: list[Completions] = []
+        self.ends: list[tuple[Finish, Status | None]] = []
+        self.completions: list[Completions] = []
         self.wakes = 0
         self.sink = self.sink_for(self.store)  # type: ignore[arg-type]  # the part of a store that a sink uses
 
@@ -86,12 +88,17 @@ class Desk:
             max_result_bytes=MAX_RESULT,
             spread=lambda: 1.0,
             wake=self._wake,
-            completed=self.completed.extend,
-            finished=self.finished.extend,
+            observers=Observers(self),
         )
 
     def _wake(self) -> None:
         self.wakes += 1
+
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
+        self.completions += completed
+
+    def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        self.ends += ended
 
     def holds(self, **fields: Any) -> Claim:
         claim = a_claim(**fields)
@@ -211,7 +218,7 @@ def test_whatever_a_worker_says_times_stay_possible(
     claim = desk.holds(claimed_at=START_US + skew)
     report = Report(claim.id, 1, "completed", started_us=started_us, finished_us=finished_us)
     assert asyncio.run(desk.take(report)) == []
-    ((_, _, started_at, finished_at, _, _, _),) = desk.completed[-1].rows()
+    ((_, _, started_at, finished_at, _, _, _),) = desk.completions[-1].rows()
     assert finished_at <= START_US
     if skew <= 0:
         assert finished_at >= claim.claimed_at
@@ -221,7 +228,7 @@ def test_whatever_a_worker_says_times_stay_possible(
         claim = desk.holds(claimed_at=START_US + skew)
         done = Done([claim.id], [1], [b"1"], [started_us], [finished_us], [None], [None])
         assert asyncio.run(desk.take_done(done)) == []
-        assert next(desk.completed[-1].rows())[2:4] == (started_at, finished_at)
+        assert next(desk.completions[-1].rows())[2:4] == (started_at, finished_at)
 
 
 @pytest.mark.parametrize("figure", [-1, 2**63, 2**64 - 1])
@@ -268,8 +275,8 @@ async def test_only_the_stale_report_of_a_batch_is_named(desk: Desk) -> None:
     reports = [Report(id, 1, "completed") for id in (good.id, "unknown", late.id)]
     assert await desk.take(*reports) == [ClaimRef("unknown", 1), ClaimRef(late.id, 1)]
     assert list(desk.store.outcomes) == [(good.id, 1)]
-    assert [batch.ids for batch in desk.completed] == [[good.id]]
-    assert [(finish.claim, status) for finish, status in desk.finished] == [(late, None)]
+    assert [batch.ids for batch in desk.completions] == [[good.id]]
+    assert [(finish.claim, status) for finish, status in desk.ends] == [(late, None)]
 
 
 async def test_a_report_that_was_stored_already_is_not_stale_when_it_is_sent_again(
@@ -360,7 +367,7 @@ async def test_a_batch_that_completed_is_stored_as_one(desk: Desk) -> None:
     claims = hold_batch(desk, 3)
     now = desk.clock.now_us()
     assert await desk.take_done(done_of(*claims, results=[b"1", b"2", b"3"])) == []
-    (batch,) = desk.completed
+    (batch,) = desk.completions
     assert batch.ids == [claim.id for claim in claims]
     assert batch.created == [claim.created_at for claim in claims]
     times = (now - 700, now - 200, 3, 4)
@@ -372,23 +379,28 @@ async def test_a_batch_that_completed_is_stored_as_one(desk: Desk) -> None:
 async def test_each_of_a_batch_can_be_told_from_the_others(desk: Desk) -> None:
     claims = hold_batch(desk, 3)
     await desk.take_done(done_of(*claims))
-    assert [claim for claim, _ in each(desk.completed)] == claims
+    assert [claim for claim, _ in each(desk.completions)] == claims
     assert hold_batch(desk, 2) == desk.session.claims
 
 
 async def test_batches_that_come_mixed_are_stored_apart(desk: Desk) -> None:
     one, other = hold_batch(desk, 2), hold_batch(desk, 2)
     assert await desk.take_done(done_of(one[0], other[0], one[1], other[1])) == []
-    assert [batch.ids for batch in desk.completed] == [[one[0].id], [other[0].id], [one[1].id], [other[1].id]]
-    assert [claim for claim, _ in each(desk.completed)] == [one[0], other[0], one[1], other[1]]
+    assert [batch.ids for batch in desk.completions] == [
+        [one[0].id],
+        [other[0].id],
+        [one[1].id],
+        [other[1].id],
+    ]
+    assert [claim for claim, _ in each(desk.completions)] == [one[0], other[0], one[1], other[1]]
 
 
 async def test_of_a_batch_only_what_came_too_late_is_stale(desk: Desk) -> None:
     claims = hold_batch(desk, 3)
     del desk.store.current[claims[1].id, 1]
     assert await desk.take_done(done_of(*claims)) == [ClaimRef(claims[1].id, 1)]
-    assert [batch.ids for batch in desk.completed] == [[claims[0].id, claims[2].id]]
-    assert [(finish.claim, status) for finish, status in desk.finished] == [(claims[1], None)]
+    assert [batch.ids for batch in desk.completions] == [[claims[0].id, claims[2].id]]
+    assert [(finish.claim, status) for finish, status in desk.ends] == [(claims[1], None)]
 
 
 async def test_a_column_may_name_claims_that_only_the_store_knows(desk: Desk) -> None:
@@ -417,4 +429,4 @@ async def test_a_large_result_is_taken_with_the_others(desk: Desk) -> None:
 async def test_absurd_figures_in_a_column_are_no_figures(desk: Desk, figure: int) -> None:
     claims = hold_batch(desk, 2)
     await desk.take_done(done_of(*claims, cpu_us=figure, peak_memory_kb=figure))
-    assert [row[4:6] for batch in desk.completed for row in batch.rows()] == [(None, None)] * 2
+    assert [row[4:6] for batch in desk.completions for row in batch.rows()] == [(None, None)] * 2

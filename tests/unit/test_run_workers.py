@@ -1,7 +1,7 @@
 """Workers of the `/run` shapes: what is sent, what their answers mean, restarts, and several coordinators."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker.coordinator.push_workers import EndpointAnswer, read_run_answer, run_report
+from stoker.coordinator.endpoint_answers import EndpointAnswer, read_run_answer, run_report
+from stoker.coordinator.observers import JobObserver, Observers
 from stoker.coordinator.run_workers import RunWorkers
 from stoker.domain.errors import EndpointNotListed, MissingError, StaleClaim, StateConflict
 from stoker.domain.job import Job
@@ -28,6 +29,16 @@ from tests.unit.test_push_workers import Gate, Shop, always, error_type
 REF = ClaimRef("job", 3)
 ACCEPTED = http(202, b"")
 OLD_SECONDS = 10
+
+
+class Expiries(JobObserver):
+    """Passes on which sessions were given up."""
+
+    def __init__(self, tell: Callable[[Expired], None]) -> None:
+        self._tell = tell
+
+    def expired(self, expired: Expired) -> None:
+        self._tell(expired)
 
 
 class RunShop(Shop):
@@ -50,7 +61,7 @@ class RunShop(Shop):
             self.sink,
             RetryPolicy(),
             new_id=lambda: f"{self.name}{self.lives}-{len(self.sessions) + len(self.expired)}",
-            expired=self._on_expired,
+            observers=Observers(Expiries(self._on_expired)),
             take_over=self.taken_over.append,
         )
 

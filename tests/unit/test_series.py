@@ -185,10 +185,10 @@ async def test_what_happened_is_counted_in_both_buckets() -> None:
     store, metrics = FakeStore(), Metrics("0")
     series = a_series(store, metrics, depth=3)
     ended = [an_end(), an_end("failed"), an_end("scheduled"), an_end(None)]
-    metrics.on_submitted([accepted(a_job(), False)] * 5)
-    metrics.on_ended(ended)
-    series.on_ended(ended)
-    series.on_expired(Expired([], [Lost(a_claim(), "queued"), Lost(a_claim(), "failed")]))
+    metrics.submitted([accepted(a_job(), False)] * 5, ())
+    metrics.ended(ended)
+    series.ended(ended)
+    series.expired(Expired([], [Lost(a_claim(), "queued"), Lost(a_claim(), "failed")]))
     await series.settle()
     for length in (FINE_SEC, COARSE_SEC):
         at = NOW - NOW % (length * SECOND)
@@ -203,7 +203,7 @@ async def test_a_bucket_is_written_whole_each_time_and_forgotten_when_it_is_over
     store.now = NOW - NOW % (300 * SECOND)
     series = a_series(store, metrics)
     for _ in range(3):
-        metrics.on_submitted([accepted(a_job(), False)])
+        metrics.submitted([accepted(a_job(), False)], ())
         series.take(store.now, {})
         await series.write()
         store.now += 6 * SECOND
@@ -235,7 +235,7 @@ async def test_what_is_no_news_is_not_written_again() -> None:
 async def test_what_could_not_be_written_is_written_later() -> None:
     store, metrics = FakeStore(), Metrics("0")
     series = a_series(store, metrics)
-    metrics.on_submitted([accepted(a_job(), False)])
+    metrics.submitted([accepted(a_job(), False)], ())
     store.fails = True
     with pytest.raises(StoreUnavailable):
         await series.settle()
@@ -256,7 +256,7 @@ async def test_a_read_does_not_wait_for_a_slow_disk() -> None:
         await put(shard, tallies, gauges)
 
     store.put_series = put_slowly  # type: ignore[method-assign]
-    metrics.on_submitted([accepted(a_job(), False)])
+    metrics.submitted([accepted(a_job(), False)], ())
     async with asyncio.timeout(10):
         await series.settle()
         await series.settle()
@@ -269,18 +269,18 @@ async def test_a_read_does_not_wait_for_a_slow_disk() -> None:
 async def test_what_is_left_is_written_at_the_end_if_that_is_possible() -> None:
     store, metrics = FakeStore(), Metrics("0")
     series = a_series(store, metrics)
-    metrics.on_submitted([accepted(a_job(), False)])
+    metrics.submitted([accepted(a_job(), False)], ())
     await series.close()
     assert store.tallies[10, NOW - NOW % (10 * SECOND), ("default", "echo")].submitted == 1
     store.fails = True
-    metrics.on_submitted([accepted(a_job(), False)])
+    metrics.submitted([accepted(a_job(), False)], ())
     await series.close()
 
 
 async def test_many_pairs_of_queue_and_type_share_a_row() -> None:
     store, metrics = FakeStore(), Metrics("0")
     series = a_series(store, metrics)
-    metrics.on_submitted([accepted(a_job(type=f"t{n}"), False) for n in range(MAX_PAIRS + 50)])
+    metrics.submitted([accepted(a_job(type=f"t{n}"), False) for n in range(MAX_PAIRS + 50)], ())
     await series.settle()
     fine = [tally for (length, _, _), tally in store.tallies.items() if length == FINE_SEC]
     assert len(fine) <= MAX_PAIRS + 1
@@ -302,7 +302,7 @@ def test_a_finished_job_costs_less_than_two_microseconds() -> None:
 
 def _seconds(series: Series, batch: Completions) -> float:
     started = time.perf_counter()
-    series.on_completed(durations_of([batch]))
+    series.completed([batch], durations_of([batch]))
     return time.perf_counter() - started
 
 

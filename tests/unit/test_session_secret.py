@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from stoker.api.app import create_app
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.domain.session_secret import secret_hash
 from stoker.logs.log import JobLog
 from stoker.settings import Settings
@@ -38,7 +38,7 @@ class House:
 
     async def hello(self, secret: str | None, *, session: str = "s-1", name: str = "box") -> FakeWorker:
         worker = FakeWorker()
-        self.connections.append(asyncio.create_task(self.coordinator.worker_socket(worker)))
+        self.connections.append(asyncio.create_task(self.coordinator.workers.serve(worker)))
         worker.says(Hello(PROTOCOL, session, name, 4, ["echo"], secret=secret))
         await until(lambda: bool(worker.got))
         return worker
@@ -92,7 +92,7 @@ async def test_another_hello_cannot_take_a_live_session(house: House, secret: st
     thief = await house.hello(secret, name="thief")
     assert (first(owner), refused(thief)) == (Welcome, True)
     assert owner.got == owner.got[:1], "it was told nothing, and goes on"
-    (row,) = await house.coordinator.workers()
+    (row,) = await house.coordinator.workers.all()
     assert row.name == "box"
 
 

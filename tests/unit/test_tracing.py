@@ -17,7 +17,7 @@ from opentelemetry.trace import StatusCode
 
 from stoker import tracing
 from stoker.context import JobContext, enter_job
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.domain.job import Job
 from stoker.ids import new_id
 from stoker.logs.log import JobLog
@@ -48,7 +48,7 @@ class Site:
 
     async def submit(self, **fields: Any) -> Job:
         job = a_job(self.store, type="echo", **fields)
-        (accepted,) = (await self.coordinator.submit([a_submission(job)])).accepted
+        (accepted,) = (await self.coordinator.jobs.submit([a_submission(job)])).accepted
         return accepted.job
 
     async def attempt(
@@ -56,10 +56,10 @@ class Site:
     ) -> None:
         """Wait two seconds, run for three, report."""
         self.clock.advance(2)
-        (job,) = await self.coordinator.http_lease(self.worker, 1, 20.0)
+        (job,) = await self.coordinator.http_workers.lease(self.worker, 1, 20.0)
         self.clock.advance(3)
         told = msgspec.UNSET if error else msgspec.Raw(result)
-        await self.coordinator.http_report(
+        await self.coordinator.http_workers.report(
             self.worker, [HttpReport(job.id, job.claim_id, outcome, told, error, run_seconds=3.0)]
         )
 
@@ -91,7 +91,7 @@ def site(tmp_path: Path, clock: FakeClock) -> Site:
         )
         coordinator.start()
         site = Site(coordinator, store, clock, exporter)
-        welcome = await coordinator.http_register(HttpHello(name="w", threads=4, types=("echo",)))
+        welcome = await coordinator.http_workers.register(HttpHello(name="w", threads=4, types=("echo",)))
         site.worker = welcome.id
         yield site
         await coordinator.stop()
@@ -168,7 +168,7 @@ async def test_a_job_that_says_where_it_comes_from_is_linked_to_that(site: Site)
     tracing.begin_request(CALLER)
     job, other = a_job(site.store, type="echo"), a_job(site.store, type="echo")
     tracing.remember_caller(job.id, b"00-%032x-%016x-01" % (7, 8))
-    await site.coordinator.submit([a_submission(job), a_submission(other)])
+    await site.coordinator.jobs.submit([a_submission(job), a_submission(other)])
     (link,), (of_request,) = (site.spans(one)["submit"].links for one in (job, other))
     assert (link.context.trace_id, link.context.span_id) == (7, 8)
     assert f"{of_request.context.trace_id:032x}".encode() in CALLER
@@ -179,7 +179,7 @@ async def test_a_job_that_says_where_it_comes_from_is_linked_to_that(site: Site)
 async def test_a_job_that_is_cancelled_while_it_waits_has_only_waited(site: Site) -> None:
     job = await site.submit()
     site.clock.advance(4)
-    await site.coordinator.cancel(job.id)
+    await site.coordinator.jobs.cancel(job.id)
     spans = site.spans(job)
     assert spans.keys() == {"submit", "wait"}
     assert (spans["wait"].end_time or 0) - (spans["wait"].start_time or 0) == 4_000_000_000
@@ -188,7 +188,7 @@ async def test_a_job_that_is_cancelled_while_it_waits_has_only_waited(site: Site
 async def test_a_repeated_submission_is_told_once(site: Site) -> None:
     job = a_job(site.store, type="echo")
     for _ in range(2):
-        await site.coordinator.submit([a_submission(job, a_key(site.store, "k", b"same"))])
+        await site.coordinator.jobs.submit([a_submission(job, a_key(site.store, "k", b"same"))])
     assert len(site._spans.get_finished_spans()) == 1
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from stoker.clock import SECOND
+from stoker.coordinator.observers import JobObserver, Observers
 from stoker.coordinator.upkeep import (
     CORRECT_BATCH,
     PROMOTE_BATCH,
@@ -111,6 +112,21 @@ class FakeStore:
         return purged
 
 
+class Told(JobObserver):
+    """Keeps what upkeep tells."""
+
+    def __init__(self) -> None:
+        self.expiries: list[Expired] = []
+        self.overdue: list[Job] = []
+
+    def expired(self, expired: Expired) -> None:
+        self.expiries.append(expired)
+
+    def ended_waiting(self, jobs: Sequence[Job], *, overdue: bool) -> None:
+        assert overdue
+        self.overdue += jobs
+
+
 class House:
     """Upkeep and what it touches."""
 
@@ -118,9 +134,8 @@ class House:
         self.clock = clock
         self.store = FakeStore(clock)
         self.wakes = 0
-        self.expired: list[Expired] = []
+        self.told = Told()
         self.in_doubt = False
-        self.overdue: list[Job] = []
         self.upkeep = Upkeep(
             self.store,  # type: ignore[arg-type]  # the part of a store that upkeep uses
             clock,
@@ -128,8 +143,7 @@ class House:
             policy=RetryPolicy(),
             retention=Retention(1, 1),
             wake=self._wake,
-            expired=self.expired.append,
-            overdue=self.overdue.extend,
+            observers=Observers(self.told),
             in_doubt=lambda: self.in_doubt,
         )
 
@@ -163,10 +177,10 @@ async def test_after_that_every_tick_looks_for_silent_sessions(clock: FakeClock)
 async def test_silent_sessions_are_told_and_dispatch_is_woken(clock: FakeClock) -> None:
     house = House(clock)
     await house.live(TIMEOUT)
-    assert (house.expired, house.wakes) == ([], 0)
+    assert (house.told.expiries, house.wakes) == ([], 0)
     house.store.silent = ["w1"]
     await house.live(TICK_SECONDS)
-    assert [expired.sessions for expired in house.expired] == [["w1"]]
+    assert [expired.sessions for expired in house.told.expiries] == [["w1"]]
     assert house.wakes == 1
 
 
@@ -336,7 +350,7 @@ async def test_jobs_whose_time_is_up_are_ended_and_told(clock: FakeClock) -> Non
     house.store.limits = [clock.now_us(), clock.now_us() + 60 * SECOND]
     await house.live(TICK_SECONDS)
     assert len(house.store.limits) == 1
-    assert len(house.overdue) == 1
+    assert len(house.told.overdue) == 1
 
 
 # ── times that a wrong clock wrote ─────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from stoker.bus.base import Notification, Watch
-from stoker.bus.local import JobWaiters
 from stoker.coordinator import waits
 from stoker.coordinator.peers import Peers
 from stoker.coordinator.waits import Found, Waits, fitting, gather_seconds, look_seconds
@@ -62,8 +61,6 @@ class Desk:
     def __init__(self, *, shared: bool = False) -> None:
         self.store = FakeStore(shared=shared)
         self.bus = FakeBus()
-        self.waiters = JobWaiters()
-        self.closing = False
         nothing: Any = None
         peers = Peers(
             cast(Any, self.bus),
@@ -72,10 +69,11 @@ class Desk:
             nothing,
             nothing,
             wake=nothing,
-            changed=nothing,
+            observers=nothing,
             events=nothing,
         )
-        self.waits = Waits(cast(Store, self.store), self.waiters, peers, lambda: self.closing)
+        self.waits = Waits(cast(Store, self.store), nothing, nothing, peers)
+        self.waiters = self.waits.waiters
 
     def end(self, *ids: str, status: Status = "completed") -> None:
         for id in ids:
@@ -84,7 +82,7 @@ class Desk:
 
     @contextmanager
     def waiting(self, ids: Collection[str], seconds: float = 60.0) -> Iterator["asyncio.Task[waits.Waited]"]:
-        task = asyncio.create_task(self.waits.wait(ids, seconds, 10_000))
+        task = asyncio.create_task(self.waits.for_any(ids, seconds, 10_000))
         yield task
         assert task.done()
         assert len(self.waiters) == 0
@@ -110,7 +108,7 @@ async def test_what_has_ended_already_is_answered_at_once() -> None:
     desk = Desk()
     for id in some(5):
         desk.store.put(id, "completed" if id in ("job 1", "job 3") else "running")
-    waited = await desk.waits.wait(["job 4", "job 3", "job 1", "job 0"], 60, 10_000)
+    waited = await desk.waits.for_any(["job 4", "job 3", "job 1", "job 0"], 60, 10_000)
     assert ids_of(waited) == ["job 3", "job 1"]
     assert (waited.pending, waited.missing) == (2, [])
     assert waited.counts == {"completed": 2, "running": 2}
@@ -135,18 +133,18 @@ async def test_a_job_that_ends_is_the_only_one_that_is_read_again() -> None:
 async def test_ids_of_no_job_are_answered_at_once() -> None:
     desk = Desk()
     desk.store.put("job 0")
-    waited = await desk.waits.wait(["job 0", "job 1"], 60, 10_000)
+    waited = await desk.waits.for_any(["job 0", "job 1"], 60, 10_000)
     assert (waited.missing, waited.pending, ids_of(waited)) == (["job 1"], 1, [])
 
 
 async def test_the_time_ends_a_wait_and_so_does_the_end_of_the_coordinator() -> None:
     desk = Desk()
     desk.store.put("job 0")
-    assert (await desk.waits.wait(["job 0"], 0.01, 10_000)).pending == 1
-    assert (await desk.waits.wait(["job 0"], 0, 10_000)).pending == 1
+    assert (await desk.waits.for_any(["job 0"], 0.01, 10_000)).pending == 1
+    assert (await desk.waits.for_any(["job 0"], 0, 10_000)).pending == 1
     with desk.waiting(["job 0"]) as task:
         await settled(desk, looks=3)
-        desk.closing = True
+        desk.waits.closing = True
         desk.waiters.finished_all()
         assert (await task).pending == 1
 
@@ -175,11 +173,11 @@ async def test_an_answer_is_bounded_by_bytes() -> None:
     desk = Desk()
     for id in some(10):
         desk.store.put(id, "completed", result=b"1" * 300_000)
-    waited = await desk.waits.wait(some(10), 60, 10_000)
+    waited = await desk.waits.for_any(some(10), 60, 10_000)
     assert ids_of(waited) == some(3)
     assert waited.pending == 7
     desk.store.put("job 0", "completed", result=b"1" * 5_000_000)
-    assert ids_of(await desk.waits.wait(some(10), 60, 10_000)) == ["job 0"], "at least one"
+    assert ids_of(await desk.waits.for_any(some(10), 60, 10_000)) == ["job 0"], "at least one"
     assert sum(len(read) for read in desk.store.reads) == 4, "what does not fit is not read"
 
 
@@ -192,7 +190,7 @@ async def test_a_job_that_runs_again_meanwhile_is_not_shown() -> None:
         return [desk.store.jobs[id] for id in ids]
 
     desk.store.get = replayed  # type: ignore[method-assign]
-    waited = await desk.waits.wait(["job 0"], 60, 10_000)
+    waited = await desk.waits.for_any(["job 0"], 60, 10_000)
     assert (ids_of(waited), waited.pending) == ([], 1)
 
 
@@ -204,8 +202,8 @@ async def test_only_so_many_jobs_are_waited_for_at_once(monkeypatch: pytest.Monk
     with desk.waiting(some(2)) as task:
         await settled(desk)
         with pytest.raises(Overloaded, match="are waited for at this coordinator"):
-            await desk.waits.wait(some(2), 60, 10_000)
-        assert (await desk.waits.wait(some(4), 0, 10_000)).pending == 4, "a look is always possible"
+            await desk.waits.for_any(some(2), 60, 10_000)
+        assert (await desk.waits.for_any(some(4), 0, 10_000)).pending == 4, "a look is always possible"
         desk.end("job 0")
         await task
 

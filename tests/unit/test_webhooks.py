@@ -16,7 +16,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from stoker.api.app import create_app
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.coordinator.webhooks import ReceiverAnswer, Webhooks, report_of
 from stoker.domain.webhooks import WEBHOOK_QUEUE
 from stoker.logs.log import JobLog

@@ -16,12 +16,16 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from stoker import ids, tracing
-from stoker.api import sockets, streaming
-from stoker.api.admission import RETRY_SECONDS, BodyBudget
-from stoker.api.body import Body
 from stoker.api.context import Context
 from stoker.api.endpoints import ENDPOINTS
-from stoker.api.exchange import (
+from stoker.api.handlers.jobs import job_of_claim
+from stoker.api.openapi import document
+from stoker.api.problems import Kind, RequestProblem, from_domain, retry_after
+from stoker.api.schemas.query import parse_query
+from stoker.api.server import sockets, streaming
+from stoker.api.server.admission import RETRY_SECONDS, BodyBudget
+from stoker.api.server.body import Body
+from stoker.api.server.exchange import (
     ClientGone,
     Header,
     Request,
@@ -30,14 +34,10 @@ from stoker.api.exchange import (
     Stream,
     problem_response,
 )
-from stoker.api.jobs import job_of_claim
-from stoker.api.limits import SubmissionLimiter, window
-from stoker.api.openapi import document
-from stoker.api.problems import Kind, RequestProblem, from_domain, retry_after
-from stoker.api.query import parse_query
-from stoker.api.routing import Action, Params, Route, Router
-from stoker.api.security import Guard
-from stoker.api.service import Service
+from stoker.api.server.limits import SubmissionLimiter, window
+from stoker.api.server.routing import Action, Params, Route, Router
+from stoker.api.server.security import Guard
+from stoker.coordinator.services import Services
 from stoker.domain.errors import StokerDomainError
 from stoker.ids import NewId
 from stoker.logs.log import request_id as log_request_id
@@ -59,14 +59,12 @@ _ONLY_ONCE: Final = frozenset(
 )
 
 
-def create_app(service: Service, *, new_id: NewId = ids.new_id) -> "App":
+def create_app(services: Services, *, new_id: NewId = ids.new_id) -> "App":
     """The API of one coordinator; to be closed after its last request."""
-    settings = service.settings
+    settings, jobs = services.settings, services.jobs
     limit = settings.rate_limit_jobs_per_min
-    limiter = (
-        SubmissionLimiter(limit, window(settings), service.known_key, service.known_ids) if limit else None
-    )
-    context = Context(service, guard=Guard(settings), limiter=limiter, new_id=new_id)
+    limiter = SubmissionLimiter(limit, window(settings), jobs.known_key, jobs.known_ids) if limit else None
+    context = Context(services, guard=Guard(settings), limiter=limiter, new_id=new_id)
     context.openapi = _openapi()
     return App(context, Router(ENDPOINTS))
 
@@ -77,6 +75,8 @@ def _openapi() -> bytes:
 
 
 class App:
+    """The ASGI application: checks each request, finds its handler and turns every exception into an answer."""
+
     def __init__(self, context: Context, router: Router) -> None:
         self._context = context
         self._router = router
@@ -160,7 +160,7 @@ class App:
         address = client[0] if client else ""
         leaving = partial(streaming.until_gone, scope, receive)
         if "." in params.get("id", "") and "/jobs/{id}" in action.endpoint.path:
-            params = {**params, "id": await job_of_claim(self._context.service, params["id"])}
+            params = {**params, "id": await job_of_claim(self._context.jobs, params["id"])}
         if action.decoder is None:
             return await handler(Request(self._context, headers, params, query, None, address, leaving))
         body = Body(self._bodies, self._max_body_bytes)
@@ -182,7 +182,7 @@ class App:
         if refusal is not None:
             await sockets.deny(scope, receive, send, refusal, self._answer_headers(refusal, request_id, None))
             return
-        await sockets.serve(self._context.service, receive, send, [(b"x-request-id", request_id.encode())])
+        await sockets.serve(self._context.workers, receive, send, [(b"x-request-id", request_id.encode())])
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes], request_id: str) -> Response | None:
         """Why the handshake is refused; None for a worker that may come in."""

@@ -1,22 +1,19 @@
 """What all requests of one app share."""
 
-from stoker.api.limits import SubmissionLimiter
-from stoker.api.security import Guard
-from stoker.api.service import Service
+from stoker.api.server.limits import SubmissionLimiter
+from stoker.api.server.security import Guard
+from stoker.coordinator.services import Services
 from stoker.ids import NewId
-from stoker.settings import Settings
 
 
-class Context:
-    """The coordinator behind the API, and what is derived once from its settings."""
-
-    __slots__ = ("guard", "limiter", "new_id", "openapi", "service", "settings")
+class Context(Services):
+    """The services of the coordinator behind the API, and what is derived once from its settings."""
 
     def __init__(
-        self, service: Service, *, guard: Guard, limiter: SubmissionLimiter | None, new_id: NewId
+        self, services: Services, *, guard: Guard, limiter: SubmissionLimiter | None, new_id: NewId
     ) -> None:
-        self.service = service
-        self.settings: Settings = service.settings
+        for name in Services.__annotations__:
+            setattr(self, name, getattr(services, name))
         self.guard = guard
         self.limiter = limiter
         self.new_id = new_id

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from stoker.api import (
+from stoker.api.handlers import (
     aliases,
     batches,
     bulk,
@@ -27,10 +27,9 @@ from stoker.api import (
     why,
     workers,
 )
-from stoker.api.exchange import Request, Response
-from stoker.api.prefer import MinimalBatchView, MinimalView
+from stoker.api.handlers.prefer import MinimalBatchView, MinimalView
 from stoker.api.problems import RequestProblem
-from stoker.api.query import (
+from stoker.api.schemas.query import (
     DeadLettersQuery,
     GroupsQuery,
     JobsQuery,
@@ -40,15 +39,8 @@ from stoker.api.query import (
     PageQuery,
     WaitQuery,
 )
-from stoker.api.security import Scope
-from stoker.api.views import (
-    AttemptsView,
-    BatchView,
-    CountView,
-    GroupsView,
+from stoker.api.schemas.system_views import (
     HealthView,
-    JobsView,
-    JobView,
     QueuesView,
     QueueView,
     ReadyView,
@@ -56,6 +48,9 @@ from stoker.api.views import (
     SessionView,
     StatsView,
 )
+from stoker.api.schemas.views import AttemptsView, BatchView, CountView, GroupsView, JobsView, JobView
+from stoker.api.server.exchange import Request, Response
+from stoker.api.server.security import Scope
 from stoker.domain.edit import JobEdit
 from stoker.domain.job import JobSpec
 from stoker.domain.scaling import ScalingState

@@ -13,15 +13,15 @@ import msgspec
 from msgspec.structs import fields as struct_fields
 
 from stoker import __version__
-from stoker.api.batches import BatchSpec
-from stoker.api.decode import bare_type
 from stoker.api.endpoints import ENDPOINTS, Endpoint, problems_of
-from stoker.api.jobs import BATCH_SIZE
-from stoker.api.prefer import PlaceView
+from stoker.api.handlers.batches import BatchSpec
+from stoker.api.handlers.jobs import BATCH_SIZE
+from stoker.api.handlers.prefer import PlaceView
+from stoker.api.handlers.schedules import ScheduleBody
 from stoker.api.problems import ProblemDocument
-from stoker.api.query import present_type
-from stoker.api.schedules import ScheduleBody
-from stoker.api.views import JobView
+from stoker.api.schemas.query import present_type
+from stoker.api.schemas.views import JobView
+from stoker.api.server.decode import bare_type
 from stoker.domain.job import NO_DEFAULTS, Ident, JobDefaults, JobSpec
 
 Schema = dict[str, Any]
@@ -100,7 +100,7 @@ def _operation(endpoint: Endpoint) -> Schema:
             *_header_parameters(endpoint),
         ],
         "responses": _responses(endpoint),
-        # Without a token on the server everybody is let in, so the empty requirement is an alternative.
+        # Without a token on the server every caller is let in, so the empty requirement is an alternative.
         "security": [] if endpoint.scope == "public" else [{"token": []}, {}],
         "x-scope": endpoint.scope,
     }
@@ -132,7 +132,7 @@ def _path_parameters(endpoint: Endpoint) -> list[Schema]:
 
 
 def _in_path(name: str) -> Schema:
-    """Queues are named by those who submit, within limits; ids are ours, and any other is simply not found."""
+    """Queues are named by submitters, within limits; ids are ours, and any other is simply not found."""
     return portable(msgspec.json.schema(Ident)) if name == "queue" else {"type": "string"}
 
 

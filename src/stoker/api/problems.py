@@ -214,7 +214,7 @@ class RequestProblem(Exception):
 
 
 def invalid(errors: Sequence[InvalidField]) -> RequestProblem:
-    """422 for one or more fields. The detail repeats the first, for those who read nothing else."""
+    """422 for one or more fields. The detail repeats the first, for callers that read nothing else."""
     first = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     where = f"{first.field}: " if first.field else ""

@@ -8,7 +8,7 @@ import msgspec
 from stoker.api.endpoints import ENDPOINTS, Endpoint, problems_of
 from stoker.api.openapi import components, published_name
 from stoker.api.problems import Kind
-from stoker.api.query import present_type
+from stoker.api.schemas.query import present_type
 
 _INTRODUCTION: Final = """\
 # REST reference

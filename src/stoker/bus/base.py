@@ -29,7 +29,7 @@ class Watch(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Changed(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Something happened to these jobs (an end, output): those who wait for them look again."""
+    """Something happened to these jobs (an end, output): requests that wait for them look again."""
 
     ids: list[str]
 
@@ -49,7 +49,7 @@ class DrainSession(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class ProgressOf(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """How far a running job says it is, for those who look at it elsewhere."""
+    """How far a running job says it is, for requests at other coordinators."""
 
     id: str
     claim_id: int

@@ -47,12 +47,12 @@ ENTRY_SECONDS: Final = 15.0
 TOMBSTONE_SECONDS: Final = 60.0
 MAX_ENTRY_BYTES: Final = 64 * 1024
 MAX_PUTS: Final = 1_000
-"""So many wait to be written at most; beyond that a job is simply not cached this time."""
+"""The most jobs that wait to be written; beyond that a job is simply not cached this time."""
 MAX_READ: Final = 100
 EACH: Final = 500
 """More ids than this are not forgotten one by one."""
 CLOCK_SECONDS: Final = 5.0
-"""For so long the difference between Redis's clock and ours is believed."""
+"""How long a measured difference between Redis's clock and ours is used."""
 
 KEY: Final = "stoker:1:job:"
 ALL_KEY: Final = "stoker:1:jobs-forgotten"
@@ -64,6 +64,8 @@ log = structlog.get_logger()
 
 
 class JobCache(Protocol):
+    """A cache of final jobs, as a protocol."""
+
     async def get(self, id: str) -> Job | None:
         """The final job, or None when the cache cannot tell: ask the store."""
         ...
@@ -169,8 +171,8 @@ class RedisJobCache:
         return not self._link.up or self._forgotten.holds(id, self._monotonic())
 
     async def _read_all(self) -> None:
-        """Answer all who ask. Who comes while a question is under way is part of the next: its answer must not be older
-        than the question."""
+        """Answer all requests that wait. One that comes while a question is under way joins the next: its answer must not be
+        older than the request."""
         try:
             while self._asked:
                 ids = list(self._asked)[:MAX_READ]

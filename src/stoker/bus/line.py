@@ -37,11 +37,11 @@ class BusLine(Protocol):
     """One connection, or what belongs together like one. It is used by one task for sending and one for listening."""
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """Hand over; raises when that failed."""
+        """Send; raises when that failed."""
         ...
 
     async def listen(self) -> None:
-        """Hear until the line is lost, then raise."""
+        """Receive until the line is lost, then raise."""
         ...
 
     async def close(self) -> None: ...
@@ -63,7 +63,7 @@ class LineBus(ABC):
         self._idle = asyncio.Event()
         self._idle.set()
         self._heard_oneself = asyncio.Event()
-        self._receive: Receive = _nobody
+        self._receive: Receive = _drop
         self._task: asyncio.Task[None] | None = None
         self._connected = False
 
@@ -201,7 +201,7 @@ class LineBus(ABC):
             log.exception("news_not_taken", over=self.name)
 
 
-def _nobody(_: Sequence[Notification]) -> None:
+def _drop(_: Sequence[Notification]) -> None:
     """Drop the notifications: the receiver of a bus that was not started."""
 
 

@@ -18,7 +18,7 @@ import msgspec
 from stoker.bus.base import Changed, Happened, Notification, ProgressOf, Watch
 
 LIMIT: Final = 20_000
-"""So many ids and single notifications wait at most."""
+"""The most ids and single notifications that wait."""
 
 
 class Packet(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class Outbox:
             self.dropped += 1
 
     def take(self) -> list[Notification]:
-        """Everything that waits, merged; nothing waits afterwards."""
+        """Take out everything that waits, merged."""
         waiting, self._waiting = self._waiting, OrderedDict()
         watched = [key[1] for key in waiting if key[0] is Watch]
         changed = [key[1] for key in waiting if key[0] is Changed]
@@ -148,7 +148,7 @@ def _filled(items: Iterable[Any], room: int, size_of: Any = len) -> list[list[An
 
 
 def unpack(message: bytes | str) -> Packet | None:
-    """What a message says; None when it is none of ours."""
+    """Decode a message; None when it is not one of ours."""
     try:
         envelope = _envelopes.decode(message)
     except _UNREADABLE:

@@ -26,6 +26,8 @@ _NOTIFY: Final = (
 
 
 class PostgresBus(LineBus):
+    """A bus over LISTEN and NOTIFY."""
+
     name = "postgresql"
     max_bytes = MAX_BYTES
     answer_seconds = ANSWER_SECONDS
@@ -51,6 +53,8 @@ class PostgresBus(LineBus):
 
 
 class PostgresLine:
+    """One connection that notifies and listens."""
+
     def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
         self._connection = connection
         self._lost = asyncio.Event()

@@ -19,6 +19,8 @@ ANSWER_SECONDS: Final = 2.0
 
 
 class RedisBus(LineBus):
+    """A bus over a channel of Redis."""
+
     name = "redis"
     max_bytes = MAX_BYTES
     answer_seconds = ANSWER_SECONDS
@@ -37,6 +39,8 @@ class RedisBus(LineBus):
 
 
 class RedisLine:
+    """One connection that publishes and one that is subscribed."""
+
     def __init__(self, client: Redis, pubsub: PubSub, hear: Hear) -> None:
         self._client = client
         self._pubsub = pubsub

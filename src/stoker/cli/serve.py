@@ -15,14 +15,14 @@ import uvicorn
 
 from stoker import __version__, tracing
 from stoker.api.app import App, create_app
-from stoker.api.http_guard import GuardedProtocol
-from stoker.api.websocket_protocol import RefusalIsAnAnswerProtocol
+from stoker.api.server.http_guard import GuardedProtocol
+from stoker.api.server.websocket_protocol import RefusalIsAnAnswerProtocol
 from stoker.cli import hints, output
 from stoker.cli.exits import Exit
 from stoker.cli.signals import on_signals
 from stoker.cli.storage import opened
 from stoker.clock import SystemClock
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
 from stoker.logs import log as logs
 from stoker.settings import Settings, masked

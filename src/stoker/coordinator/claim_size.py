@@ -1,4 +1,4 @@
-"""How many jobs a claim takes at most: so many that it does not last long, by how long the last ones lasted.
+"""Limits how many jobs one claim takes, by how long the last claims took.
 
 An urgent job waits for the claim that is under way, and that lasts as long as the jobs in it need. Where a claim of
 thousands takes more than `LONG_US`, several smaller ones let it through sooner.
@@ -15,12 +15,14 @@ MOST: Final = 65_536
 
 
 class ClaimSize:
+    """The limit, halved after a slow claim and doubled after a quick one that reached it."""
+
     def __init__(self) -> None:
         self.most = MOST
         self._limited = False
 
     def limit(self, views: list[WorkerView]) -> None:
-        """Share the size among these workers."""
+        """Divide the limit among these workers."""
         each = self.most // len(views) + 1
         self._limited = any(view.room > each for view in views)
         if self._limited:
@@ -28,7 +30,7 @@ class ClaimSize:
                 view.room = min(view.room, each)
 
     def note(self, count: int, elapsed_us: int) -> bool:
-        """A claim took so many jobs, and so long; return whether it might have taken more without the limit."""
+        """Adjust the limit to a claim of this many jobs. Return whether the limit may have cut it short."""
         full = self._limited and count >= self.most // 2
         if elapsed_us > LONG_US and count > LEAST:
             self.most = max(LEAST, min(self.most, count) // 2)

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from stoker.coordinator.announced import Announced
-from stoker.coordinator.output import JobOutput
+from stoker.coordinator.job_output.output import JobOutput
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.schedules import Schedules
 from stoker.coordinator.sessions import (
@@ -29,7 +29,7 @@ from stoker.wire.frames import ClaimRef, Frame
 
 HELLO_SECONDS: Final = 10.0
 LEASE_INTERVALS: Final = 5
-"""Heartbeats per timeout: a few may be lost before anybody is given up."""
+"""Heartbeats per timeout: a few may be lost before the session is given up."""
 
 # WebSocket close codes: 1002 protocol error, 1011 internal error, 1012 service restart, 4000 and up are ours.
 CLOSE_PROTOCOL: Final = 1002
@@ -47,6 +47,8 @@ log = structlog.get_logger()
 
 
 class Socket(Protocol):
+    """A worker's connection, as a protocol."""
+
     async def receive(self) -> bytes | str | None: ...
 
     async def send(self, data: bytes | str) -> None: ...
@@ -190,7 +192,7 @@ class Connection:
         return frame
 
     def _refuse(self, reason: str, *, new_session: bool = False) -> None:
-        """Say why and hang up; the sender closes the line behind these words."""
+        """Send the reason and close; the sender closes the connection after this frame."""
         self._outbox.put_nowait(frames.Refused(reason, new_session))
 
     def _cancel_again(self, session: WorkerSession, held: list[Claim]) -> None:

@@ -5,27 +5,29 @@ An answer says when it was counted. The first is counted when a coordinator star
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import structlog
 from msgspec.structs import replace
 
-from stoker.coordinator.events import sum_by_status
+from stoker.coordinator.counts import sum_by_status
+from stoker.coordinator.observers import JobObserver
 from stoker.domain.errors import StoreUnavailable
+from stoker.domain.job import Job
 from stoker.store.base import Store
 from stoker.store.reads import DeadLetterGroups
 
 MOST: Final = 1_000
 """Groups that are kept: as many as a request can ask for."""
 COUNTED_FRESH: Final = 20_000
-"""Up to so many failed jobs the groups are counted for every request."""
+"""Up to this many failed jobs the groups are counted for every request."""
 RENEW_SECONDS: Final = 5.0
 """An answer that is older than this is counted anew when it is asked for."""
 RENEW_TIMES: Final = 50
-"""One that took long to count is kept so many times as long as that: counting takes one part in fifty of a core at most."""
+"""An answer is kept for this many times as long as it took to count, so that counting takes 2% of a core at most."""
 LOOK_SECONDS: Final = 30.0
-"""So often it is looked whether jobs failed or were purged meanwhile; if so, groups are counted without being asked for."""
+"""How often to check whether jobs failed or were purged; if so, groups are counted before a request needs them."""
 OLD_SECONDS: Final = 300.0
 """Older than this they are counted then in any case: another coordinator may have discarded some."""
 WAIT_SECONDS: Final = 0.02
@@ -35,6 +37,8 @@ log = structlog.get_logger()
 
 
 class Kept(NamedTuple):
+    """An answer that is kept."""
+
     groups: DeadLetterGroups
     at: float
     failed: int
@@ -44,8 +48,8 @@ class Kept(NamedTuple):
     """How long it took to count."""
 
 
-class DeadGroups:
-    """`changed` is for who changed dead letters: what was counted before is out of date."""
+class DeadGroups(JobObserver):
+    """Counts dead letters by group. Code that changes dead letters calls `outdated`."""
 
     def __init__(self, store: Store, monotonic: Callable[[], float]) -> None:
         self._store = store
@@ -82,8 +86,13 @@ class DeadGroups:
             kept = self._kept or kept
         return replace(kept.groups, groups=kept.groups.groups[:limit])
 
-    def changed(self) -> None:
+    def outdated(self) -> None:
+        """Dead letters changed: what was counted before is out of date."""
         self._changes += 1
+
+    def ended_waiting(self, jobs: Sequence[Job], *, overdue: bool) -> None:
+        if overdue:
+            self.outdated()
 
     def close(self) -> None:
         """Give up a count under way."""

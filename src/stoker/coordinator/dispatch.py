@@ -5,13 +5,14 @@ hints. A wake-up before a commit puts the claim into the same transaction as the
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import structlog
 from msgspec.structs import replace
 
 from stoker.coordinator.claim_size import ClaimSize
+from stoker.coordinator.observers import Observers
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain import extras
@@ -33,26 +34,25 @@ JOB_BYTES: Final = 200
 """What an assignment takes besides its payload, about."""
 
 log = structlog.get_logger()
-Dispatched = Callable[[list[Grant]], None]
 
 
 class Dispatch:
+    """The loop that claims jobs for the free capacity of the workers connected here, and sends them."""
+
     def __init__(
         self,
         store: Store,
         sessions: Sessions,
         run_times: RunTimes,
         policy: Policy,
-        dispatched: Dispatched,
-        overdue: Callable[[Sequence[Job]], None] = lambda jobs: None,
+        observers: Observers,
         held_back: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._sessions = sessions
         self._run_times = run_times
         self._policy = policy
-        self._dispatched = dispatched
-        self._overdue = overdue
+        self._observers = observers
         self._held_back = held_back
         self.bounds = ByteBounds()
         self._size = ClaimSize()
@@ -102,10 +102,10 @@ class Dispatch:
         if self._size.note(count, self._store.now_us() - began) or granted.more:
             self.wake()
         if granted.ended:
-            self._overdue(granted.ended)
+            self._observers.overdue(granted.ended)
         if granted.grants:
             self._send(granted.grants)
-            self._dispatched(granted.grants)
+            self._observers.dispatched(granted.grants)
         return count
 
     def _send(self, grants: list[Grant]) -> None:

@@ -1,4 +1,4 @@
-"""How long jobs that completed waited, ran and took, as everybody who counts them wants to know it: worked out once."""
+"""How long completed jobs waited, ran and took in all: computed once for all observers that count them."""
 
 from collections.abc import Iterable, Mapping
 from itertools import repeat

@@ -106,6 +106,8 @@ class Mailbox:
 
 
 class HttpWorkers:
+    """The sessions of workers that use plain HTTP, and of those that are web services."""
+
     def __init__(
         self,
         store: Store,
@@ -367,12 +369,12 @@ class HttpWorkers:
         return session, mail
 
     def _dialled(self, hello: frames.Hello, endpoint: str, mail: Mailbox, *, run: bool) -> WorkerSession:
-        from stoker.coordinator.push_workers import OWN, RUN
+        from stoker.coordinator.endpoint_answers import OWN, RUN
 
         return self._pushing().connect(hello, endpoint, mail, RUN if run else OWN)
 
     def _pushing(self) -> "PushWorkers":
-        """Made when the first endpoint registers: most coordinators never dial anybody."""
+        """Return the endpoints' client, made when the first endpoint registers: most coordinators have none."""
         if self._push is None:
             from stoker.coordinator.push_workers import PushWorkers
 

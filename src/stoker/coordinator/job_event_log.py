@@ -1,16 +1,22 @@
 """The lines of the log about jobs: submitted, dispatched, ended. Thousands of them, so what they share is rendered once."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import msgspec
+import structlog
 
+from stoker.coordinator.durations import Durations, Key
+from stoker.coordinator.observers import JobObserver
+from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.logs.log import JobLog
 from stoker.logs.terminal import AttemptEnd, Ending, JobTicker, duration
 from stoker.store.claims import Grant
 from stoker.store.outcomes import Completions, Finish
+from stoker.store.schedules import ScheduleChanged
+from stoker.store.sessions import Expired
 from stoker.store.submissions import Accepted
 
 _EVENTS: Final[dict[Status | None, str]] = {
@@ -30,13 +36,17 @@ _WITH_ERROR: Final = frozenset({"failed", "scheduled"})
 _MAX_ERROR_CHARS: Final = 500
 _SECOND: Final = 1_000_000
 
+log = structlog.get_logger()
+
 
 class _ErrorText(msgspec.Struct):
     type: str | None = None
     message: str | None = None
 
 
-class JobEventLog:
+class JobEventLog(JobObserver):
+    """Writes the log lines about jobs."""
+
     def __init__(
         self,
         log: JobLog,
@@ -94,7 +104,7 @@ class JobEventLog:
         ]
         self._log.job_events("job_dispatched", self._now_us(), batches)
 
-    def completed(self, completed: Sequence[Completions]) -> None:
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
         if not self._log.enabled:
             return
         if self._log.people is not None:
@@ -117,6 +127,44 @@ class JobEventLog:
                 self._log.people.ended(end_of(finish, status))
             else:
                 self._end(finish, status, now)
+
+    def ended_waiting(self, jobs: Sequence[Job], *, overdue: bool) -> None:
+        for job in jobs:
+            if not overdue:
+                log.info("job_cancelled", job_id=job.id)
+            elif job.status == "cancelled":
+                log.info("job_expired", job_id=job.id)
+            else:
+                log.info("job_overdue", job_id=job.id)
+
+    def cancel_requested(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            log.info("job_cancel_requested", job_id=job.id)
+
+    def expired(self, expired: Expired) -> None:
+        for lost in expired.losses:
+            log.warning(
+                "job_lease_expired",
+                job_id=lost.claim.id,
+                worker_id=lost.claim.session_id,
+                claim=lost.claim.claim_id,
+                status=lost.status,
+            )
+
+    def ticked(self, changed: Sequence[ScheduleChanged]) -> None:
+        for one in changed:
+            for tick in one.ticks:
+                if tick.outcome != "fired":
+                    log.info(
+                        "schedule_tick_skipped" if tick.outcome == "skipped" else "schedule_tick_missed",
+                        schedule=tick.schedule,
+                        tick=tick.tick,
+                        last=tick.last,
+                        reason=tick.reason,
+                    )
+            paused_before = one.before is not None and one.before.paused
+            if one.after is not None and one.after.pause_reason == "failures" and not paused_before:
+                log.warning("schedule_failing", schedule=one.after.name, failures=one.after.failures)
 
     def _claim_prefixes(self, session_ids: Collection[str]) -> dict[str, str]:
         return {id: self._log.claim_prefix(id) for id in session_ids}

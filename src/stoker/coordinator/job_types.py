@@ -21,6 +21,8 @@ _DEFAULTS_KEY: Final = b'"defaults":'
 
 
 class TypeState(msgspec.Struct, frozen=True):
+    """One job type, as `/types` shows it."""
+
     type: str
     description: str | None
     workers: int

@@ -127,7 +127,7 @@ def _worker_families(sessions: Sequence[Session], now: int) -> Iterator[Metric]:
 
 def _flow_families(metrics: Metrics) -> Iterator[Metric]:
     ended: Counter[str] = Counter({"completed": 0, "failed": 0, "cancelled": 0})
-    for (_, _, status), number in metrics.ended.items():
+    for (_, _, status), number in metrics.ends.items():
         ended[status] += number
     yield _counter(JOB_TOTAL, ended)
     timeouts = metrics.timeouts

@@ -17,10 +17,11 @@ from stoker.clock import SECOND
 from stoker.coordinator import metric_table as table
 from stoker.coordinator.durations import Durations, Key
 from stoker.coordinator.metric_table import MAX_SERIES, OTHER, Spec
+from stoker.coordinator.observers import JobObserver
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, STATUSES, Status
 from stoker.domain.scaling import ScalingState
-from stoker.store.outcomes import Finish
+from stoker.store.outcomes import Completions, Finish
 from stoker.store.reads import Count
 from stoker.store.schedules import ScheduleChanged
 from stoker.store.sessions import Expired, Session
@@ -34,7 +35,7 @@ REASONS: Final = ("error", "timeout", "crash", "lost")
 TICK_OUTCOMES: Final = ("fired", "skipped", "missed")
 STREAMS: Final = ("logs", "events")
 MANY: Final = 40
-"""So many values are sorted before they are counted."""
+"""From this many values on, they are sorted before they are counted."""
 TURN_SERIES: Final = 100
 """Series that are rendered before others get their turn: about a millisecond."""
 
@@ -78,11 +79,13 @@ class Histogram:
         return family
 
 
-class Metrics:
+class Metrics(JobObserver):
+    """Counts what happens to jobs, and everything else that `/metrics` shows."""
+
     def __init__(self, version: str) -> None:
         self._version = version
-        self.submitted: Counter[tuple[str, str]] = Counter()
-        self.ended: Counter[tuple[str, str, str]] = Counter()
+        self.submissions: Counter[tuple[str, str]] = Counter()
+        self.ends: Counter[tuple[str, str, str]] = Counter()
         self.retries: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
         self.timeouts = 0
         """Jobs that failed for good because their last attempt took too long."""
@@ -101,20 +104,21 @@ class Metrics:
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def on_submitted(self, accepted: Sequence[Accepted]) -> None:
+    def submitted(self, accepted: Sequence[Accepted], requests: Sequence[str | None]) -> None:
         for item in accepted:
             if not item.repeated:
-                self.submitted[item.batch.template.queue, item.batch.template.type] += len(item.batch.ids)
-        if len(self.submitted) > MAX_SERIES:
-            _fold(self.submitted)
+                template = item.batch.template
+                self.submissions[template.queue, template.type] += len(item.batch.ids)
+        if len(self.submissions) > MAX_SERIES:
+            _fold(self.submissions)
 
-    def on_completed(self, durations: Mapping[Key, Durations]) -> None:
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
         """Count jobs that completed, by queue and type."""
         for (queue, type, _), of in durations.items():
             self._count_ended(queue, type, "completed", len(of.runs))
             self._observe(of.waits, of.runs, of.totals)
 
-    def on_ended(self, ended: Iterable[tuple[Finish, Status | None]]) -> None:
+    def ended(self, ended: Iterable[tuple[Finish, Status | None]]) -> None:
         """Count the ends of other attempts that were stored, and the reports that were refused."""
         for finish, status in ended:
             if status not in FINAL:
@@ -143,16 +147,16 @@ class Metrics:
             self.retries[finish.outcome.kind] += 1
 
     def _count_ended(self, queue: str, type: str, status: Status, number: int = 1) -> None:
-        self.ended[queue, type, status] += number
-        if len(self.ended) > MAX_SERIES:
-            _fold(self.ended)
+        self.ends[queue, type, status] += number
+        if len(self.ends) > MAX_SERIES:
+            _fold(self.ends)
 
-    def on_overdue(self, jobs: Iterable[Job]) -> None:
-        """Count jobs that ended while they waited, because their expiry or deadline passed."""
+    def ended_waiting(self, jobs: Sequence[Job], *, overdue: bool) -> None:
+        """Count jobs that ended without an attempt; a running job that is cancelled is counted when its attempt ends."""
         for job in jobs:
             self._count_ended(job.queue, job.type, job.status)
 
-    def on_expired(self, expired: Expired) -> None:
+    def expired(self, expired: Expired) -> None:
         """Count the claims that were taken from sessions which fell silent."""
         self.lease_timeouts += len(expired.losses)
         for lost in expired.losses:
@@ -161,18 +165,14 @@ class Metrics:
             else:
                 self.retries["lost"] += 1
 
-    def on_schedules(self, changed: Sequence[ScheduleChanged]) -> None:
+    def ticked(self, changed: Sequence[ScheduleChanged]) -> None:
         """Count the ticks of schedules; neighbours that were missed together count as one."""
         for one in changed:
             for tick in one.ticks:
                 self.ticks[tick.outcome] += 1
 
-    def on_cancelled(self, job: Job) -> None:
-        """Count a job that was cancelled before it ran; one that runs is counted when its attempt ends."""
-        self._count_ended(job.queue, job.type, "cancelled")
-
     def on_transaction(self, seconds: float, jobs: int) -> None:
-        """Count a transaction of the store, durable by now, that wrote so many jobs."""
+        """Count a committed transaction of the store that wrote this many jobs."""
         self._transaction.observe_one(int(seconds * SECOND))
         self._batch.observe_one(jobs)
 
@@ -191,6 +191,11 @@ class Metrics:
         if decision.action != "stay" and not repeated:
             self._decisions[decision.action] += 1
         self._scaling = (state, monotonic)
+
+    @property
+    def scaling(self) -> ScalingState | None:
+        """What an autoscaler decided last."""
+        return None if self._scaling is None else self._scaling[0]
 
     # ── what is told ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -224,8 +229,8 @@ class Metrics:
         yield _value(table.UPTIME, uptime_sec)
 
     def _flow_families(self) -> Iterator[Metric]:
-        yield _counter(table.SUBMITTED, self.submitted)
-        yield _counter(table.FINISHED, self.ended)
+        yield _counter(table.SUBMITTED, self.submissions)
+        yield _counter(table.FINISHED, self.ends)
         yield _counter(table.RETRIES, {(reason,): number for reason, number in self.retries.items()})
         yield _counter(table.LEASE_TIMEOUTS, {(): self.lease_timeouts})
         yield _counter(table.HAND_BACKS, {(): self.handed_back})

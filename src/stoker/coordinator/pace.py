@@ -1,4 +1,4 @@
-"""How much of its prefetch a worker is really given: as much as starts in time, by what was observed.
+"""Shrinks the prefetch of a worker in which jobs start late, and lets it grow back.
 
 The prefetch is measured in run times (`PREFETCH_US` of them per thread). Where a machine is busy with other things, or where
 handing over a short job costs more than running it, jobs that were sent ahead of time wait for longer than that, and so
@@ -21,13 +21,15 @@ _ABSURD_US: Final = 60_000_000
 
 
 class Pace:
+    """The share of its prefetch that one worker gets, between 1/16 and 1."""
+
     def __init__(self) -> None:
         self.share = 1.0
         self._changed_at = 0
         self._quickest_us = _ABSURD_US
 
     def note(self, sent_at: int, started_at: int) -> None:
-        """A job that was sent ahead of time started. Only those sent since the last change can tell what it did."""
+        """Adjust the share to a job of the prefetch that started. Jobs sent before the last adjustment do not count."""
         wait = started_at - sent_at
         if sent_at < self._changed_at <= started_at or not 0 <= wait < _ABSURD_US:
             return

@@ -12,7 +12,7 @@ times a second: see
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -32,13 +32,18 @@ from stoker.bus.base import (
     Watch,
 )
 from stoker.coordinator.announced import Announced
+from stoker.coordinator.durations import Durations, Key
 from stoker.coordinator.events import Events
-from stoker.coordinator.output import JobOutput
+from stoker.coordinator.job_output.output import JobOutput
+from stoker.coordinator.observers import JobObserver, Observers
 from stoker.coordinator.sessions import Sessions
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
+from stoker.domain.lifecycle import Status
 from stoker.store.base import Store
-from stoker.store.sessions import Session
+from stoker.store.claims import Grant
+from stoker.store.outcomes import Completions, Finish
+from stoker.store.sessions import Expired, Session
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 
@@ -49,7 +54,9 @@ WATCHED_MAX: Final = 100_000
 log = structlog.get_logger()
 
 
-class Peers:
+class Peers(JobObserver):
+    """Tells the other coordinators what happens here, and passes on what they tell."""
+
     def __init__(
         self,
         bus: Bus,
@@ -59,7 +66,7 @@ class Peers:
         announced: Announced,
         *,
         wake: Callable[[], None],
-        changed: Callable[[Sequence[str]], None],
+        observers: Observers,
         events: Events,
         looked: Callable[[Sequence[Session]], Awaitable[None]] | None = None,
     ) -> None:
@@ -70,7 +77,7 @@ class Peers:
         self._announced = announced
         self._reading: set[asyncio.Task[None]] = set()
         self._wake = wake
-        self._changed = changed
+        self._observers = observers
         self._events = events
         self._looked = looked
         """Told of all sessions of the store, every second."""
@@ -106,18 +113,39 @@ class Peers:
         """Whether others are heard at this moment."""
         return self._bus.connected
 
-    def tell_changed(self, ids: Iterable[str]) -> None:
+    def changed(self, ids: Iterable[str]) -> None:
         """Publish that these jobs changed, as far as clients of other coordinators wait for them."""
         if self._watched:
             wanted = [id for id in ids if id in self._watched]
             if wanted:
                 self._bus.publish(Changed(wanted))
 
-    def cancel(self, job: Job) -> None:
-        """The cancel of a running job is recorded: its worker should know, wherever it is connected."""
-        session_id = job.worker_id or ""
-        if not self._tell_to_cancel(session_id, ClaimRef(job.id, job.claim_id)):
-            self._bus.publish(CancelClaim(session_id, job.id, job.claim_id))
+    def dispatched(self, grants: Sequence[Grant]) -> None:
+        if self._watched:
+            self.changed([id for grant in grants for id in grant.batch.ids])
+
+    def started(self, ids: Sequence[str]) -> None:
+        self.changed(ids)
+
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
+        if self._watched:
+            self.changed([id for batch in completed for id in batch.ids])
+
+    def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        self.changed(finish.claim.id for finish, status in ended if status is not None)
+
+    def ended_waiting(self, jobs: Sequence[Job], *, overdue: bool) -> None:
+        self.changed(job.id for job in jobs)
+
+    def expired(self, expired: Expired) -> None:
+        self.changed(lost.claim.id for lost in expired.losses)
+
+    def cancel_requested(self, jobs: Sequence[Job]) -> None:
+        """Tell the workers that run these jobs, wherever they are connected."""
+        for job in jobs:
+            session_id = job.worker_id or ""
+            if not self._tell_to_cancel(session_id, ClaimRef(job.id, job.claim_id)):
+                self._bus.publish(CancelClaim(session_id, job.id, job.claim_id))
 
     def drain(self, session_id: str) -> None:
         if not self._tell_to_drain(session_id):
@@ -159,7 +187,7 @@ class Peers:
             case Watch(ids):
                 self._note_watched(ids)
             case Changed(ids):
-                self._changed(ids)
+                self._observers.changed_elsewhere(ids)
             case CancelClaim(session_id, id, claim_id):
                 self._tell_to_cancel(session_id, ClaimRef(id, claim_id))
             case DrainSession(session_id):

@@ -26,208 +26,39 @@ cookie is used, nothing is decompressed, and an answer is read no further than a
 """
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
-import httpx
 import msgspec
 import structlog
 
 from stoker.clock import SECOND
-from stoker.coordinator.http_workers import Mailbox, assignment_of, report_of
+from stoker.coordinator.endpoint_answers import (
+    BUSY,
+    OWN,
+    Shape,
+    failure,
+    rest_seconds,
+)
+from stoker.coordinator.endpoint_client import ANSWER_MARGIN_BYTES, Broken, EndpointClient, Unreachable
+from stoker.coordinator.http_workers import Mailbox
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Send, WorkerSession
 from stoker.domain.errors import StoreUnavailable
-from stoker.domain.job import NULL
 from stoker.domain.placement import WorkerView
-from stoker.domain.retry import Claim, Kind, problem
+from stoker.domain.retry import Claim
 from stoker.wire import frames
 from stoker.wire.frames import Assignment, ClaimRef, Frame, Report, StartNote
-from stoker.wire.http import HttpAnswer, HttpReport
-from stoker.wire.run import RunOutcome, run_job
 
-CONNECT_SECONDS: Final = 5.0
-MAX_CONNECTIONS: Final = 1_000
-KEEPALIVE_SECONDS: Final = 2.0
-"""Shorter than the patience of common servers, so that a connection is rarely closed while a job is being sent on it."""
-ANSWER_MARGIN_BYTES: Final = 256 * 1024
-"""What an answer may have beside the largest result: its frame, or an error with its traceback."""
 STARTED_SECONDS: Final = 0.1
-"""A flight that lasts this long is worth saying that it started."""
-REST_MAX_SECONDS: Final = 30.0
+"""The start of a flight that lasts this long is stored."""
 STORE_RETRY_SECONDS: Final = 0.5
 CLOSE_SECONDS: Final = 3.0
-EXCERPT_CHARS: Final = 200
-
-OK: Final = 200
-LATER: Final = 202
-BUSY: Final = frozenset({429, 503})
-
-_ANSWER: Final = msgspec.json.Decoder(HttpAnswer)
 
 log = structlog.get_logger()
 T = TypeVar("T")
 Work = Callable[[], Awaitable[Report | None]]
-
-
-# ── what an answer means (pure) ──────────────────────────────────────────────────────────────────────────────────────
-
-
-class EndpointAnswer(msgspec.Struct, frozen=True):
-    """What the endpoint said. `body` is None when it was longer than is read."""
-
-    status: int
-    body: bytes | None
-
-
-def read_answer(ref: ClaimRef, answer: EndpointAnswer) -> Report | None:
-    """How the attempt ended, by this answer; None when the worker will report later."""
-    status, body = answer.status, answer.body
-    if status == LATER:
-        return None
-    if status in BUSY:
-        return failure(ref, "dispatch_failed", f"the endpoint answered {status}: it takes no jobs now")
-    if body is None:
-        return _too_long(ref, status)
-    if 300 <= status < 400:
-        return failure(ref, "bad_answer", f"the endpoint answered {status}; redirects are not followed")
-    try:
-        said = _ANSWER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return _bad(ref, answer, str(error))
-    return _understood(ref, answer, said)
-
-
-def _understood(ref: ClaimRef, answer: EndpointAnswer, said: HttpAnswer) -> Report:
-    result = said.result
-    if said.error is not None:
-        if isinstance(result, msgspec.Raw) and bytes(result) != NULL:
-            return _bad(ref, answer, "it has both a result and an error")
-        if answer.status == OK or answer.status >= 400:
-            return report_of(HttpReport(ref.id, ref.claim_id, "failed", error=said.error))
-    elif isinstance(result, msgspec.Raw) and answer.status == OK:
-        return report_of(HttpReport(ref.id, ref.claim_id, "completed", result))
-    return _bad(ref, answer, 'expected 200 with {"result": …}, an {"error": {"type", "message"}}, or 202')
-
-
-def _bad(ref: ClaimRef, answer: EndpointAnswer, why: str) -> Report:
-    excerpt = (answer.body or b"")[: 4 * EXCERPT_CHARS].decode("utf-8", "replace")[:EXCERPT_CHARS]
-    return failure(ref, "bad_answer", f"the endpoint answered {answer.status}, unusably: {why}", body=excerpt)
-
-
-def _too_long(ref: ClaimRef, status: int) -> Report:
-    if status != OK:
-        return failure(ref, "bad_answer", f"the endpoint answered {status} with more than an error may have")
-    message = "the answer is longer than a result may be; store it elsewhere and return a reference"
-    return Report(ref.id, ref.claim_id, "invalid", error=problem("result_too_large", message))
-
-
-def failure(ref: ClaimRef, type: str, message: str, kind: Kind = "error", **more: object) -> Report:
-    return Report(ref.id, ref.claim_id, kind, error=problem(type, message, **more))
-
-
-def read_run_answer(ref: ClaimRef, answer: EndpointAnswer) -> Report | None:
-    """The same for a worker of the `/run` shapes: whatever it says with a 2xx, it reports later."""
-    if 200 <= answer.status < 300:
-        return None
-    if answer.status in BUSY:
-        return read_answer(ref, answer)
-    return _bad(ref, answer, "expected any 2xx, which means that the job is accepted")
-
-
-def run_report(ref: ClaimRef, outcome: RunOutcome) -> Report:
-    """How the attempt ended, as such a worker reports it."""
-    if not outcome.success:
-        return failure(ref, "worker_error", outcome.error or "the worker gave no reason")
-    result = NULL if outcome.result is msgspec.UNSET else bytes(outcome.result)
-    return Report(ref.id, ref.claim_id, "completed", result)
-
-
-class Shape(NamedTuple):
-    """What is said to an endpoint, and how its answers are read."""
-
-    path: str
-    body: Callable[[Assignment], object]
-    read: Callable[[ClaimRef, EndpointAnswer], Report | None]
-    hears: bool
-    """Its heartbeats bring it orders: to cancel, to drop."""
-
-
-OWN: Final = Shape("", assignment_of, read_answer, hears=True)
-RUN: Final = Shape("/run", run_job, read_run_answer, hears=False)
-
-
-def rest_seconds(failures: int) -> float:
-    """How long a worker rests after so many dispatch failures in a row."""
-    return min(REST_MAX_SECONDS, 2.0 ** min(failures - 1, 10))
-
-
-# ── dialling ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Unreachable(Exception):
-    """The job never got to the endpoint."""
-
-
-class Broken(Exception):
-    """The connection ended before there was a whole answer; `type` says what to call it."""
-
-    def __init__(self, type: str, message: str) -> None:
-        super().__init__(message)
-        self.type = type
-
-
-class EndpointClient:
-    """One HTTP client for all endpoints."""
-
-    def __init__(self, max_answer_bytes: int) -> None:
-        self._max_answer_bytes = max_answer_bytes
-        self._client = httpx.AsyncClient(
-            verify=ssl.create_default_context(),
-            trust_env=False,
-            follow_redirects=False,
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(
-                max_connections=MAX_CONNECTIONS,
-                max_keepalive_connections=MAX_CONNECTIONS // 10,
-                keepalive_expiry=KEEPALIVE_SECONDS,
-            ),
-            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "stoker"},
-        )
-
-    async def post(self, endpoint: str, job: Assignment, shape: Shape = OWN) -> EndpointAnswer:
-        """Send a job and read the answer. Raises `Unreachable` or `Broken`."""
-        headers = {"Content-Type": "application/json", "Idempotency-Key": f"{job.id}:{job.claim_id}"}
-        body = msgspec.json.encode(shape.body(job))
-        try:
-            async with self._client.stream("POST", endpoint, content=body, headers=headers) as response:
-                return EndpointAnswer(response.status_code, await self._read(response))
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise Unreachable(str(error) or type(error).__name__) from error
-        except httpx.RemoteProtocolError as error:
-            raise Broken("bad_answer", f"the answer is not HTTP, or was cut off: {error}") from error
-        except httpx.TransportError as error:
-            raise Broken("connection_lost", str(error) or type(error).__name__) from error
-
-    async def _read(self, response: httpx.Response) -> bytes | None:
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in response.aiter_raw():
-            size += len(chunk)
-            if size > self._max_answer_bytes:
-                return None
-            chunks.append(chunk)
-        return b"".join(chunks)
-
-    async def close(self) -> None:
-        await self._client.aclose()
-
-
-# ── one worker ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Flight:
@@ -330,12 +161,12 @@ class EndpointLine:
                 self._launch(Flight(ref, began, claim.timeout_sec, later=True), _never)
 
     def landed(self, claims: Sequence[ClaimRef]) -> None:
-        """These are settled elsewhere: end their flights without a word."""
+        """End the flights of these claims without a report, because they were reported elsewhere."""
         for ref in claims:
             self._take_off(ref)
 
     def break_off(self) -> list[ClaimRef]:
-        """End all flights without a word; those whose request was under way."""
+        """End all flights without a report. Return the claims whose request was under way."""
         broken = [flight.ref for flight in self._flights.values() if not flight.later]
         self.landed(self.flying())
         self._stop_resting()

@@ -1,30 +1,33 @@
-"""Queues as they stand: what is in each of them, and whether it is paused. Pure."""
+"""Queues, as the API uses them: list, pause, resume."""
 
-from collections.abc import Iterable, Mapping
+import structlog
 
-import msgspec
+from stoker.coordinator.events import Events
+from stoker.coordinator.peers import Peers
+from stoker.coordinator.queue_state import QueueState, queue_states
+from stoker.store.base import Store
 
-from stoker.domain.lifecycle import Status
-from stoker.store.reads import Count
-
-
-class QueueState(msgspec.Struct, frozen=True):
-    name: str
-    counts: Mapping[Status, int]
-    paused_at: int | None
-    oldest_due_at: int | None
-    """When the first job in line became due; None when no job waits."""
+log = structlog.get_logger()
 
 
-def queue_states(
-    counts: Iterable[Count], paused: Mapping[str, int], oldest_due: Mapping[str, int]
-) -> list[QueueState]:
-    """Every queue that has jobs or is paused, in the order of names."""
-    found: dict[str, dict[Status, int]] = {name: {} for name in paused}
-    for count in counts:
-        by_status = found.setdefault(count.queue, {})
-        by_status[count.status] = by_status.get(count.status, 0) + count.count
-    return [
-        QueueState(name, by_status, paused.get(name), oldest_due.get(name))
-        for name, by_status in sorted(found.items())
-    ]
+class QueueService:
+    """Every queue that has jobs or is paused."""
+
+    def __init__(self, store: Store, events: Events, peers: Peers) -> None:
+        self._store = store
+        self._events = events
+        self._peers = peers
+
+    async def all(self) -> list[QueueState]:
+        store = self._store
+        return queue_states(await store.counts(), await store.paused(), await store.oldest_due())
+
+    async def set_paused(self, queue: str, paused: bool) -> QueueState:
+        """Pause or resume a queue. Return it as it is then."""
+        await self._store.set_paused(queue, paused)
+        self._events.look_soon()
+        log.info("queue_paused" if paused else "queue_resumed", queue=queue)
+        if not paused:
+            self._peers.resumed()
+        nothing = QueueState(queue, {}, None, None)
+        return next((state for state in await self.all() if state.name == queue), nothing)

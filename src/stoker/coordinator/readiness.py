@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from stoker.domain.errors import StoreUnavailable
+from stoker.domain.webhooks import only_delivers
 from stoker.store.base import Store
 
 TRUST_SECONDS: Final = 2.0
@@ -22,14 +24,38 @@ PATIENCE_SECONDS: Final = 3.0
 class Readiness:
     """Listens to how writes end, and writes a probe when that does not tell enough."""
 
-    def __init__(self, store: Store, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        monotonic: Callable[[], float],
+        refused: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """`refused` returns why nothing may be stored, although the store would take it; None when it may."""
         self._store = store
+        self._refused = refused
         self._monotonic = monotonic
         self._stored_at: float | None = None
         self._failure: str | None = None
         self._probe: asyncio.Task[None] | None = None
         self._next_probe = 0.0
+        self.leaving = False
         store.on_outcome(self._note)
+
+    async def reasons(self) -> list[str]:
+        """Return why this coordinator cannot serve; empty when it can."""
+        if self.leaving:
+            return ["the coordinator is shutting down"]
+        why_not = self._refused() or await self.why_not()
+        if why_not is not None:
+            return [f"jobs cannot be stored: {why_not}"]
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                rows = await self._store.sessions()
+        except (StoreUnavailable, TimeoutError) as error:
+            return [f"the store does not answer: {str(error) or 'no answer in time'}"]
+        if not any(row.status == "live" and not only_delivers(row.queues) for row in rows):
+            return ["no worker is registered; start one with: stoker worker"]
+        return []
 
     async def why_not(self) -> str | None:
         """Why a job could not be stored now; None when it could."""

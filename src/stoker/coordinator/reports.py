@@ -12,13 +12,13 @@ from typing import Final
 
 from msgspec.structs import astuple, replace
 
+from stoker.coordinator.observers import Observers
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import HeldClaims, WorkerSession
 from stoker.domain.fingerprint import error_type
 from stoker.domain.job import NULL
 from stoker.domain.job_batch import claim_in_batch
 from stoker.domain.json_text import are_plain, fault, is_json
-from stoker.domain.lifecycle import Status
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, decide, kind_of, problem
 from stoker.domain.retry_rules import MAX_SNOOZES, NO_NOTE
 from stoker.store.base import Store
@@ -27,9 +27,6 @@ from stoker.wire.frames import ClaimRef, Done, Report, StartNote
 
 NO_FIGURE: Final = 2**62
 """No store can hold a number of this size."""
-
-Completed = Callable[[Sequence[Completions]], None]
-Finished = Callable[[Sequence[tuple[Finish, Status | None]]], None]
 
 
 class ReportSink:
@@ -44,24 +41,18 @@ class ReportSink:
         max_result_bytes: int,
         spread: Callable[[], float],
         wake: Callable[[], None],
-        completed: Completed,
-        finished: Finished,
-        began: Callable[[Sequence[str]], None] = lambda ids: None,
+        observers: Observers,
     ) -> None:
-        """`completed`, `finished` and `began` are told of what was stored: attempts that completed, all others, those that
-        began."""
         self._store = store
         self._run_times = run_times
         self._policy = policy
         self._max_result_bytes = max_result_bytes
         self._spread = spread
         self.wake = wake
-        self._completed = completed
-        self._finished = finished
-        self._began = began
+        self._observers = observers
 
     def release(self, session: WorkerSession, reports: Sequence[Report]) -> list[Claim | None]:
-        """Set free what these reports end, at once: the next frame is judged by what the session holds then."""
+        """Release the claims that these reports end, at once: the next frame is judged by what the session holds then."""
         held = [session.release(report.id, report.claim_id) for report in reports]
         self.wake()
         return [
@@ -78,7 +69,7 @@ class ReportSink:
     async def take(
         self, session: WorkerSession, reports: Sequence[Report], released: list[Claim | None]
     ) -> list[ClaimRef]:
-        """Store the reports; those that came too late. Raises `StoreUnavailable` when they could not be stored."""
+        """Store the reports. Return those that came too late. Raises `StoreUnavailable` when they could not be stored."""
         received_at = self._store.now_us()
         claims = await self._claims(session, reports, released)
         completed: list[Completions] = []
@@ -130,8 +121,8 @@ class ReportSink:
         return stale
 
     def _completions(self, held_claims: HeldClaims, done: Done, received_at: int) -> Completions | None:
-        """What is stored for attempts that were held together; None when anything about them is unusual. Column by column,
-        without a loop over the jobs: this runs for every one of them."""
+        """Return what to store for attempts of one batch; None when any of them needs a closer look. Works on columns,
+        without a loop over the jobs, because every job passes here."""
         results = done.results
         if not are_plain(results, self._max_result_bytes) and any(map(self._refuse_result, results)):
             return None
@@ -158,7 +149,7 @@ class ReportSink:
         )
 
     async def complete(self, completed: list[Completions]) -> list[ClaimRef]:
-        """Write attempts that completed; those whose claim was not current any more."""
+        """Write attempts that completed. Return those whose claim was no longer current."""
         self._run_times.observe(
             (batch.claim.type, list(map(sub, batch.finished, batch.started)))
             for batch in completed
@@ -167,18 +158,18 @@ class ReportSink:
         stale = await self._store.complete(completed)
         if stale:
             late = [Finish(*end) for end in each(completed) if (end[0].id, end[0].claim_id) in stale]
-            self._finished([(finish, None) for finish in late])
+            self._observers.ended([(finish, None) for finish in late])
             completed = [left for batch in completed if len(left := _without(batch, stale))]
-        self._completed(completed)
+        self._observers.completed(completed)
         return [ClaimRef(*key) for key in stale]
 
     async def store(self, finishes: Sequence[Finish]) -> list[ClaimRef]:
-        """Write outcomes that are already decided; those whose claim was not current any more."""
+        """Write outcomes that are already decided. Return those whose claim was no longer current."""
         statuses = await self._store.finish(finishes)
         if "queued" in statuses:  # a claim may have looked before this was stored
             self.wake()
         ended = list(zip(finishes, statuses, strict=True))
-        self._finished(ended)
+        self._observers.ended(ended)
         return [ClaimRef(f.claim.id, f.claim.claim_id) for f, status in ended if status is None]
 
     async def started(self, session: WorkerSession, notes: Sequence[StartNote]) -> None:
@@ -190,10 +181,10 @@ class ReportSink:
                 starts.append(Start(claim, _ago(now, note.started_us, claim.claimed_at)))
         if starts:
             await self._store.started(starts)
-            self._began([start.claim.id for start in starts])
+            self._observers.started([start.claim.id for start in starts])
 
     async def hand_back(self, session: WorkerSession, claims: Sequence[Claim], why: str) -> None:
-        """Return claims that their worker never got, without charging anybody."""
+        """Give back claims that their worker never got; the attempts are not charged."""
         error = problem("handed_back", why)
         for claim in claims:
             session.release(claim.id, claim.claim_id)
@@ -205,7 +196,7 @@ class ReportSink:
     async def _claims(
         self, session: WorkerSession, reports: Sequence[Report], claims: list[Claim | None]
     ) -> list[Claim | None]:
-        """The claims behind the reports: those held here, else as the store knows them (after a restart)."""
+        """Return the claims behind the reports: those held here, else as the store has them (after a restart)."""
         unknown = [i for i, claim in enumerate(claims) if claim is None]
         if unknown:
             keys = [(reports[i].id, reports[i].claim_id) for i in unknown]
@@ -215,7 +206,7 @@ class ReportSink:
         return claims
 
     async def stored_before(self, report: Report) -> bool:
-        """Whether this very end is stored already: its acknowledgement was lost, and the worker sent it again."""
+        """Return whether this report is stored already: its acknowledgement was lost, and the worker sent it again."""
         kinds: tuple[Kind, ...] = (report.kind,)
         if report.kind == "completed" and self._refuse_result(report.result) is not None:
             kinds = ("invalid",)
@@ -225,7 +216,7 @@ class ReportSink:
         return any(a.claim_id == report.claim_id and a.kind in kinds for a in attempts)
 
     def _failure(self, claim: Claim, report: Report, received_at: int) -> Outcome:
-        """The outcome of an attempt that did not complete, or whose result cannot be taken."""
+        """Return the outcome of an attempt that did not complete, or whose result is refused."""
         kind, error = report.kind, report.error
         if kind == "completed":
             kind, error = "invalid", self._refuse_result(report.result)
@@ -290,7 +281,7 @@ def _one_by_one(done: Done) -> Iterator[Report]:
 
 
 def each(completed: Iterable[Completions]) -> Iterator[tuple[Claim, Outcome]]:
-    """The completions one by one."""
+    """Yield the completions one by one."""
     for batch in completed:
         for id, created_at, row in zip(batch.ids, batch.created, batch.rows(), strict=True):
             seq, _, *times, result = row
@@ -309,23 +300,23 @@ def _are_figures(values: Sequence[int | None]) -> bool:
 
 
 def _times(claim: Claim, report: Report, received_at: int) -> tuple[int | None, int]:
-    """When the attempt started and ended, from the durations that the worker measured."""
+    """Return when the attempt started and ended, from the durations that the worker measured."""
     if report.started_us is None:
         return None, _ago(received_at, report.finished_us, claim.claimed_at)
     return _within(claim.claimed_at, received_at, report.started_us, report.finished_us)
 
 
 def _within(claimed_at: int, received_at: int, started_us: int, finished_us: int) -> tuple[int, int]:
-    """When an attempt that began and ended so long before it was reported started and ended, within what is possible."""
+    """Convert durations to timestamps, clamped to [claimed_at, received_at]."""
     started_at = _ago(received_at, started_us, claimed_at)
     return started_at, max(started_at, _ago(received_at, finished_us, claimed_at))
 
 
 def _figure(value: int | None) -> int | None:
-    """A figure that any store can hold; whatever else a worker sent is no figure."""
+    """Return the number if any store can hold it, else None."""
     return value if value is not None and 0 <= value < NO_FIGURE else None
 
 
 def _ago(now: int, us: int, claimed_at: int) -> int:
-    """A point in time from a duration that a worker measured, kept within what is possible."""
+    """Convert a duration to a timestamp, clamped to [claimed_at, now]."""
     return min(now, max(claimed_at, now - us))

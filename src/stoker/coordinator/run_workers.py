@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from stoker.coordinator.http_workers import HttpWorkers, hello_of
+from stoker.coordinator.observers import Observers
 from stoker.coordinator.reports import ReportSink
 from stoker.coordinator.sessions import Sessions, WorkerSession
 from stoker.domain.errors import MissingError, StaleClaim, StateConflict
@@ -33,7 +34,7 @@ _LIVE: Final = ("live", "draining")
 
 
 class RunWorkers:
-    """`expired` is told of sessions that were replaced, `take_over` of those to which this coordinator sends jobs from now
+    """Workers of the `/run` shapes. `take_over` is called with each session to which this coordinator sends jobs from now
     on."""
 
     def __init__(
@@ -45,7 +46,7 @@ class RunWorkers:
         policy: RetryPolicy,
         *,
         new_id: NewId,
-        expired: Callable[[Expired], None],
+        observers: Observers,
         take_over: Callable[[str], None],
     ) -> None:
         self._http = http
@@ -54,7 +55,7 @@ class RunWorkers:
         self._sink = sink
         self._policy = policy
         self._new_id = new_id
-        self._expired = expired
+        self._observers = observers
         self._take_over = take_over
         self._ids: dict[str, str] = {}
         """The session of each worker that was heard here, by the worker's id."""
@@ -89,7 +90,7 @@ class RunWorkers:
         self._forget(row.id)  # first, so that nothing more is claimed for it
         await self._store.set_session_status(row.id, "lost")
         orphans = await self._store.expire(0, self._policy)
-        self._expired(Expired([row.id, *orphans.sessions], orphans.losses))
+        self._observers.expired(Expired([row.id, *orphans.sessions], orphans.losses))
 
     async def heartbeat(self, worker_id: str) -> None:
         """Raises `MissingError` for a worker that is not registered, or was given up."""
@@ -135,7 +136,7 @@ class RunWorkers:
     async def complete(self, ref: ClaimRef, outcome: RunOutcome) -> None:
         """Store how a job ended. Raises `StaleClaim`, `MissingError`, or `StateConflict` for a job of another kind
         of worker."""
-        from stoker.coordinator.push_workers import run_report
+        from stoker.coordinator.endpoint_answers import run_report
 
         report = run_report(ref, outcome)
         (claim,) = await self._store.claims([(ref.id, ref.claim_id)])

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from stoker.clock import SECOND
+from stoker.coordinator.observers import Observers
 from stoker.coordinator.schedule_fields import definition_of, job_of_tick, spec_of
 from stoker.domain import schedule as rules
 from stoker.domain.errors import MissingError, StateConflict, StoreUnavailable
@@ -46,7 +47,7 @@ from stoker.wire.schedules import DeclaredSchedule
 BATCH: Final = 25
 """Schedules fired in one transaction: on SQLite nothing else has a turn meanwhile."""
 BETWEEN_SECONDS: Final = 0.01
-"""So much of the time between two batches belongs to others."""
+"""The pause between two batches, in which other requests have their turn."""
 LOOK_SECONDS: Final = 1.0
 IDLE_LOOK_SECONDS: Final = 5.0
 """How often to look for schedules on a shared store that has none."""
@@ -67,14 +68,16 @@ class JobRules(msgspec.Struct, frozen=True):
 
 
 class Backfilled(msgspec.Struct, frozen=True):
+    """What a backfill inserted."""
+
     jobs: list[Job]
     already: int
     """Ticks of the span that had a job before."""
 
 
 class Schedules:
-    """`told` is called with what a transaction did to schedules, after its commit; `wake` before one that may insert
-    jobs. Nothing is fired or changed while `why_not` says so."""
+    """The schedules of a coordinator. `wake` is called before a transaction that may insert jobs. Nothing is fired or
+    changed while `why_not` says so."""
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class Schedules:
         monotonic: Callable[[], float],
         kept_us: int,
         wake: Callable[[], None],
-        told: Callable[[Sequence[ScheduleChanged]], None],
+        observers: Observers,
         why_not: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._store = store
@@ -94,7 +97,7 @@ class Schedules:
         self._monotonic = monotonic
         self._kept_us = kept_us
         self._wake = wake
-        self._told = told
+        self._observers = observers
         self._why_not = why_not
         self._nudge = asyncio.Event()
         self._next_purge = monotonic() + PURGE_EVERY_SECONDS
@@ -195,7 +198,7 @@ class Schedules:
         return Firing(kind, tick, job, wanted or "return")
 
     def _after_due(self, seen: Seen, then: Callable[[Schedule], Step]) -> ScheduleDecision | None:
-        """First what is due by the schedule as it is, then the change."""
+        """Fire what is due by the schedule as it is, then apply the change."""
         if seen.schedule is None:
             return None
         first = self._decided(rules.step(seen.schedule, seen.now, seen.statuses), seen.now)
@@ -226,8 +229,19 @@ class Schedules:
         return changed.after
 
     def _tell(self, changed: Sequence[ScheduleChanged]) -> None:
+        """Tell what a transaction did to schedules, and to the jobs that they made, cancelled or released."""
+        accepted = [item for one in changed for item in one.accepted]
+        if accepted:
+            self._observers.submitted(accepted)
+        cancelled = [job for one in changed for job in one.cancelled]
+        if cancelled:
+            self._observers.cancelled(cancelled, min(job.cancel_requested_at or 0 for job in cancelled))
+        released = [id for one in changed for id in one.released]
+        if released:
+            self._wake()
+            self._observers.changed(released)
         if changed:
-            self._told(changed)
+            self._observers.ticked(changed)
 
     # ── what people do ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -363,7 +377,7 @@ class Schedules:
     async def declare(
         self, app: str | None, version: int | None, declared: Sequence[DeclaredSchedule]
     ) -> None:
-        """Apply what the hello of a worker declares, if it is news."""
+        """Apply the schedules that a worker declares in its hello, if they changed."""
         if app is None or self._why_not() is not None:
             return
         digest = hashlib.sha256(msgspec.json.encode(sorted(declared, key=lambda item: item.name))).digest()
@@ -415,7 +429,7 @@ class Schedules:
 def _readable(
     app: str, declared: Sequence[DeclaredSchedule], webhook_hosts: Sequence[str]
 ) -> dict[str, Definition]:
-    """Those of an app's schedules that can be; the others are told to the operator."""
+    """Return the valid schedules of an app; the others are logged for the operator."""
     found: dict[str, Definition] = {}
     for item in declared:
         try:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from stoker.coordinator.durations import Durations, Key
 from stoker.coordinator.metric_table import OTHER
 from stoker.coordinator.metrics import Metrics
+from stoker.coordinator.observers import JobObserver
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.series import (
@@ -34,16 +35,16 @@ from stoker.domain.series import (
     add_histogram,
 )
 from stoker.store.base import Store
-from stoker.store.outcomes import Finish
+from stoker.store.outcomes import Completions, Finish
 from stoker.store.sessions import Expired
 
 LOOK_SECONDS: Final = 1.0
 WRITE_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 1.0
 FRESH_SECONDS: Final = 1.0
-"""Who reads sees what happened up to so long ago, unless the disk is slower than `SETTLE_SECONDS`."""
+"""A read is at most this old, unless the disk is slower than `SETTLE_SECONDS`."""
 SETTLE_SECONDS: Final = 0.02
-"""A read waits so long for what is written before it."""
+"""How long a read waits for the write before it."""
 MAX_PAIRS: Final = 100
 """Pairs of queue and type that a bucket tells apart."""
 MAX_UNWRITTEN: Final = 400
@@ -56,7 +57,9 @@ K = TypeVar("K")
 log = structlog.get_logger()
 
 
-class Series:
+class Series(JobObserver):
+    """Counts what happens in buckets of time, and writes them."""
+
     def __init__(
         self,
         store: Store,
@@ -84,12 +87,12 @@ class Series:
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def on_completed(self, durations: Mapping[Key, Durations]) -> None:
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
         for (queue, type, known), of in durations.items():
             if known:
                 self._observe((queue, type), of.waits, of.runs)
 
-    def on_ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+    def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
         """Attempts that did not complete their jobs."""
         for finish, status in ended:
             claim, outcome = finish.claim, finish.outcome
@@ -107,7 +110,7 @@ class Series:
         add_durations(wait, waits)
         add_durations(run, runs)
 
-    def on_expired(self, expired: Expired) -> None:
+    def expired(self, expired: Expired) -> None:
         self._retried.update(
             (lost.claim.queue, lost.claim.type) for lost in expired.losses if lost.status not in FINAL
         )
@@ -162,7 +165,7 @@ class Series:
             self._changed.add(bucket)
 
     def note(self, now: int, gauges: Gauges) -> None:
-        """Remember what was seen. What is no news in its bucket is not written again: an idle system hardly writes."""
+        """Note gauges. A bucket that they do not change is not written again, so that an idle system hardly writes."""
         for bucket in _buckets(now):
             seen = self._seen.setdefault(bucket, Gauges())
             before = replace(seen)
@@ -172,9 +175,9 @@ class Series:
 
     def _news(self) -> dict[Pair, Tally]:
         news: dict[Pair, Tally] = {}
-        for pair, number in _more(self._metrics.submitted, self._submitted):
+        for pair, number in _more(self._metrics.submissions, self._submitted):
             news.setdefault(pair, Tally()).submitted += number
-        for (queue, type, status), number in _more(self._metrics.ended, self._ended):
+        for (queue, type, status), number in _more(self._metrics.ends, self._ended):
             tally = news.setdefault((queue, type), Tally())
             setattr(tally, status, getattr(tally, status) + number)
         for pair, number in self._retried.items():
@@ -238,7 +241,7 @@ def _buckets(now: int) -> list[Bucket]:
 
 
 def _more(counts: Mapping[K, int], last: dict[K, int]) -> list[tuple[K, int]]:
-    """By how much each number grew since the last time, which is remembered."""
+    """Return by how much each number grew since the last call, and remember the numbers in `last`."""
     grown = [(key, count - last.get(key, 0)) for key, count in counts.items() if count != last.get(key)]
     last.update(counts)
     return [(key, number) for key, number in grown if number > 0]

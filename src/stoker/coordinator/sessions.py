@@ -39,7 +39,7 @@ GRACE_US: Final = 5_000_000
 SEEN_LATELY_US: Final = 60_000_000
 SUSPECT_SECONDS: Final = 1.0
 NAMED_US: Final = 1_000_000
-"""For so long it is not looked again which types are named."""
+"""How long the set of named types is kept before it is computed again."""
 _NOTHING: Final[frozenset[str]] = frozenset()
 
 Send = Callable[[Frame], None]
@@ -86,7 +86,7 @@ class Unsent:
         self.bytes += size
 
     def written(self) -> int:
-        """The first of them was written; return how many bytes waited until then."""
+        """Note that the first of them was written. Return how many bytes waited until then."""
         before = self.bytes
         self.bytes -= self._sizes.popleft()
         return before
@@ -117,7 +117,7 @@ class WorkerSession:
         self.suspects: dict[tuple[str, int], float] = {}
         """Claims that looked forgotten at the last heartbeat, and since when, by the monotonic clock."""
         self.heard_at: int | None = None
-        """When the last frame came; None for those whose silence means nothing."""
+        """When the last frame came; None for sessions whose silence means nothing."""
         self.last_assigned = 0
         self.pace = Pace()
         self.frames_sent = 0
@@ -209,7 +209,7 @@ class WorkerSession:
             self._backlog_us += cost * count
 
     def note_start(self, held_claims: HeldClaims, started_at: int) -> None:
-        """A job started: was it in time, if it had been sent ahead of it?"""
+        """Adjust the pace of the prefetch to a job that started."""
         if held_claims.sent_at and 0 < held_claims.cost < PREFETCH_US:
             self.pace.note(held_claims.sent_at, started_at)
 
@@ -223,7 +223,8 @@ class WorkerSession:
         )
 
     def release(self, id: str, claim_id: int | None = None) -> HeldClaims | None:
-        """Stop holding a claim, whichever it is or this one; what it was held with, None when it is not held here."""
+        """Stop holding the claim of a job, or only this claim of it. Return what it was held with; None when it is not held
+        here."""
         held_claims = self.held.get(id)
         if held_claims is None or claim_id not in (None, held_claims.template.claim_id):
             return None
@@ -306,8 +307,8 @@ def forgotten(
 
 
 def still_forgotten(session: WorkerSession, found: Sequence[Claim], now: float) -> list[Claim]:
-    """Those that have looked forgotten for a while, by the monotonic clock. A claim whose commit took long, or that was made
-    just before a clock was set, looks old in the moment between its commit and its assignment."""
+    """Return the claims that have looked forgotten for a while, by the monotonic clock. A claim whose commit took long, or
+    that was made just before a clock was set, looks old in the moment between its commit and its assignment."""
     keys = [(claim.id, claim.claim_id) for claim in found]
     session.suspects = {key: session.suspects.get(key, now) for key in keys}
     return [claim for claim in found if now - session.suspects[claim.id, claim.claim_id] >= SUSPECT_SECONDS]
@@ -325,7 +326,7 @@ class Sessions:
 
     def __init__(self, quiet_us: int = 60_000_000) -> None:
         self._quiet_us = quiet_us
-        """Who has not been heard for so long is given nothing new: the connection may be dead."""
+        """A session that was not heard for this long is given nothing new: its connection may be dead."""
         self._sessions: dict[str, WorkerSession] = {}
         self._departed: dict[str, tuple[int, WorkerView]] = {}
         self._elsewhere: list[WorkerView] = []
@@ -348,6 +349,11 @@ class Sessions:
 
     def get(self, id: str) -> WorkerSession | None:
         return self._sessions.get(id)
+
+    def name_of(self, id: str) -> str:
+        """Return the name of a session's worker; the id for a session that is not connected here."""
+        session = self._sessions.get(id)
+        return id if session is None else session.name
 
     def find(self, id_or_name: str) -> WorkerSession | None:
         """By id, or by name when exactly one session has it."""
@@ -373,7 +379,8 @@ class Sessions:
         self._count_types()
 
     def views(self, now: int) -> list[WorkerView]:
-        """Everybody who could take work, and those who cannot: who left within the last minute, and who is elsewhere."""
+        """Return all workers for the planner: those connected here, which can take work, and, for their size only, those
+        that left within the last minute or are connected elsewhere."""
         for id in [id for id, (left, _) in self._departed.items() if left < now - SEEN_LATELY_US]:
             del self._departed[id]
         here = [

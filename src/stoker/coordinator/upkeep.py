@@ -17,11 +17,14 @@ from typing import Final
 import structlog
 
 from stoker.clock import SECOND, Clock
+from stoker.coordinator.observers import JobObserver, Observers
 from stoker.domain.errors import StoreUnavailable
-from stoker.domain.job import Job
+from stoker.domain.lifecycle import Status
 from stoker.domain.retry import RetryPolicy
 from stoker.store.base import Store
-from stoker.store.sessions import Expired
+from stoker.store.outcomes import Finish
+from stoker.store.schedules import ScheduleChanged
+from stoker.store.submissions import Accepted
 from stoker.store.upkeep import Retention
 
 TICK_SECONDS: Final = 0.5
@@ -36,7 +39,9 @@ PURGE_EVERY_SECONDS: Final = 30.0
 log = structlog.get_logger()
 
 
-class Upkeep:
+class Upkeep(JobObserver):
+    """The periodic work of a coordinator. As an observer it learns of jobs that become due before it would look."""
+
     def __init__(
         self,
         store: Store,
@@ -46,9 +51,7 @@ class Upkeep:
         policy: RetryPolicy,
         retention: Retention,
         wake: Callable[[], None],
-        expired: Callable[[Expired], None],
-        promoted: Callable[[int], None] = lambda count: None,
-        overdue: Callable[[Sequence[Job]], None] = lambda jobs: None,
+        observers: Observers,
         in_doubt: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
@@ -57,9 +60,7 @@ class Upkeep:
         self._policy = policy
         self._retention = retention
         self._wake_dispatch = wake
-        self._expired = expired
-        self._promoted = promoted
-        self._overdue = overdue
+        self._observers = observers
         self._in_doubt = in_doubt
         self._nudge = asyncio.Event()
         self._next_purge = clock.monotonic() + PURGE_EVERY_SECONDS
@@ -72,6 +73,20 @@ class Upkeep:
     def nudge(self) -> None:
         """Something was scheduled: look again when to wake."""
         self._nudge.set()
+
+    def accepted(self, accepted: Sequence[Accepted]) -> None:
+        for item in accepted:
+            if item.batch.template.status == "scheduled":
+                self._nudge.set()
+
+    def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        if any(status == "scheduled" for _, status in ended):
+            self._nudge.set()
+
+    def ticked(self, changed: Sequence[ScheduleChanged]) -> None:
+        # A job that its schedule held back may have a later time of its own.
+        if any(one.released for one in changed):
+            self._nudge.set()
 
     async def run(self) -> None:
         while True:
@@ -137,7 +152,7 @@ class Upkeep:
             if count == 0:
                 return
             self._wake_dispatch()
-            self._promoted(count)
+            self._observers.changed_many(count)
             due = await self._store.next_due_at()
 
     async def _end_overdue(self) -> None:
@@ -146,7 +161,7 @@ class Upkeep:
         while at is not None and at <= self._store.now_us():
             ended = await self._store.end_overdue(OVERDUE_BATCH)
             if ended:
-                self._overdue(ended)
+                self._observers.overdue(ended)
             later = await self._store.next_limit_at()
             if not ended and later == at:  # another transaction has them
                 return
@@ -154,18 +169,19 @@ class Upkeep:
 
     async def _expire(self) -> None:
         # Who is silent is decided here, as a point in time: if this process stands still before the transaction, that must
-        # not make everybody look silent.
+        # not make all workers look silent.
         self._notice_sleep()
         if self._clock.monotonic() - self._judging_since < self._timeout_sec:
             return
         since = self._store.now_us() - int(self._timeout_sec * SECOND)
         expired = await self._store.expire(since, self._policy)
         if expired.sessions or expired.losses:
-            self._expired(expired)
+            self._observers.expired(expired)
             self._wake_dispatch()
 
     async def _purge(self) -> None:
-        # A full batch means that more is waiting. Others write in between; and after so many, other upkeep has its turn.
+        # A full batch means that more is waiting. Other writes happen in between; after `PURGE_BATCHES` the other steps of
+        # upkeep have their turn.
         for _ in range(PURGE_BATCHES):
             if await self._store.purge(self._retention, PURGE_BATCH) < PURGE_BATCH:
                 self._next_purge = self._clock.monotonic() + PURGE_EVERY_SECONDS

@@ -6,25 +6,33 @@ look at all jobs that are left stands behind that. While nothing happens, a wait
 store, that look.
 
 Each answer makes the client ask again for what is left, which costs in proportion to that. So a waiter for many jobs
-gathers news for a moment before it answers, and longer the more jobs it waits for: what is asked again and again stays a
+collects changes for a moment before it answers, and longer the more jobs it waits for: what is asked again and again stays a
 small part of a processor. A waiter for a few jobs answers at once.
 """
 
 import asyncio
+import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from stoker.bus.local import JobWaiters
+from stoker.bus.base import WATCH_SECONDS
+from stoker.coordinator.durations import Durations, Key
+from stoker.coordinator.events import Events
+from stoker.coordinator.jobs import JobService
+from stoker.coordinator.observers import JobObserver
 from stoker.coordinator.peers import LOOK_SECONDS, Peers
+from stoker.coordinator.waiters import JobWaiters, woken
 from stoker.domain.errors import Overloaded
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.store.base import Store
+from stoker.store.outcomes import Completions, Finish
 from stoker.store.reads import Attempt, JobState
+from stoker.store.sessions import Expired
 
 ANSWER_BYTES: Final = 1024 * 1024
 """About what an answer has at most; a single job may be larger."""
@@ -32,13 +40,13 @@ JOB_BYTES: Final = 1_000
 ATTEMPT_BYTES: Final = 400
 """What a job and an attempt take in an answer besides payload, result and error, about."""
 MAX_IDS: Final = 500_000
-"""So many ids may be waited for at a coordinator, in all such requests together: about 150 MB."""
+"""The most ids that may be waited for at a coordinator, in all such requests together: about 150 MB."""
 STATES_A_TURN: Final = 1_000
 JOBS_A_TURN: Final = 100
 GATHER_SECONDS_PER_ID: Final = 0.00005
 MAX_GATHER_SECONDS: Final = 0.5
 ENOUGH: Final = ANSWER_BYTES // (JOB_BYTES + ATTEMPT_BYTES)
-"""When so many jobs have ended the answer is full anyway."""
+"""When this many jobs have ended the answer is full anyway."""
 MAX_LOOK_SECONDS: Final = 10.0
 
 
@@ -60,27 +68,100 @@ class Waited(msgspec.Struct, frozen=True):
     counts: Mapping[Status, int]
 
 
-class Waits:
-    def __init__(self, store: Store, waiters: JobWaiters, peers: Peers, closing: Callable[[], bool]) -> None:
-        self._store = store
-        self._waiters = waiters
-        self._peers = peers
-        self._closing = closing
+class Waits(JobObserver):
+    """Requests that wait for jobs. As an observer it wakes those that wait for a job which ended."""
 
-    async def wait(self, ids: Collection[str], seconds: float, limit: int) -> Waited:
-        """Return when some of these jobs have ended or do not exist, or after `seconds`, with at most `limit` jobs."""
+    def __init__(self, store: Store, jobs: JobService, events: Events, peers: Peers) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._events = events
+        self._peers = peers
+        self.waiters = JobWaiters()
+        self.closing = False
+        """Whether the coordinator ends: then no request waits any longer."""
+
+    # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def completed(self, completed: Sequence[Completions], durations: Mapping[Key, Durations]) -> None:
+        if self.waiters:
+            for batch in completed:
+                self.waiters.finished(batch.ids)
+
+    def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
+        self.waiters.finished(finish.claim.id for finish, status in ended if status in FINAL)
+
+    def ended_waiting(self, jobs: Sequence[Job], *, overdue: bool) -> None:
+        self.waiters.finished(job.id for job in jobs)
+
+    def expired(self, expired: Expired) -> None:
+        self.waiters.finished(lost.claim.id for lost in expired.losses if lost.status in FINAL)
+
+    def changed_elsewhere(self, ids: Sequence[str]) -> None:
+        self.waiters.finished(ids)
+
+    def close(self) -> None:
+        """Let all requests answer with what they have."""
+        self.closing = True
+        self.waiters.finished_all()
+
+    # ── one job ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def for_job(self, id: str, seconds: float) -> Job:
+        """Return the job as soon as it is final, or as it is after `seconds`. Raises MissingError."""
+        with self.waiters.watch(id) as ended:
+            job = await self._jobs.get(id)
+            for left in self.looks(id, seconds):
+                if job.status in FINAL or self.closing:
+                    break
+                await woken(ended, left)
+                job = await self._jobs.get(id)
+            return job
+
+    @contextlib.contextmanager
+    def watching(self, id: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
+        """Register the caller as a watcher of this job. Yields a function that waits for a change of the job, for at most
+        the given number of seconds, and returns False when this coordinator ends."""
+        with self._events.watch_job(id) as news:
+
+            async def wait(seconds: float) -> bool:
+                for left in self.looks(id, seconds):
+                    if self.closing or await woken(news, left) or self._store.shared:
+                        break
+                return not self.closing
+
+            yield wait
+
+    def looks(self, id: str, seconds: float) -> Iterator[float]:
+        """Yield how long to wait for a wake-up before each look at the job, until the time is up. What happens at another
+        coordinator is told by it, or else found by looking every second."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        watched_until = 0.0
+        while (left := deadline - loop.time()) > 0:
+            if self._store.shared:
+                if loop.time() >= watched_until:
+                    self._peers.watch(id)
+                    watched_until = loop.time() + WATCH_SECONDS / 2
+                left = min(left, LOOK_SECONDS)
+            yield left
+
+    # ── many jobs ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def for_any(self, ids: Collection[str], seconds: float, limit: int) -> Waited:
+        """Return when some of these jobs have ended or do not exist, or after `seconds`, with at most `limit` jobs. Raises
+        Overloaded."""
         found = Found(ids)
         if seconds <= 0:
             await self._look(found, ids)
             return await self._answer(found, limit)
-        if self._waiters.many_ids + len(ids) > MAX_IDS:
+        if self.waiters.many_ids + len(ids) > MAX_IDS:
             raise Overloaded(
                 f"more than {MAX_IDS:,} jobs are waited for at this coordinator; try again in a moment, or ask another one"
             )
-        with self._waiters.watch_many(ids) as waiter:
+        with self.waiters.watch_many(ids) as waiter:
             await self._look(found, ids)
-            for left in self._looks(found, seconds):
-                if found.any_over or self._closing():
+            for left in self._looks_at_many(found, seconds):
+                if found.any_over or self.closing:
                     break
                 if await waiter.changed(left):
                     pending = found.pending
@@ -90,8 +171,8 @@ class Waits:
                     await self._look(found, found.waiting())
         return await self._answer(found, limit)
 
-    def _looks(self, found: "Found", seconds: float) -> Iterator[float]:
-        """How long to wait for news before each look at everything, until the time is up."""
+    def _looks_at_many(self, found: "Found", seconds: float) -> Iterator[float]:
+        """Yield how long to wait for a wake-up before each look at all jobs, until the time is up."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while (left := deadline - loop.time()) > 0:
@@ -191,7 +272,7 @@ def size_of(job: Job, attempts: Sequence[Attempt]) -> int:
 
 
 def gather_seconds(pending: int) -> float:
-    """For how long to gather more news after the first, when this many jobs are waited for."""
+    """Return how long to collect more changes after the first, when this many jobs are waited for."""
     return min(pending * GATHER_SECONDS_PER_ID, MAX_GATHER_SECONDS)
 
 

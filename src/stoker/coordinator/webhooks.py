@@ -122,6 +122,8 @@ class _Session(WorkerSession):
 
 
 class Webhooks:
+    """The session that delivers webhooks."""
+
     def __init__(
         self,
         store: Store,

@@ -19,7 +19,7 @@ import structlog
 from stoker import __version__, context
 from stoker.api.app import App, create_app
 from stoker.clock import SECOND
-from stoker.coordinator.coordinator import Coordinator
+from stoker.coordinator.assembly import Coordinator
 from stoker.executors.child import Tasks
 from stoker.logs.log import JobLog
 from stoker.settings import Settings, load
@@ -183,7 +183,7 @@ class System:
             self.store._file.close()
 
     async def serve(self, connection: NetConnection) -> None:
-        await self.coordinator.worker_socket(connection.server)
+        await self.coordinator.workers.serve(connection.server)
         await connection.server.close()
 
     def _start_worker(self) -> None:

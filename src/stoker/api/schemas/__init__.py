@@ -1,0 +1,1 @@
+"""The shapes of queries and answers, as the OpenAPI document describes them."""

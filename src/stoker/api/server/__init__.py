@@ -1,0 +1,1 @@
+"""Server plumbing: connections, requests and their limits, routing, who may ask. Knows no job."""
