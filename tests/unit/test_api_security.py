@@ -59,6 +59,7 @@ def test_every_route_by_token(endpoint: Endpoint) -> None:
             assert is_problem(answer, 401)
             assert answer.headers["www-authenticate"].startswith("Bearer")
             assert TOKEN not in answer.text
+            assert "STOKER_TOKEN" in answer.json()["detail"]
     for value in (f"Bearer {TOKEN}", f"bearer {TOKEN}"):
         assert send(GUARDED, endpoint.method, url(endpoint), [("Authorization", value)]).status_code != 401
 
