@@ -13,6 +13,9 @@ from tests.e2e.system import descendants, eventually, is_alive
 
 SCRIPT = """
 import sys, threading
+import signal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
 from stoker import Stoker, current_job
 
 with Stoker.local(threads=2) as app:

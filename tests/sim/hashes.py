@@ -17,9 +17,11 @@ HASHES: Final = Path(__file__).with_name("hashes.txt")
 SIMULATED: Final = (
     "src/stoker/*.py",
     "src/stoker/bus/*.py",
-    "src/stoker/coordinator/*.py",
+    "src/stoker/coordinator/**/*.py",
     "src/stoker/domain/*.py",
     "src/stoker/executors/**/*.py",
+    "src/stoker/logs/*.py",
+    "src/stoker/settings/*.py",
     "src/stoker/store/*.py",
     "src/stoker/store/sqlite/**/*.py",
     "src/stoker/store/sqlite/**/*.sql",

@@ -63,7 +63,7 @@ def test_another_seed_gives_another_trace() -> None:
 
 @pytest.mark.parametrize("name", QUICK_BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:
-    found = mutants.hunt(name, limit=20)
+    found = mutants.hunt(name, limit=60)
     assert found.seeds is not None
 
 
