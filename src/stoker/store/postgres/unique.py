@@ -100,7 +100,7 @@ class PostgresUniqueKeys(CallKeys):
             holder = jobs.get(id)
             if holder is None or holder.status in FINAL:
                 # Run one by one, each command sees what the others did.
-                raise RuntimeError(f"job {id} was ended and replaced in one round")
+                raise RuntimeError(f"job {id} was ended and replaced in one transaction")
             self._holders[key] = holder
 
     def take(self, job: Job, on_conflict: OnConflict) -> Settled | UniqueConflict | None:
