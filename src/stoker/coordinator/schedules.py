@@ -44,9 +44,9 @@ from stoker.store.schedules import (
 from stoker.store.submissions import Accepted
 from stoker.wire.schedules import DeclaredSchedule
 
-BATCH: Final = 25
+BATCH: Final = 16
 """Schedules fired in one transaction: on SQLite nothing else has a turn meanwhile."""
-BETWEEN_SECONDS: Final = 0.01
+BETWEEN_SECONDS: Final = 0.005
 """The pause between two batches, in which other requests have their turn."""
 LOOK_SECONDS: Final = 1.0
 IDLE_LOOK_SECONDS: Final = 5.0
