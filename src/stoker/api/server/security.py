@@ -92,7 +92,9 @@ class Guard:
         # Digests are compared, so that neither the content nor the length of the token shows in the time taken.
         digest = hashlib.sha256(given[len(_BEARER) :].strip()).digest()
         if given[: len(_BEARER)].lower() != _BEARER or not hmac.compare_digest(digest, self._token):
-            detail = "send the server's token: set STOKER_TOKEN, or with curl -H 'Authorization: Bearer TOKEN'"
+            detail = (
+                "send the server's token: set STOKER_TOKEN, or with curl -H 'Authorization: Bearer TOKEN'"
+            )
             if given:
                 detail = f"the token is not the server's; {detail}"
             raise RequestProblem(
