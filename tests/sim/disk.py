@@ -18,6 +18,7 @@ import apsw
 from stoker.clock import SECOND
 from stoker.domain.errors import StoreUnavailable
 from stoker.store.base import Store
+from stoker.store.claims import ClaimSource
 from stoker.store.sqlite.store import SqliteStore
 from stoker.testing.loop import Process, SimLoop
 from stoker.testing.net import Weather
@@ -155,11 +156,34 @@ class RemoteStore:
         self._host = host
         self._random = random
         self._process = process
+        self._claims_for: ClaimSource | None = None
+        self._claiming = False
 
     shared = True
 
     def now_us(self) -> int:
         return self._database.clock.now_us()
+
+    def claim_for(self, source: ClaimSource | None) -> None:
+        self._claims_for = source
+
+    def claim_soon(self) -> None:
+        """No transaction of this coordinator opens here, so each claim is a request of its own."""
+        if self._claims_for is not None and not self._claiming:
+            self._claiming = True
+            self._process.spawn(self._claim())
+
+    async def _claim(self) -> None:
+        try:
+            while (source := self._claims_for) is not None and (request := source.request()) is not None:
+                try:
+                    granted = await self.claim(request)
+                except StoreUnavailable as error:
+                    source.refused(error)
+                else:
+                    source.granted(granted)
+        finally:
+            self._claiming = False
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         if not inspect.iscoroutinefunction(getattr(SqliteStore, verb)):

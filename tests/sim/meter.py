@@ -7,9 +7,9 @@ network, which is slow when much is on the way (`tests.sim.net.Pipe`). Small pay
 from collections import Counter
 from typing import Any, Final
 
+from stoker.coordinator.dispatch import Dispatch
 from stoker.domain.byte_bounds import ByteBounds
-from stoker.store.base import Store
-from stoker.store.claims import ClaimRequest, Granted
+from stoker.store.claims import Granted
 from stoker.wire import codec, frames
 from tests.checkers.history import Bytes
 
@@ -24,12 +24,11 @@ class Meter:
         self._waiting: Counter[tuple[str, str]] = Counter()
         self._peaks: Counter[str] = Counter()
 
-    def watch_claims(self, store: Store, process: str) -> None:
+    def watch_claims(self, dispatch: Dispatch, process: str) -> None:
         """Count what each claim of this coordinator hands out."""
-        claim = store.claim
+        take = dispatch.granted
 
-        async def counted(request: ClaimRequest) -> Granted:
-            granted = await claim(request)
+        def counted(granted: Granted) -> None:
             total = 0
             for grant in granted.grants:
                 size = _large(grant.batch.payloads)
@@ -37,9 +36,9 @@ class Meter:
                 self._waiting[process, grant.session_id] += size
                 self._peak("line", self._waiting[process, grant.session_id])
             self._peak("claim", total)
-            return granted
+            take(granted)
 
-        store.claim = counted  # type: ignore[method-assign]
+        dispatch.granted = counted  # type: ignore[method-assign]
 
     def opened(self, process: str, session: str) -> None:
         """A connection is new: nothing waits for it."""

@@ -143,11 +143,11 @@ class CoordinatorNode:
             store = self.own_store
         else:
             store = world.database.connect(random, process, self.name)
-        world.meter.watch_claims(store, process.name)
         spread = world.random(f"{process.name}/spread")
         coordinator = world.new_coordinator(
             self, store, JobLog(stream=io.StringIO(), level="error"), lambda: spread.uniform(-1.0, 1.0)
         )
+        world.meter.watch_claims(coordinator._dispatch, process.name)
         coordinator.start()
         self.coordinator = coordinator
 

@@ -14,6 +14,7 @@ from stoker.domain.placement import PREFETCH_US
 from stoker.store.claims import Grant, Granted
 from stoker.wire.frames import PROTOCOL, Assign, Frame, Hello
 from tests.support.clock import START_US
+from tests.support.dispatching import dispatch_once
 from tests.support.jobs import a_job
 
 
@@ -128,9 +129,13 @@ class OneClaim:
     def __init__(self, *grants: Grant, more: bool = False) -> None:
         self._granted = [Granted(list(grants), 0, more)]
         self.claims = 0
+        self.wakes = 0
 
     def now_us(self) -> int:
         return START_US
+
+    def claim_soon(self) -> None:
+        self.wakes += 1
 
     async def claim(self, request: object) -> Granted:
         self.claims += 1
@@ -165,14 +170,15 @@ async def test_what_could_not_be_sent_for_want_of_memory_is_sent_by_the_next_loo
     other = Line(batches=True)
     other.session.id = "w2"
     batch, small = a_batch(3, b"x" * FRAME_BYTES), a_batch(1)
-    store = OneClaim(Grant(batch, "w1"), Grant(small, "w2"))
+    store: Any = OneClaim(Grant(batch, "w1"), Grant(small, "w2"))
     dispatch = dispatching(store, broke, other.session)
-    with pytest.raises(MemoryError):
-        await dispatch.once()
+    await dispatch_once(dispatch, store)
+    dispatch.wake()
+    assert dispatch.request() is None, "after a failure it rests until the timer's turn"
     assert [frame.number for frame in other.frames] == [1], "the others get theirs"
     assert list(broke.held) == batch.ids[: fails_at - 1], "what was not sent is not held"
     broke.fails_at = None
-    await dispatch.once()
+    await dispatch_once(dispatch, store)
     assert [frame.number for frame in sent] == [1, 2, 3]
     assert [id for frame in sent for part in frame.batches for id in part.ids] == batch.ids
     assert list(broke.held) == batch.ids
@@ -180,7 +186,7 @@ async def test_what_could_not_be_sent_for_want_of_memory_is_sent_by_the_next_loo
 
 async def test_a_claim_that_was_cut_by_its_bytes_is_followed_by_another_at_once() -> None:
     line = Line(batches=True)
-    store = OneClaim(Grant(a_batch(1), "w1"), more=True)
+    store: Any = OneClaim(Grant(a_batch(1), "w1"), more=True)
     dispatch = dispatching(store, line.session)
-    await dispatch.once()
-    assert dispatch._wake.is_set()
+    await dispatch_once(dispatch, store)
+    assert store.wakes == 2, "the timer's, and one more"

@@ -12,6 +12,7 @@ from stoker.store.group_commit import (
     PENDING_BYTES,
     TRANSACTION_BYTES,
     TRANSACTION_WEIGHT,
+    Claims,
     Command,
     GroupCommit,
     by_step,
@@ -262,3 +263,64 @@ def test_steps_come_in_their_order_with_the_places_of_their_calls() -> None:
 def test_a_step_without_a_place_in_the_order_is_refused() -> None:
     with pytest.raises(LookupError):
         by_step([(claim, 1), (finish, 2)], lambda: [finish])
+
+
+class Capacity:
+    """A source of claims that wants one, and notes what it is told and when."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.wanted = True
+        self._log = log
+
+    def request(self) -> Any:
+        return "capacity" if self.wanted else None
+
+    def granted(self, granted: Any) -> None:
+        self._log.append(f"granted: {granted}")
+
+    def refused(self, error: Exception) -> None:
+        self._log.append(f"refused: {error}")
+
+
+async def test_a_transaction_that_opens_claims_as_its_last_step_and_tells_so_before_its_callers() -> None:
+    async with a_group() as (group, disk):
+        log: list[str] = []
+        group.claims = Claims(Capacity(log), claim, lambda: False)
+        calls = [asyncio.create_task(group.call(verb, n)) for n in range(2)]
+        for call in calls:
+            call.add_done_callback(lambda done: log.append(done.result()))
+        await asyncio.gather(*calls)
+        assert disk.transactions == [[0, 1, "capacity"]]
+        assert log[0] == "granted: did capacity"
+        assert group.pending == 0
+
+
+@pytest.mark.parametrize(("jobs_wait", "transactions"), [(True, [["capacity"]]), (False, [])])
+async def test_a_transaction_is_opened_for_a_claim_alone_only_if_jobs_may_wait(
+    jobs_wait: bool, transactions: list[list[str]]
+) -> None:
+    async with a_group() as (group, disk):
+        group.claims = Claims(Capacity([]), claim, lambda: jobs_wait)
+        group.claim_soon()
+        await turns()
+        assert disk.transactions == transactions
+
+
+async def test_a_claim_whose_transaction_fails_is_tried_again_by_itself() -> None:
+    async with a_group() as (group, _):
+        log: list[str] = []
+        group.claims = Claims(Capacity(log), claim, lambda: True)
+        with pytest.raises(StoreUnavailable):
+            await group.call(verb, "poison")
+        assert log == ["granted: did capacity"]
+        assert group.pending == 0
+
+
+async def test_nothing_is_claimed_by_a_group_that_closes() -> None:
+    async with a_group() as (group, disk):
+        group.claims = Claims(Capacity([]), claim, lambda: True)
+        call = asyncio.create_task(group.call(verb, 1))
+        await asyncio.sleep(0)
+        await group.close()
+        await call
+        assert disk.transactions == [[1]]

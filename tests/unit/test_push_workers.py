@@ -33,6 +33,7 @@ from stoker.wire.frames import Assign, Assignment, Cancel, ClaimRef
 from stoker.wire.http import HttpClaim, HttpHello, HttpOrders, HttpReport
 from stoker.worker_endpoints import find_listed, parse
 from tests.support.clock import FakeClock
+from tests.support.dispatching import dispatch_once
 from tests.support.in_loop import in_loop
 from tests.support.jobs import a_job, a_submission
 from tests.support.turns import until
@@ -307,7 +308,7 @@ class Shop:
     async def send(self, **fields: Any) -> Job:
         """Submit a job and dispatch it."""
         job = await self.submit(**fields)
-        assert await self.dispatch.once() == 1
+        assert await self.dispatch_once() == 1
         return job
 
     async def end(self, job: Job) -> Job:
@@ -328,11 +329,14 @@ class Shop:
         self.service.arrived.clear()
         return self.service.received[-1]
 
+    async def dispatch_once(self) -> int:
+        return await dispatch_once(self.dispatch, self.store)
+
     async def again(self) -> int:
         """Dispatch once more, after the backoff."""
         self.clock.advance(400)
         await self.store.promote(10)
-        return await self.dispatch.once()
+        return await self.dispatch_once()
 
     def session(self, id: str = "w1") -> PushSession:
         session = self.sessions.get(id)
@@ -422,7 +426,7 @@ async def test_one_that_is_not_listed_is_neither_registered_nor_dialled(shop: Sh
             await shop.register(path)
     assert await shop.store.sessions() == []
     await shop.submit()
-    assert await shop.dispatch.once() == 0
+    assert await shop.dispatch_once() == 0
     assert shop.service.connections == 0
 
 
@@ -435,12 +439,12 @@ async def test_threads_bound_what_is_under_way(shop: Shop) -> None:
     gate = shop.service.reply = Gate()
     await shop.register(threads=2)
     jobs = [await shop.submit() for _ in range(3)]
-    assert await shop.dispatch.once() == 2
-    assert await shop.dispatch.once() == 0
+    assert await shop.dispatch_once() == 2
+    assert await shop.dispatch_once() == 0
     gate.open.set()
     await shop.end(jobs[0])
     await shop.end(jobs[1])
-    assert await shop.dispatch.once() == 1
+    assert await shop.dispatch_once() == 1
     assert (await shop.end(jobs[2])).status == "completed"
 
 
@@ -686,7 +690,7 @@ async def test_an_endpoint_that_left_the_list_is_not_dialled_after_a_restart(sho
     with pytest.raises(EndpointNotListed):
         await shop.beat()
     await shop.submit()
-    assert await shop.dispatch.once() == 0
+    assert await shop.dispatch_once() == 0
 
 
 # ── an endpoint that is down ─────────────────────────────────────────────────────────────────────────────────────────
@@ -696,21 +700,21 @@ async def test_a_dead_endpoint_costs_few_attempts_and_is_tried_with_single_jobs(
     shop.service.reply = always(said(429))
     await shop.register(threads=4)
     jobs = [await shop.submit() for _ in range(10)]
-    assert await shop.dispatch.once() == 4
+    assert await shop.dispatch_once() == 4
     for job in jobs[:4]:
         assert error_type(await shop.end(job)) == "dispatch_failed"
     session = shop.session()
-    assert (session.resting, session.failures, await shop.dispatch.once()) == (True, 1, 0)
+    assert (session.resting, session.failures, await shop.dispatch_once()) == (True, 1, 0)
     shop.rested()
-    assert await shop.dispatch.once() == 1
-    assert await shop.dispatch.once() == 0
+    assert await shop.dispatch_once() == 1
+    assert await shop.dispatch_once() == 0
     await shop.end(jobs[4])
     assert (session.resting, session.failures) == (True, 2)
     shop.rested()
     shop.service.reply = echo
-    assert await shop.dispatch.once() == 1
+    assert await shop.dispatch_once() == 1
     assert (await shop.end(jobs[5])).status == "completed"
-    assert (session.resting, session.failures, await shop.dispatch.once()) == (False, 0, 4)
+    assert (session.resting, session.failures, await shop.dispatch_once()) == (False, 0, 4)
 
 
 async def test_a_promise_does_not_keep_a_worker_from_being_tried(shop: Shop) -> None:
@@ -718,7 +722,7 @@ async def test_a_promise_does_not_keep_a_worker_from_being_tried(shop: Shop) -> 
     await promised(shop)
     shop.session().failures = 1
     await shop.submit()
-    assert await shop.dispatch.once() == 1
+    assert await shop.dispatch_once() == 1
 
 
 async def test_a_connection_that_is_refused_is_a_dispatch_failure_and_is_retried(shop: Shop) -> None:

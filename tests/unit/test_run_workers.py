@@ -182,12 +182,12 @@ async def test_a_job_is_sent_accepted_and_reported(pair: tuple[RunShop, RunShop]
     (request,) = shop.service.received
     assert (request.path, request.job["job_id"]) == ("/jobs/run", f"{job.id}.1")
     await shop.submit(type="odd")
-    assert await shop.dispatch.once() == 0, "it has one thread"
+    assert await shop.dispatch_once() == 0, "it has one thread"
     await shop.complete(job)
     done = await shop.get(job)
     assert (done.status, done.result, done.worker_id) == ("completed", b'"done"', session)
     await shop.complete(job)  # once more, which changes nothing
-    assert await shop.dispatch.once() == 1
+    assert await shop.dispatch_once() == 1
 
 
 async def test_it_must_be_on_the_list(pair: tuple[RunShop, RunShop]) -> None:
@@ -207,7 +207,7 @@ async def test_registering_again_takes_its_jobs_from_it(pair: tuple[RunShop, Run
     assert [row.status for row in await shop.store.sessions() if row.id == first] == ["lost"]
     with pytest.raises(StaleClaim, match="is queued"):
         await shop.complete(job)
-    assert await shop.dispatch.once() == 1
+    assert await shop.dispatch_once() == 1
     with pytest.raises(StaleClaim, match="is now claim 2"):
         await shop.complete(job)
     await shop.complete(job, 2)
@@ -335,9 +335,9 @@ async def test_what_another_coordinator_sent_takes_the_thread_here(pair: tuple[R
     await here.run.heartbeat("box")
     assert list(here.session(session).held) == [job.id]
     await here.submit(type="odd")
-    assert await here.dispatch.once() == 0
+    assert await here.dispatch_once() == 0
     await here.complete(job)
-    assert await here.dispatch.once() == 1
+    assert await here.dispatch_once() == 1
 
 
 async def test_an_order_to_drain_is_not_undone_by_a_heartbeat(pair: tuple[RunShop, RunShop]) -> None:

@@ -1,7 +1,8 @@
 """Dispatch: when workers have room, claim jobs that they can run and send these to them.
 
-Woken by a submission, a report, a new worker; a timer of `POLL_SECONDS` stands behind the wake-ups, because they are
-hints. A wake-up before a commit puts the claim into the same transaction as the submission or report that caused it.
+Every write transaction of the store asks here how much the workers can take (`request`), claims that much, and gives back
+what it claimed (`granted`). Woken by a submission, a report, a new worker; a timer of `POLL_SECONDS` stands behind the
+wake-ups, because they are hints.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from stoker.domain.placement import Policy, prefetch_cost
 from stoker.domain.retry import claim_of
 from stoker.domain.time_limits import attempt_seconds
 from stoker.store.base import Store
-from stoker.store.claims import ClaimRequest, Grant
+from stoker.store.claims import ClaimRequest, Grant, Granted
 from stoker.wire.frames import Assign, Assignment, AssignmentBatch
 
 POLL_SECONDS: Final = 1.0
@@ -37,7 +38,7 @@ log = structlog.get_logger()
 
 
 class Dispatch:
-    """The loop that claims jobs for the free capacity of the workers connected here, and sends them."""
+    """Says what to claim for the free capacity of the workers connected here, and sends what was claimed."""
 
     def __init__(
         self,
@@ -59,54 +60,76 @@ class Dispatch:
         self._unsent: dict[str, list[JobBatch]] = {}
         """Jobs that were claimed and could not be sent, by session."""
         self._cursor = 0
-        self._wake = asyncio.Event()
+        self._wanted = False
+        self._resting = False
+        """Whether something failed since the timer's last turn."""
+        self._asked_at = 0
 
     def wake(self) -> None:
-        self._wake.set()
+        """Claim with the transaction that opens next: workers may have room, or jobs may wait."""
+        self._wanted = True
+        self._store.claim_soon()
 
     async def run(self) -> None:
-        while True:
-            await self._woken()
-            try:
-                await self.once()
-            except Exception as error:
-                log.error(
-                    "dispatch_failed", detail=str(error), exc_info=not isinstance(error, StoreUnavailable)
-                )
-                await asyncio.sleep(POLL_SECONDS)
-
-    async def _woken(self) -> None:
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(POLL_SECONDS, self._wake.set)
+        """Be asked by the store's transactions, and claim at least every `POLL_SECONDS`."""
+        self._store.claim_for(self)
         try:
-            await self._wake.wait()
+            while True:
+                self.look()
+                await asyncio.sleep(POLL_SECONDS)
         finally:
-            timer.cancel()
-        self._wake.clear()
+            self._store.claim_for(None)
 
-    async def once(self) -> int:
-        """One claim for all free capacity; how many jobs were sent."""
+    def look(self) -> None:
+        """Claim soon, whatever failed before: the timer's turn."""
+        self._resting = False
+        self.wake()
+
+    def request(self) -> ClaimRequest | None:
+        """Return the free capacity of all workers; None if there is none, or if nothing happened since it was asked for."""
+        if not self._wanted or self._resting:
+            return None
+        self._wanted = False
+        try:
+            return self._request()
+        except Exception as error:  # noqa: BLE001 - no memory, say: the transaction must go on without a claim
+            self.refused(error)
+            return None
+
+    def _request(self) -> ClaimRequest | None:
         if self._unsent:
             self._send([])
         if self._held_back():
-            return 0
-        views = self._sessions.views(self._store.now_us())
+            return None
+        self._asked_at = self._store.now_us()
+        views = self._sessions.views(self._asked_at)
         if not any(view.free or view.prefetch_us for view in views):
-            return 0
+            return None
         self._size.limit(views)
-        request = ClaimRequest(views, self._policy, self._cursor, self._run_times.view(), self.bounds)
-        began = self._store.now_us()
-        granted = await self._store.claim(request)
+        return ClaimRequest(views, self._policy, self._cursor, self._run_times.view(), self.bounds)
+
+    def granted(self, granted: Granted) -> None:
+        """Send what was claimed."""
+        try:
+            self._granted(granted)
+        except Exception as error:  # noqa: BLE001 - others wait for an answer of the same transaction
+            self.refused(error)
+
+    def _granted(self, granted: Granted) -> None:
         self._cursor = granted.cursor
         count = sum(len(grant.batch) for grant in granted.grants)
-        if self._size.note(count, self._store.now_us() - began) or granted.more:
+        if self._size.note(count, self._store.now_us() - self._asked_at) or granted.more:
             self.wake()
         if granted.ended:
             self._observers.overdue(granted.ended)
         if granted.grants:
             self._send(granted.grants)
             self._observers.dispatched(granted.grants)
-        return count
+
+    def refused(self, error: Exception) -> None:
+        """Log what failed, and ask for nothing until the timer's next turn."""
+        self._resting = True
+        log.error("dispatch_failed", detail=str(error), exc_info=_unexpected(error))
 
     def _send(self, grants: list[Grant]) -> None:
         """Send what was claimed. What could not be sent (no memory, say) is kept, and sent by the next look: it is claimed,
@@ -126,6 +149,11 @@ class Dispatch:
                 self._unsent[id] = _not_held(session, batches)
         if failed is not None:
             raise failed
+
+
+def _unexpected(error: Exception) -> Exception | None:
+    """Return an error that is worth a traceback."""
+    return None if isinstance(error, StoreUnavailable) else error
 
 
 def _not_held(session: WorkerSession, batches: Iterable[JobBatch]) -> list[JobBatch]:

@@ -16,7 +16,7 @@ from stoker.domain.retry import Claim, RetryPolicy
 from stoker.domain.series import GaugeRow, TallyRow
 from stoker.domain.short_ids import ShortId
 from stoker.store.bulk import Bulk, BulkStep, BulkStepped
-from stoker.store.claims import ClaimRequest, Granted
+from stoker.store.claims import ClaimRequest, ClaimSource, Granted
 from stoker.store.outcomes import Completions, Finish, Start
 from stoker.store.reads import (
     Attempt,
@@ -91,6 +91,15 @@ class Store(ScheduleStore, Protocol):
         Of all jobs with one unique key at most one is unfinished, whichever coordinator stores them. `on_conflict` says what
         a submission gets whose key is taken: the job that holds it, `UniqueConflict` and nothing of the call stored, or that
         job with the payload and the times of the new one, as long as it has not started. Repeats come first."""
+        ...
+
+    def claim_for(self, source: ClaimSource | None) -> None:
+        """Ask this source for capacity whenever a write transaction opens, claim for it as the last step of the transaction,
+        and tell it what was claimed before any caller of the transaction goes on. None: claim no more."""
+        ...
+
+    def claim_soon(self) -> None:
+        """Ask the source with the next transaction; open one for that if jobs may wait."""
         ...
 
     async def claim(self, request: ClaimRequest) -> Granted:

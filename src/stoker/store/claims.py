@@ -1,7 +1,7 @@
 """What `claim` takes and returns, and how both stores choose the jobs of a claim."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -40,6 +40,22 @@ class Granted(msgspec.Struct, frozen=True):
     jobs that should not wait for others."""
     ended: list[Job] = []
     """Jobs that were next and whose expiry or deadline had passed; they are over now."""
+
+
+class ClaimSource(Protocol):
+    """Knows how much workers can take. A store asks it when a write transaction opens, and tells it what was claimed."""
+
+    def request(self) -> ClaimRequest | None:
+        """Return what to claim for; None if no claim is wanted now."""
+        ...
+
+    def granted(self, granted: Granted) -> None:
+        """Take what was claimed; it is durable."""
+        ...
+
+    def refused(self, error: Exception) -> None:
+        """Take notice that the claim failed, and that nothing was claimed."""
+        ...
 
 
 def serving(lanes: Iterable[tuple[int, Lane]], workers: Sequence[WorkerView]) -> dict[int, list[WorkerView]]:

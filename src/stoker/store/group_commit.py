@@ -9,19 +9,20 @@ each of them.
 Transactions are bounded by weight (jobs) and by bytes, and so is what may wait for one: beyond that callers are refused at
 once, and what was accepted is unharmed.
 
-A claim is a command like any other. It shares the transaction of the insert or report that woke `Dispatch`, because
-`Dispatch` is woken before that command is added and `_run` lets one turn of the event loop pass before it takes what waits.
+A transaction that opens asks the source of claims (`Dispatch`) how much its workers can take now, and claims that much as
+its last step. So a job for which a worker is free is stored as claimed, in the transaction that inserts it.
 """
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from stoker.domain.errors import Overloaded, StoreUnavailable, StoreUnreachable
+from stoker.store.claims import ClaimSource, Granted
 
 TRANSACTION_WEIGHT: Final = 4_000
 TRANSACTION_BYTES: Final = 8 * 1024 * 1024
@@ -35,14 +36,39 @@ Step = Callable[[Any, list[Any]], Any]
 returns their results in order."""
 
 
+class Reply(Protocol):
+    """Where the result of a command goes, once it is durable: a future, as a rule."""
+
+    def done(self) -> bool: ...
+    def set_result(self, result: Any, /) -> None: ...
+    def set_exception(self, error: Exception, /) -> None: ...
+
+
 class Command(msgspec.Struct, frozen=True, eq=False):
     """One call of a step. `weight` is the number of jobs that it writes, `size` the bytes of their payloads or results."""
 
     step: Step
     argument: Any
     weight: int
-    future: asyncio.Future[Any]
+    reply: Reply
     size: int = 0
+
+
+class Claims(msgspec.Struct, frozen=True):
+    """How a transaction claims: for whom, by which step, and whether the store knows of jobs that may be claimed."""
+
+    source: ClaimSource
+    step: Step
+    jobs_may_wait: Callable[[], bool]
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, granted: Granted, /) -> None:
+        self.source.granted(granted)
+
+    def set_exception(self, error: Exception, /) -> None:
+        self.source.refused(error)
 
 
 Transact = Callable[[Sequence[Command], bool], Awaitable[Sequence[Any]]]
@@ -59,6 +85,8 @@ class GroupCommit:
         self._pending_bytes = 0
         self._wake = asyncio.Event()
         self._closing = False
+        self.claims: Claims | None = None
+        """What transactions claim; nothing as long as it is None."""
         self.observe: Callable[[float, int], None] = lambda seconds, jobs: None
         """Told of every transaction that became durable: how long it took, and how many jobs it wrote."""
         self.refused: Callable[[Exception], None] = lambda error: None
@@ -90,6 +118,10 @@ class GroupCommit:
         self._wake.set()
         return await future
 
+    def claim_soon(self) -> None:
+        """Claim in the transaction that opens next; if jobs may wait and nothing else does, one is opened for that."""
+        self._wake.set()
+
     async def close(self) -> None:
         """Store what is waiting, then stop."""
         self._closing = True
@@ -99,12 +131,10 @@ class GroupCommit:
     async def _run(self) -> None:
         while not (self._closing and not self._waiting):
             await self._wake.wait()
-            # One turn of the loop lets everything that became ready together join this transaction, and lets dispatch,
-            # woken by a submission, put its claim into the same transaction.
-            await asyncio.sleep(0)
             commands = self._take()
             if not self._waiting and not self._closing:
                 self._wake.clear()
+            self._add_claim(commands)
             if commands:
                 try:
                     await self._transaction(commands)
@@ -131,6 +161,16 @@ class GroupCommit:
             commands.append(command)
         return commands
 
+    def _add_claim(self, commands: list[Command]) -> None:
+        """Ask for capacity, and claim for it as the last step of the transaction that opens now."""
+        claims = self.claims
+        if claims is None or self._closing or not (commands or claims.jobs_may_wait()):
+            return
+        request = claims.source.request()
+        if request is not None:
+            self._pending += 1
+            commands.append(Command(claims.step, request, 1, claims))
+
     async def _transaction(self, commands: list[Command]) -> None:
         weight = _weight(commands)
         started = time.monotonic()
@@ -156,12 +196,12 @@ def _weight(commands: Sequence[Command]) -> int:
 
 
 def _answer(command: Command, result: Any) -> None:
-    if command.future.done():  # the caller gave up waiting; what was stored stays stored
+    if command.reply.done():  # the caller gave up waiting; what was stored stays stored
         return
     if isinstance(result, Exception):
-        command.future.set_exception(result)
+        command.reply.set_exception(result)
     else:
-        command.future.set_result(result)
+        command.reply.set_result(result)
 
 
 def by_step(

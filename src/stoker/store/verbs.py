@@ -8,8 +8,8 @@ from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
 from stoker.domain.retry import RetryPolicy
 from stoker.store.bulk import Bulk, BulkStep, BulkStepped
-from stoker.store.claims import ClaimRequest, Granted
-from stoker.store.group_commit import GroupCommit
+from stoker.store.claims import ClaimRequest, ClaimSource, Granted
+from stoker.store.group_commit import Claims, GroupCommit
 from stoker.store.outcomes import Completions, Finish, Start
 from stoker.store.reads import JobFilter
 from stoker.store.schedules import AppChange, ScheduleChange, ScheduleChanged
@@ -74,6 +74,18 @@ class WritingVerbs:
         if not all(item.repeated for item in result):
             self._tell(None)
         return result
+
+    def claim_for(self, source: ClaimSource | None) -> None:
+        self._group.claims = (
+            None if source is None else Claims(source, self._steps.claim, self._jobs_may_wait)
+        )
+
+    def claim_soon(self) -> None:
+        self._group.claim_soon()
+
+    def _jobs_may_wait(self) -> bool:
+        """Whether the store knows of queued jobs, or should look for some."""
+        raise NotImplementedError
 
     async def claim(self, request: ClaimRequest) -> Granted:
         result: Granted = await self._group.call(self._steps.claim, request)

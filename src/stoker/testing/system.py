@@ -161,12 +161,8 @@ class System:
         )
         await self.coordinator.prepare()
         dispatch = self.coordinator._dispatch
-        once = dispatch.once
-
-        async def once_if_settling() -> int:
-            return await once() if self._settling else 0
-
-        dispatch.once = once_if_settling  # type: ignore[method-assign]
+        request = dispatch.request
+        dispatch.request = lambda: request() if self._settling else None  # type: ignore[method-assign]
         self.coordinator.start()
         self.api = create_app(self.coordinator)
 

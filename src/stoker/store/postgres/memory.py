@@ -131,17 +131,21 @@ class PostgresMemory:
     def look_again(self) -> None:
         self._look_at = 0.0
 
+    @property
+    def should_look(self) -> bool:
+        """Whether it is time to find out which lanes have queued jobs."""
+        return self._clock.monotonic() >= self._look_at
+
     async def look_around(self, link: Link) -> None:
         """Find out which lanes have queued jobs, if it is time for that."""
-        now = self._clock.monotonic()
-        if now < self._look_at:
+        if not self.should_look:
             return
         self._woken = set()
         ids = {row[0] for row in await link.fetch(Q["active_lanes"])}
         await self.lanes_named(link, ids)
         self.active = ids | self._woken  # the other write pipeline may have filled some since
         self.first_in_line.forget_all()
-        self._look_at = now + LOOK_SECONDS
+        self._look_at = self._clock.monotonic() + LOOK_SECONDS
 
     # ── ids made by clients ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -133,6 +133,9 @@ class PostgresStore(WritingVerbs):
         for writer in self._writers:
             writer.left_over = call
 
+    def _jobs_may_wait(self) -> bool:
+        return bool(self._memory.active) or self._memory.should_look
+
     # ── writes beside the transactions ───────────────────────────────────────────────────────────────────────────────────
 
     async def set_paused(self, queue: str, paused: bool) -> int | None:

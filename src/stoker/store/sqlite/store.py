@@ -125,6 +125,9 @@ class SqliteStore(WritingVerbs):
         transaction.commit_to_memory()
         return results
 
+    def _jobs_may_wait(self) -> bool:
+        return bool(self._memory.active)
+
     async def set_paused(self, queue: str, paused: bool) -> int | None:
         since: int | None = await self._group.call(SqliteTransaction.set_paused, (queue, paused))
         return since
