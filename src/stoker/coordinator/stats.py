@@ -51,11 +51,11 @@ class StatsService:
 
     async def stats(self) -> dict[str, object]:
         """Return the answer of `/stats`."""
-        counts = await self._store.counts()
+        counts, paused, live = await asyncio.gather(
+            self._store.counts(), self._store.paused(), self._workers.live()
+        )
         by_status = sum_by_status(counts)
         queued = [count for count in counts if count.status == "queued" and count.queue != WEBHOOK_QUEUE]
-        paused = await self._store.paused()
-        live = await self._workers.live()
         rate = success_rate(by_status)
         uptime = round(self._clock.monotonic() - self._started, 3)
         return {
