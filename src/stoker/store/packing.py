@@ -15,6 +15,9 @@ from stoker.store.logs import Entry, Segment, whole_characters
 ROW_BYTES: Final = 64 * 1024
 WORTH_COMPRESSING: Final = 200
 
+_ZLIB: Final = b"x"
+"""How compressed data begins, and no list in MessagePack does. Earlier versions also stored compressed data that was just as
+long as the raw data."""
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(list[Segment]).decode
 
@@ -31,12 +34,13 @@ def packed(segments: Iterable[Segment]) -> Iterator[Packed]:
     for row in _rows(segments):
         raw = _pack(row)
         smaller = zlib.compress(raw, 6) if len(raw) > WORTH_COMPRESSING else raw
-        yield Packed(len(raw), min(smaller, raw, key=len))
+        yield Packed(len(raw), smaller if len(smaller) < len(raw) else raw)
 
 
 def entries(claim_id: int, attempt: int, raw_bytes: int, data: bytes) -> list[Entry]:
     """What a row of an attempt says."""
-    segments = _unpack(zlib.decompress(data) if len(data) < raw_bytes else data)
+    compressed = len(data) < raw_bytes or data[:1] == _ZLIB
+    segments = _unpack(zlib.decompress(data) if compressed else data)
     return [Entry(claim_id, attempt, segment.stream, segment.at, bytes(segment.data)) for segment in segments]
 
 
