@@ -62,7 +62,7 @@ class ResponseReader:
 
 def request_bytes(method: str, path: str, body: bytes = b"") -> bytes:
     head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-    if method == "POST":
+    if body or method == "POST":
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"\r\n" + body
 
