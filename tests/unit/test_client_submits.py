@@ -6,6 +6,7 @@ import asyncio
 import multiprocessing
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -301,6 +302,59 @@ def test_many_threads_submit_many_jobs(api: FakeApi, add: Task[[int, int], int])
 
 def _waiting(shared: ThreadSharing, number: int) -> bool:
     return len(shared._seats) == number
+
+
+class Turns:
+    """Threads that submit job after job through one `ThreadSharing`; the first request is held until all others wait."""
+
+    def __init__(self, names: str) -> None:
+        self.sent: list[str] = []
+        self._go = threading.Event()
+        self.shared = ThreadSharing(self._send_one, self._send_many)
+        self._threads = [threading.Thread(target=self._submit, args=(name,)) for name in names]
+
+    def run(self) -> None:
+        self._threads[0].start()
+        eventually(lambda: self.shared._under_way == 1)
+        for number, thread in enumerate(self._threads[1:], 1):
+            thread.start()
+            eventually(partial(_waiting, self.shared, number))
+        self._go.set()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _submit(self, name: str) -> None:
+        for _ in range(2):
+            self.shared.submit(JobTemplate(name, SubmitOptions()).new(b"null"))
+
+    def _send_one(self, job: NewJob) -> AcceptedJob:
+        assert self._go.wait(10)
+        self.sent.append(job.type)
+        return AcceptedJob(job.id)
+
+    def _send_many(self, jobs: list[NewJob]) -> list[Submitted]:
+        self.sent.append("".join(sorted(job.type for job in jobs)))
+        return [AcceptedJob(job.id) for job in jobs]
+
+
+def test_threads_that_were_told_submit_again_before_the_next_request_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sharing, "RETURN_SECONDS", 10)
+    turns = Turns("abcd")
+    turns.run()
+    assert turns.sent[:2] == ["a", "bcd"]
+    assert len(turns.sent[2]) == 3, (
+        "of a, whose turn came first, c and d; the thread that sent for all comes later"
+    )
+
+
+def test_threads_that_submit_no_more_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "RETURN_SECONDS", 0.001)
+    shared = ThreadSharing(lambda job: AcceptedJob(job.id), lambda jobs: [])
+    began = time.monotonic()
+    shared._gather(1_000)
+    assert time.monotonic() - began < 5
 
 
 class Interrupted(BaseException):

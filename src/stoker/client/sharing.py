@@ -32,6 +32,8 @@ ALONE_BYTES: Final = 64 * 1024
 THREAD_REQUESTS: Final = 1
 LOOP_REQUESTS: Final = 1
 """How many submit requests of one loop are under way at once."""
+RETURN_SECONDS: Final = 0.0005
+"""Within this time one of many threads submits its next job, if they submit job after job."""
 _PATIENCE: Final = 1.0 if sys.platform == "win32" else -1.0
 """A thread that waits on Windows does not hear Ctrl-C."""
 
@@ -87,6 +89,9 @@ class ThreadSharing:
         self._mutex = threading.Lock()
         self._under_way = 0
         self._seats: list[_Seat] = []
+        self._expected = 0
+        self._gathered = threading.Event()
+        """Set when as many seats are taken as are expected."""
 
     def submit(self, job: NewJob) -> AcceptedJob:
         """Return when the job is stored. Raises what is wrong with it."""
@@ -99,6 +104,8 @@ class ThreadSharing:
             else:
                 seat = _Seat(job)
                 self._seats.append(seat)
+                if len(self._seats) == self._expected:
+                    self._gathered.set()
         if seat is not None:
             return self._seated(seat)
         try:
@@ -125,8 +132,21 @@ class ThreadSharing:
         for seat in batch:
             if seat is not leader:
                 seat.gate.release()
-        leader.batch = None
-        self._hand_on()
+        try:
+            self._gather(len(batch) - 1)
+        finally:
+            leader.batch = None
+            self._hand_on()
+
+    def _gather(self, told: int) -> None:
+        """Let the threads that have just been told go first, so that what they submit next is part of the next request. Wait
+        until all have come back, or none comes any more."""
+        with self._mutex:
+            came = len(self._seats)
+            self._expected = told
+            self._gathered.clear()
+        while came < told and not self._gathered.wait(RETURN_SECONDS) and came < len(self._seats):
+            came = len(self._seats)
 
     def _hand_on(self) -> None:
         """A request has ended: let the first that waits send for all."""
