@@ -58,9 +58,9 @@ def filter_clauses(filter: JobFilter, memory: PostgresMemory, *, final: bool) ->
         value = getattr(filter, field)
         if value is not None:
             found.add(clause, value)
-    _add_searches(filter, found)
     if filter.text is not None or filter.text_types or filter.text_failures:
         _add_text(filter, memory, found, final=final)
+    _add_searches(filter, found)
     return found
 
 
@@ -71,6 +71,7 @@ def _status_sql(statuses: tuple[Any, ...]) -> str:
 
 
 def _add_searches(filter: JobFilter, found: Clauses) -> None:
+    """What needs a look into another table comes last: it is asked of few jobs then."""
     for entry in filter.metadata:
         found.add(Q["has_metadata"], *entry)
     if filter.fingerprint is not None:
@@ -95,7 +96,7 @@ def _add_text(filter: JobFilter, memory: PostgresMemory, found: Clauses, *, fina
     if filter.text_failures and final:
         parts.append("(status = 'failed' AND fingerprint = ANY(?::text[]))")
         values.append(list(filter.text_failures))
-    found.add(f"({' OR '.join(parts)})" if parts else "false", *values)
+    found.add(f"coalesce({' OR '.join(parts)}, false)" if parts else "false", *values)
 
 
 def by_lane(filter: JobFilter) -> bool:

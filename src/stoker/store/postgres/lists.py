@@ -298,7 +298,8 @@ class PostgresLists:
         for table in tables:
             parts = [*keys, *in_history] if table == "history" else keys
             given = (*values, *ways) if len(parts) > len(keys) else tuple(values)
-            key = f"seq IN ({' UNION ALL '.join(parts)})".format(table=table)
+            # As an array they are found first, and not one by one while all jobs are walked.
+            key = f"seq = ANY(ARRAY({' UNION ALL '.join(parts)}))".format(table=table)
             found.append(PostgresListSource(table, rest, key, given, whole=True, but=but))
         return found
 
