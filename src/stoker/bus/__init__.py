@@ -1,1 +1,1 @@
-"""Live notifications between coordinators and inside one: hints and events, never the truth."""
+"""Notifications between coordinators, and a cache of final jobs. Both may be lost; the store is authoritative."""

@@ -1,7 +1,7 @@
 """Notifications between coordinators: the messages, and what a bus promises.
 
-The store is the truth; notifications only save waiting for the next look at it. So anything may be lost, come twice or come
-late, and a coordinator that acts on notifications looks at the store, or at its own state, before believing them.
+The store is authoritative; notifications only save waiting for the next poll. So any of them may be lost, duplicated or
+late, and a coordinator that receives one looks at the store, or at its own state, before it acts.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ WATCH_SECONDS: Final = 60.0
 LISTEN_SECONDS: Final = 12.0
 """For how long a `Listen` counts."""
 HAPPENED_IDS: Final = 120
-"""The most ids in one `Happened`: with the rest of it they fit a message of any line."""
+"""The most ids in one `Happened`, so that it fits a message of any bus."""
 
 
 class JobsWaiting(msgspec.Struct, frozen=True, tag="Work", gc=False):
-    """Jobs stand in the queue that the sender could not place itself: look again. Its name on the bus is older."""
+    """The sender could not place queued jobs with its own workers: look for them. Sent under its older name, `Work`."""
 
 
 class Watch(msgspec.Struct, frozen=True, tag=True, gc=False):
@@ -29,7 +29,7 @@ class Watch(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Changed(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Something happened to these jobs (an end, output): requests that wait for them look again."""
+    """These jobs ended or wrote output: requests that wait for them look again."""
 
     ids: list[str]
 
@@ -43,13 +43,13 @@ class CancelClaim(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class DrainSession(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A worker was told to drain: the coordinator that holds its session passes it on."""
+    """A drain was recorded: the coordinator that holds this session tells its worker."""
 
     session_id: str
 
 
 class ProgressOf(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """How far a running job says it is, for requests at other coordinators."""
+    """The progress that a running job reported, for requests to other coordinators."""
 
     id: str
     claim_id: int
@@ -64,8 +64,8 @@ class Listen(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class Happened(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """What happened at the sender in a moment: some of the jobs that changed and how many more did, how often what was
-    done, and how long jobs waited and ran, as counts by bucket (`stoker.coordinator.latencies`)."""
+    """One window of events at the sender: some ids of changed jobs and the number of further changes, counters of events,
+    and histograms of how long jobs waited and ran (`stoker.coordinator.latencies`)."""
 
     ids: list[str]
     more: int
@@ -75,7 +75,7 @@ class Happened(msgspec.Struct, frozen=True, tag=True, gc=False):
 
 
 class TypesNoted(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """A worker announced options for the jobs of its types, and they are stored: read them again."""
+    """What workers announced for their types has changed in the store: read it again."""
 
 
 Notification = (
@@ -85,22 +85,22 @@ Receive = Callable[[Sequence[Notification]], None]
 
 
 class Bus(Protocol):
-    """Carries notifications to the other coordinators and brings theirs."""
+    """Sends notifications to the other coordinators and receives theirs."""
 
     def start(self, receive: Receive) -> None:
-        """Begin, inside a running loop. `receive` is called on that loop, never with one's own notifications; after each
-        connect it is called with `[JobsWaiting()]`, since notifications may have been missed."""
+        """Start, inside a running loop. `receive` is called on that loop, never with this coordinator's own notifications.
+        After each connect it is called with `[JobsWaiting()]`, since notifications may have been missed."""
         ...
 
     def publish(self, notification: Notification) -> None:
-        """Pass on; never waits and never raises."""
+        """Send a notification soon. Never waits and never raises."""
         ...
 
     @property
     def connected(self) -> bool:
-        """Whether notifications go out and come in at this moment."""
+        """Return whether notifications are sent and received at this moment."""
         ...
 
     async def close(self) -> None:
-        """Send what still waits, if that is quick, and let go of the connections."""
+        """Send what still waits, if that is quick, and close the connections."""
         ...

@@ -1,15 +1,15 @@
 """A cache of final jobs in Redis, for `GET /jobs/{id}`. It is never stale while Redis answers.
 
 A final job changes in two ways only: a replay leaves `failed` or `cancelled`, a discard marks a dead letter. (A
-completed job never changes; after its retention it is deleted, and may be seen for `ENTRY_SECONDS` longer.) What
-makes the change calls `forget` first, and waits for it. Reading goes `get`, then the store, then `put`.
+completed job never changes; after its retention it is deleted, and may be seen for `ENTRY_SECONDS` longer.) The code
+that makes the change first awaits `forget`. A read is `get`, then the store, then `put`.
 
 **The rules.**
 
 1. `put(job, asked_at)` writes with SET NX: an entry or a tombstone that is there stays.
-2. An entry dies `ENTRY_SECONDS` after `asked_at`, the moment before the store was asked, not after it was written: it
-   is written with a point in time by Redis's own clock (PXAT). However late the command arrives (a paused process, a
-   Redis that was asleep), it cannot bring an older reading back.
+2. An entry expires `ENTRY_SECONDS` after `asked_at`, the moment before the store was asked, not after it was written: it
+   is written with an absolute expiry by Redis's own clock (PXAT). However late the command arrives (a paused process, a
+   Redis that hung), it cannot bring an older reading back.
 3. `forget` puts a tombstone of `TOMBSTONE_SECONDS` in the place of the entry. `forget_all`, for changes whose ids
    are not known beforehand, and for very many ids, writes one key instead, which every `get` reads along with the
    entries (one MGET, so at one moment): while that key stands, every `get` is a miss.
@@ -17,10 +17,10 @@ makes the change calls `forget` first, and waits for it. Reading goes `get`, the
    remembered is neither read from the cache nor put into it.
 
 **Why no `get` that begins after the change was committed returns the job as it was before.** Let F be when `forget`
-was answered and C > F the commit. An entry with the old job was read from the store before C, so by rule 2 it is dead
+was answered and C > F the commit. An entry with the old job was read from the store before C, so by rule 2 it has expired
 at C + 15 s. An entry from before F was overwritten at F. A `put` after F meets the tombstone until F + 60 s, and by
-then the old job may not be written any more, provided that C < F + 40 s: a commit comes within 40 s of `forget`, or
-not at all. (Who cannot promise this calls `forget` again afterwards.)
+then an entry with the old job would expire at once, provided that C < F + 40 s: a commit comes within 40 s of `forget`,
+or not at all. (A caller that cannot promise this calls `forget` again afterwards.)
 
 **What remains when Redis fails.** If it was not reachable at F, or lost the tombstone before it could do its work (a
 flush, a restart, a failover, an eviction), then an old entry may be there until C + 15 s. The coordinator that made
@@ -58,7 +58,7 @@ KEY: Final = "stoker:1:job:"
 ALL_KEY: Final = "stoker:1:jobs-forgotten"
 TOMBSTONE: Final = b"forgotten"
 MARK: Final = b"%08x" % zlib.crc32(",".join(COLUMNS).encode())
-"""Begins every entry. A coordinator of a version with other fields does not take it for its own; tombstones they share."""
+"""The prefix of every entry. Versions whose jobs have other fields ignore each other's entries, but share tombstones."""
 
 log = structlog.get_logger()
 
@@ -67,7 +67,7 @@ class JobCache(Protocol):
     """A cache of final jobs, as a protocol."""
 
     async def get(self, id: str) -> Job | None:
-        """The final job, or None when the cache cannot tell: ask the store."""
+        """Return the final job, or None when the cache does not have it: ask the store."""
         ...
 
     def put(self, job: Job, asked_at: float) -> None:
@@ -81,14 +81,14 @@ class JobCache(Protocol):
         ...
 
     async def forget_all(self) -> None:
-        """As `forget`, for a change of jobs whose ids are not known beforehand."""
+        """Like `forget`, for a change of jobs whose ids are not known beforehand."""
         ...
 
     async def close(self) -> None: ...
 
 
 class NoCache:
-    """Without Redis there is no cache."""
+    """The cache of a coordinator without Redis: it is always empty."""
 
     async def get(self, id: str) -> Job | None:
         return None
@@ -107,7 +107,7 @@ class NoCache:
 
 
 class Forgotten:
-    """What this process may not get from the cache for a while. Bounded: too many ids become "nothing at all"."""
+    """The ids that this process does not read from the cache for a while. With too many ids, it reads none at all."""
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
@@ -135,7 +135,7 @@ class Forgotten:
 
 
 class RedisJobCache:
-    """A `JobCache` in Redis. Gets that come together share one question, and so do puts."""
+    """A `JobCache` in Redis. Concurrent gets share one command, and so do puts."""
 
     def __init__(
         self,
@@ -171,8 +171,8 @@ class RedisJobCache:
         return not self._link.up or self._forgotten.holds(id, self._monotonic())
 
     async def _read_all(self) -> None:
-        """Answer all requests that wait. One that comes while a question is under way joins the next: its answer must not be
-        older than the request."""
+        """Answer all gets that wait. One that comes while a command is under way is part of the next: its answer must not
+        be older than the request."""
         try:
             while self._asked:
                 ids = list(self._asked)[:MAX_READ]
@@ -234,7 +234,7 @@ class RedisJobCache:
         await self._link.ask(write)
 
     async def _redis_clock(self) -> float:
-        """By how much Redis's clock is ahead of `monotonic`; rather too little, so that entries die early."""
+        """Return by how much Redis's clock is ahead of `monotonic`; rather too little, so that entries expire early."""
         measured_at, ahead = self._clock
         if self._monotonic() - measured_at > CLOCK_SECONDS:
             seconds, microseconds = await self._link.ask(self._link.client.time)
@@ -278,7 +278,7 @@ class RedisJobCache:
 
 
 def encode(job: Job) -> bytes | None:
-    """The entry of a job; None when it is too large."""
+    """Return the entry of a job; None when it is too large."""
     if sum(len(part) for part in (job.payload, job.result, job.error) if part) > MAX_ENTRY_BYTES:
         return None
     value = MARK + msgspec.msgpack.encode(job)
@@ -289,7 +289,7 @@ _jobs: Final[msgspec.msgpack.Decoder[Job]] = msgspec.msgpack.Decoder(Job)
 
 
 def decode(id: str, value: Any) -> Job | None:
-    """The job of an entry; None for a tombstone and for whatever else may stand there."""
+    """Return the job of an entry; None for a tombstone and for any other value."""
     if not isinstance(value, bytes) or not value.startswith(MARK):
         return None
     try:

@@ -1,12 +1,12 @@
-"""A bus over some line to a server: what PostgreSQL and Redis have in common.
+"""A bus over a connection to a server: what the buses over PostgreSQL and Redis have in common.
 
-One task lives as long as the bus. It opens a line, and when that line is lost, for whatever reason, it opens another,
-with growing pauses. While there is a line, notifications go out: the first after a silence at once, later ones at most every
-few milliseconds, all that gathered meanwhile in one message.
+One task lives as long as the bus. It opens a connection, and when that is lost, for any reason, it opens another, with
+growing pauses. While connected it sends notifications: the first after a silence at once, later ones every few milliseconds,
+those that gathered meanwhile together.
 
-A line can be dead without anybody saying so: a peer that vanished, a pooler between that does not pass notifications
-on. Both servers send one's own messages back, so the bus sends itself an empty message on connecting and every few
-seconds after, and a line on which it does not hear itself counts as lost.
+A connection can fail silently: the server vanished, or a pooler does not pass notifications on. Both servers echo a client's
+own messages, so the bus sends itself an empty message on connecting and every few seconds after. A connection without echo
+counts as lost.
 """
 
 import asyncio
@@ -34,26 +34,26 @@ log = structlog.get_logger()
 
 
 class BusLine(Protocol):
-    """One connection, or what belongs together like one. It is used by one task for sending and one for listening."""
+    """One connection, or a pair of them. One task sends on it and another one listens."""
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """Send; raises when that failed."""
+        """Send messages, or raise."""
         ...
 
     async def listen(self) -> None:
-        """Receive until the line is lost, then raise."""
+        """Receive until the connection is lost, then raise."""
         ...
 
     async def close(self) -> None: ...
 
 
 class LineBus(ABC):
-    """A `Bus`; those below say how a line is opened and what it takes."""
+    """The base class of buses; a subclass opens the connection and names its limits."""
 
     name: str
     max_bytes: int
     answer_seconds: float
-    """How long opening, sending and hearing oneself may take before the line counts as lost."""
+    """How long opening, sending and the echo may each take before the connection counts as lost."""
     check_seconds: float = CHECK_SECONDS
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class LineBus(ABC):
 
     @abstractmethod
     async def _open(self, hear: Hear) -> BusLine:
-        """A line that listens from now on; it may be cancelled at any point."""
+        """Open a connection and subscribe: `hear` is called with each message. May be cancelled at any point."""
 
     @property
     def connected(self) -> bool:
@@ -77,7 +77,7 @@ class LineBus(ABC):
 
     @property
     def dropped(self) -> int:
-        """How many notifications were given up because they could not be sent for too long."""
+        """Return how many notifications were dropped, because too many waited or one was too long."""
         return self._outbox.dropped
 
     def start(self, receive: Receive) -> None:
@@ -102,7 +102,7 @@ class LineBus(ABC):
         await asyncio.wait([self._task])
         self._connected = False
 
-    # ── one line after another ─────────────────────────────────────────────────────────────────────────────────────
+    # ── one connection after another ───────────────────────────────────────────────────────────────────────────────
 
     async def _run(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -119,11 +119,11 @@ class LineBus(ABC):
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     async def _until_lost(self) -> str:
-        """Open a line and use it for as long as it lasts; why it ended."""
+        """Open a connection, use it until it is lost, and return why it was."""
         try:
             async with asyncio.timeout(self.answer_seconds):
                 line = await self._open(self._hear)
-        except Exception as error:  # noqa: BLE001 - whatever it was, a coordinator must not stay deaf
+        except Exception as error:  # noqa: BLE001 - after any error the bus connects again
             return _reason(error)
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -1,11 +1,10 @@
-"""Notifications that wait to be sent, merged; and their form on the line. No I/O.
+"""The notifications that wait to be sent, and the format of messages. No I/O.
 
-While a message is under way, or the line is down, notifications gather here. Telling a coordinator twice to look again
-says no more than once, so notifications merge: one `JobsWaiting`, each id once, the newest progress of each job. Their
-number is bounded: while the line is down, the oldest are dropped.
+While a message is under way, or the bus is not connected, notifications are collected here and merged: one `JobsWaiting`,
+each id once, the newest progress of each job. Beyond a limit the oldest are dropped.
 
-A message is a JSON object, `{"sender": …, "news": [ … ]}`, of at most as many bytes as the line takes. Each of the
-notifications is read by itself, so that a coordinator of another version may send kinds that this one does not know.
+A message is a JSON object, `{"sender": …, "news": [ … ]}`, of at most as many bytes as the bus takes (`news` are the
+notifications). Each is decoded by itself, so that coordinators of other versions may send kinds that this one does not know.
 """
 
 import math
@@ -18,11 +17,11 @@ import msgspec
 from stoker.bus.base import Changed, Happened, Notification, ProgressOf, Watch
 
 LIMIT: Final = 20_000
-"""The most ids and single notifications that wait."""
+"""The most ids and other notifications that wait."""
 
 
 class Packet(msgspec.Struct, frozen=True):
-    """A message as it came: who sent it, what could be read, and how many notifications could not."""
+    """A received message: its sender, the notifications that could be decoded, and how many could not."""
 
     sender: str
     notifications: list[Notification]
@@ -40,14 +39,14 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Outbox:
-    """What waits to be sent."""
+    """The notifications that wait to be sent."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
         self._waiting: OrderedDict[tuple[Any, ...], Notification] = OrderedDict()
         self._windows = 0
         self.dropped = 0
-        """How many ids and single notifications were given up, because too much waited or one alone was too long."""
+        """How many ids and other notifications were dropped, because too many waited or one was too long."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -59,7 +58,7 @@ class Outbox:
                     self._put((type(notification), id), notification)
             case ProgressOf():
                 self._add_progress(notification)
-            case Happened():  # each tells of another moment
+            case Happened():  # each is another window, so they are not merged
                 self._windows += 1
                 self._put((Happened, self._windows), notification)
             case _:
@@ -69,7 +68,7 @@ class Outbox:
         key = (ProgressOf, notification.id)
         earlier = self._waiting.get(key)
         older = isinstance(earlier, ProgressOf) and earlier.claim_id > notification.claim_id
-        if not older and math.isfinite(notification.done):  # what is not finite has no form in JSON
+        if not older and math.isfinite(notification.done):  # JSON has only finite numbers
             self._put(key, notification)
 
     def _put(self, key: tuple[Any, ...], notification: Notification) -> None:
@@ -79,7 +78,7 @@ class Outbox:
             self.dropped += 1
 
     def take(self) -> list[Notification]:
-        """Take out everything that waits, merged."""
+        """Remove and return everything that waits, merged."""
         waiting, self._waiting = self._waiting, OrderedDict()
         watched = [key[1] for key in waiting if key[0] is Watch]
         changed = [key[1] for key in waiting if key[0] is Changed]
@@ -93,7 +92,7 @@ class Outbox:
         return taken
 
     def take_messages(self, sender: str, max_bytes: int) -> list[bytes]:
-        """Everything that waits, as messages for the line."""
+        """Remove and return everything that waits, as messages."""
         taken = self.take()
         messages, too_long = pack(sender, taken, max_bytes)
         self.dropped += too_long
@@ -101,8 +100,8 @@ class Outbox:
 
 
 def pack(sender: str, notifications: Iterable[Notification], max_bytes: int) -> tuple[list[bytes], int]:
-    """Messages of at most `max_bytes` each, and how many notifications were too long for any. No notifications make
-    one empty message."""
+    """Return messages of at most `max_bytes` each, and how many notifications were too long for one. Without notifications
+    there is one empty message."""
     begin = b'{"sender":' + msgspec.json.encode(sender) + b',"news":['
     room = max_bytes - len(begin) - len(b"]}")
     parts, too_long = _parts(notifications, room)
@@ -111,7 +110,7 @@ def pack(sender: str, notifications: Iterable[Notification], max_bytes: int) -> 
 
 
 def _parts(notifications: Iterable[Notification], room: int) -> tuple[list[bytes], int]:
-    """Each of the notifications in its form on the line; long lists of ids in several that fit."""
+    """Encode each notification, split where its ids would not fit, and count those that are too long."""
     parts: list[bytes] = []
     too_long = 0
     for item in notifications:
@@ -134,7 +133,7 @@ def _cut(notification: Watch | Changed, room: int) -> Iterator[Watch | Changed]:
 
 
 def _filled(items: Iterable[Any], room: int, size_of: Any = len) -> list[list[Any]]:
-    """In order, each group filled with what fits, commas included. What is too long alone gets a group of its own."""
+    """Group items in order, each group filled with what fits, commas included. An item that is too long is a group alone."""
     groups: list[list[Any]] = []
     left = -1
     for item in items:

@@ -1,8 +1,8 @@
-"""Notifications over PostgreSQL: LISTEN and NOTIFY on one connection of their own.
+"""Notifications over PostgreSQL: LISTEN and NOTIFY on a separate connection.
 
-That connection has nothing to do with anybody's transaction: a NOTIFY takes a lock that all notifying commits of a
-database share, so the store's own transactions never notify. It must be a session of its own, so a pooler in
-transaction mode does not carry it; the bus then hears no echo, says so, and the polls behind it do the work.
+The store's transactions never notify, because NOTIFY takes a lock that all notifying commits of a server share. LISTEN
+needs a session, so it does not work through a pooler in transaction mode: the bus then gets no echo and logs that, and
+coordinators rely on polling.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class PostgresLine:
             _NOTIFY, CHANNEL, [message.decode() for message in messages]
         )
         if read_only:
-            # It may be the primary no longer, and then the other coordinators speak elsewhere.
+            # It may no longer be the primary, and then the other coordinators use another server.
             raise ConnectionError("the server is read-only")
 
     async def listen(self) -> None:

@@ -1,8 +1,8 @@
 """Notifications over Redis: publish and subscribe.
 
-Channels are shared by all databases of a server, so the number of the database is part of the channel's name: two
-installations that keep apart by number do not hear each other. If they do, nothing worse happens than a look for
-nothing.
+Channels are shared by all databases of a Redis server, so the number of the database is part of the channel's name:
+installations that use different databases do not receive each other's notifications. If they did, that would only cost
+needless polls.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from stoker.bus.redis_link import client_of
 
 MAX_BYTES: Final = 256 * 1024
 ANSWER_SECONDS: Final = 2.0
-"""No request waits for the bus, so its timeout is longer than that of a Redis that requests wait for."""
+"""No request waits for the bus, so this is longer than the timeout of the job cache."""
 
 
 class RedisBus(LineBus):

@@ -1,9 +1,8 @@
-"""A connection to Redis that never holds a request up for long: short timeouts and a breaker.
+"""A connection to Redis that never holds up a request for long: short timeouts and a circuit breaker.
 
-Redis only makes things faster, so a Redis that does not answer must not make them slower. The first command that it
-leaves unanswered for `ANSWER_SECONDS` opens the breaker: from then on commands fail at once, and a task of the link's
-own, not a client's request, asks every second whether Redis is back. An error reply is an answer: it fails that one
-command only.
+Redis only makes things faster, so a Redis that does not answer must not make them slower. The first command without an
+answer within `ANSWER_SECONDS` opens the breaker: from then on commands fail at once, and a background task asks every
+second whether Redis is back. An error reply is an answer: it fails that one command only.
 """
 
 import asyncio
@@ -23,8 +22,8 @@ CLIENT_SECONDS: Final = 2.0
 """The Redis client's own timeout: it ends commands that their caller has given up on after `ANSWER_SECONDS`."""
 PROBE_SECONDS: Final = 1.0
 SLOTS: Final = 4
-"""The most commands under way at once, each on a connection of its own. More would not be faster, since one loop does all
-the work, and to connect them all at once would take long enough to look like an outage."""
+"""The most commands under way at once, each on a connection of its own. More would not be faster on one event loop, and
+opening many connections at once would take long enough to look like an outage."""
 
 log = structlog.get_logger()
 
@@ -34,7 +33,7 @@ class RedisDown(Exception):
 
 
 def client_of(url: str) -> Redis:
-    """A client that gives up soon and never tries a second time by itself."""
+    """Return a client with short timeouts that never retries by itself."""
     options: dict[str, Any] = {
         "protocol": 2,
         "socket_connect_timeout": CLIENT_SECONDS,
@@ -47,7 +46,7 @@ def client_of(url: str) -> Redis:
 
 
 class RedisLink:
-    """A client with a breaker."""
+    """A client with a circuit breaker."""
 
     def __init__(self, url: str, *, used_for: str) -> None:
         self.client = client_of(url)
@@ -60,14 +59,14 @@ class RedisLink:
 
     @property
     def up(self) -> bool:
-        """False while it is not worth asking."""
+        """Return False while the breaker is open, and after `close`."""
         return self._probe is None and not self._closed
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """The answer, or `RedisDown` within `ANSWER_SECONDS`, and at once while the breaker is open."""
+        """Return the answer. Raises `RedisDown` after `ANSWER_SECONDS`, and at once while the breaker is open."""
         self._require_up()
         async with self._slots:
-            self._require_up()  # it may have fallen while this one waited
+            self._require_up()  # the breaker may have opened while this one waited
             asking = asyncio.ensure_future(question())
             self._asking.add(asking)
             asking.add_done_callback(self._over)
@@ -131,9 +130,9 @@ class RedisLink:
 async def _patience(asking: "asyncio.Future[Any]") -> None:
     """Wait for an answer, for `ANSWER_SECONDS` at most.
 
-    In two parts: if it was this process that slept, not Redis, then the answer is here, and the second part is for reading
-    it. On timeout or cancellation the caller stops waiting, but the command is never cancelled: that could leave a
-    connection on which the next command gets the answer to this one.
+    It waits twice for half the time: if this process was suspended, the first wait times out although the answer is there,
+    and the second one reads it. On timeout or cancellation the caller stops waiting, but the command is never cancelled:
+    that could leave a connection on which the next command gets the answer to this one.
     """
     for _ in range(2):
         await asyncio.wait([asking], timeout=ANSWER_SECONDS / 2)

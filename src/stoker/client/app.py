@@ -119,7 +119,7 @@ class Stoker:
         which the jobs are kept instead, `threads` how many run at once (the number of CPUs), `settings` those of the
         coordinator by name; the other options are those of `Stoker`. See `docs/howto/local.md`.
         """
-        from importlib import import_module  # it has a worker in it, which the SDK does not know
+        from importlib import import_module  # it contains a worker, which the SDK must not import
 
         app: LocalStoker = import_module("stoker.local.app").LocalStoker(path, **options)
         return app
@@ -287,7 +287,7 @@ class Stoker:
         Inside the block the app submits to the kit, and `t.run_until_idle()` and `t.advance(hours=2)` run the jobs. The
         options are those of `Kit`: `now` and `settings`. See `docs/howto/testing.md`.
         """
-        from importlib import import_module  # the kit has a coordinator in it, which the SDK does not know
+        from importlib import import_module  # the kit contains a coordinator, which the SDK must not import
 
         kit: Kit = import_module("stoker.testing.kit").Kit(self, **options)
         return kit
@@ -383,7 +383,7 @@ class Stoker:
         return JobHandle(self.transport, job.id, typed=self._typed, type_name=job.type)
 
     def _typed(self, job: JobInfo) -> Any:
-        """The result of a completed job, as the type that its task says it returns; as JSON has it for others' types."""
+        """Return the result of a completed job as its task's return type; as decoded JSON if the app has no such task."""
         task = self.tasks.get(job.type)
         return job.result if task is None else task.result_of(job)
 
@@ -420,14 +420,14 @@ class Stoker:
         return task
 
     def _with_parents(self) -> Iterator[Stoker]:
-        """This app, the one that includes it, and so on."""
+        """Iterate over this app, the app that includes it, and so on."""
         app: Stoker | None = self
         while app is not None:
             yield app
             app = app._parent
 
     def _changed(self) -> None:
-        """Called when there are other tasks or schedules than before; an app that runs them itself announces them."""
+        """Called when tasks or schedules were added. A `LocalStoker` then announces them."""
 
     def declare(self, schedule: str, fields: dict[str, Any]) -> None:
         """Keep a declared schedule for the workers of this app and of the apps that include it.
@@ -460,7 +460,7 @@ class Stoker:
 
 
 def _as_options(problems: Iterable[str]) -> str:
-    """What is wrong with `url` and `token`, as it is said of settings, in the words of this class."""
+    """Return the problems of settings as problems of the arguments `url` and `token` of `Stoker`."""
     text = "\n".join(problems)
     for setting, option in (("API_URL", "url"), ("STOKER_TOKEN", "token")):
         text = re.sub(
@@ -470,7 +470,7 @@ def _as_options(problems: Iterable[str]) -> str:
 
 
 def _may_be_a_task(function: Any) -> bool:
-    """Whether `Task` has something to say of it, if only why it is none."""
+    """Return whether to make a `Task` of it, which may still raise a more precise error."""
     return function is None or callable(function) or isinstance(function, (classmethod, property))
 
 

@@ -1,19 +1,18 @@
-"""How the arguments of a Python function become the payload of a job, and back.
+"""Converts the arguments of a Python function to the payload of a job, and back.
 
-The payload is a JSON object of arguments by name: `add(2, y=3)` is `{"x": 2, "y": 3}`. For people who write
-payloads by hand there are three shorter forms:
+The payload is a JSON object of arguments by name: `add(2, y=3)` is `{"x": 2, "y": 3}`. Payloads that are written by
+hand may have three shorter forms:
 
 - a function of one parameter takes a payload that is not an object as that argument: `"hello"`;
 - if that parameter is a `dict` or has no annotation, an object is the argument too, unless its only key is the
   parameter's name;
 - a function whose parameters all have defaults, or that has none, takes `null` as no arguments.
 
-`*numbers` is a list under its name, and what goes to `**options` stands beside the other arguments:
+`*numbers` is a list under its name, and the members of `**options` are beside the other arguments:
 `f(1, 2, 3, deep=True)` of `def f(x, *numbers, **options)` is `{"x": 1, "numbers": [2, 3], "deep": true}`.
 
-The submitter checks the encoded arguments with the very decoder that the worker will use, so what is accepted
-at submit is what the function gets: a tuple arrives as the list that JSON made of it, unless the annotation says
-`tuple`.
+The submitter checks the encoded arguments with the decoder that the worker will use, so the function gets what was accepted:
+a tuple arrives as a list, as JSON has it, unless the annotation says `tuple`.
 
 Worker children import this module, so it must stay light: it needs msgspec, the standard library and the rules of JSON.
 """
@@ -55,14 +54,14 @@ class ArgumentSpec(typing.NamedTuple):
     task: str
     signature: inspect.Signature
     decoder: msgspec.json.Decoder[Any]
-    """Of a struct with a field for each parameter."""
+    """The decoder of a struct with a field for each parameter."""
     names: frozenset[str]
     has_defaults: bool
     sole: Sole | None
     extra: Any
-    """The type of what goes to `**kwargs`, or None where there is no such parameter."""
+    """The annotation of `**kwargs`, or None if there is no such parameter."""
     in_order: tuple[str, ...] = ()
-    """All parameters, if each can be given by its place; such calls are bound without `inspect`, which is slow."""
+    """All parameters, if each can be given by position; such calls are bound without `inspect`, which is slow."""
     positional: tuple[str, ...] = ()
     """Parameters that cannot be passed by name."""
     variadic: str | None = None
@@ -117,7 +116,7 @@ def _named_by_kind(signature: inspect.Signature, kind: Any) -> tuple[str, ...]:
 
 
 def encode_arguments(spec: ArgumentSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-    """The payload for a call with these arguments, checked. Raises `ArgumentError` naming the parameter."""
+    """Return the payload for a call with these arguments, checked. Raises `ArgumentError` naming the parameter."""
     if not kwargs and args and len(args) == len(spec.in_order):
         arguments: dict[str, Any] = dict(zip(spec.in_order, args, strict=True))
     else:
@@ -142,7 +141,7 @@ def _bound(spec: ArgumentSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 
 
 def _with_extra(spec: ArgumentSpec, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments with what goes to `**kwargs` beside them."""
+    """Return the arguments with the members of `**kwargs` beside them."""
     extra: dict[str, Any] = arguments.pop(_kwargs_name(spec), {})
     for name in extra:
         if name in spec.names:
@@ -186,7 +185,7 @@ def _option_among(spec: ArgumentSpec, kwargs: Mapping[str, Any]) -> str:
 
 
 def decode_arguments(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
-    """The keyword arguments to call the function with. Raises `ArgumentError` naming the parameter."""
+    """Return the arguments of a payload by name. Raises `ArgumentError` naming the parameter."""
     try:
         if spec.extra is not None:
             return _decode_with_extra(spec, payload)
@@ -198,7 +197,7 @@ def decode_arguments(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
 
 
 def argument_schema(spec: ArgumentSpec) -> dict[str, Any] | None:
-    """The JSON schema of the payload that a call makes: an object of arguments by name. None where a type has no schema."""
+    """Return the JSON schema of the payload, an object of arguments by name; None if a type has no schema."""
     try:
         schema = msgspec.json.schema(spec.decoder.type, schema_hook=schema_of)
         return _described(spec, schema)
@@ -207,7 +206,7 @@ def argument_schema(spec: ArgumentSpec) -> dict[str, Any] | None:
 
 
 def _described(spec: ArgumentSpec, schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the struct, with the defaults that stand in the function and what goes to `**kwargs`."""
+    """Add the function's defaults and `**kwargs` to the schema of the struct."""
     definitions = schema.pop("$defs")
     found: dict[str, Any] = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
     definitions = _gathered((found, definitions), definitions)
@@ -222,7 +221,7 @@ def _described(spec: ArgumentSpec, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gathered(schema: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    """All definitions, with those that stand within the schema of a model, where no reference would find them."""
+    """Move the `$defs` of nested models to the top level, where references find them, and return all definitions."""
     for part in list(schema.values() if isinstance(schema, dict) else schema):
         if isinstance(part, dict):
             for name, definition in part.pop("$defs", {}).items():
@@ -235,7 +234,7 @@ def _gathered(schema: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _json_or_unset(default: Any) -> Any:
-    """A default as JSON has it; UNSET for none, and for one that JSON cannot have."""
+    """Return a default as decoded JSON; UNSET if there is none, or if it cannot be JSON."""
     if default is inspect.Parameter.empty:
         return msgspec.UNSET
     try:
@@ -248,15 +247,15 @@ def _json_or_unset(default: Any) -> Any:
 
 
 def _annotations(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
-    """The types of the parameters and of what is returned. One that cannot be resolved (a name imported for type checkers
-    only) is `Any`."""
+    """Return the types of the parameters and of the result. An annotation that cannot be resolved (a name imported for type
+    checkers only) is `Any`."""
     return {name: readable(hint) for name, hint in _hints(function, signature).items()}
 
 
 def _hints(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function, include_extras=True)
-    except Exception:  # noqa: BLE001 - evaluating someone's annotation can raise anything
+    except Exception:  # noqa: BLE001 - evaluating an annotation can raise anything
         given = {name: parameter.annotation for name, parameter in signature.parameters.items()}
         given["return"] = signature.return_annotation
         return {name: _resolved(function, annotation) for name, annotation in given.items()}
@@ -295,7 +294,8 @@ def _check(task: str, parameter: inspect.Parameter, annotation: Any) -> None:
 
 
 def _why_not(annotation: Any, *, required: bool, also_optional: bool = False) -> str | None:
-    """Why no JSON can become a value of this type; None if some can. What is not `required` need not be able to."""
+    """Return why JSON cannot be read as this type; None if it can. A parameter that is not `required` may have a type
+    without a JSON form."""
     try:
         msgspec.json.Decoder(annotation)
     except TypeError as error:
@@ -305,7 +305,7 @@ def _why_not(annotation: Any, *, required: bool, also_optional: bool = False) ->
 
 
 def return_type(function: Callable[..., Any], task: str) -> Any:
-    """The type that the function is annotated to return, else `Any`. Raises `TaskError` if no result could be of it."""
+    """Return the function's return annotation, or `Any`. Raises `TaskError` if no JSON result can have this type."""
     annotation = _annotations(function, inspect.signature(function)).get("return", Any)
     if annotation in (typing.NoReturn, typing.Never):
         return Any
@@ -319,12 +319,12 @@ def return_type(function: Callable[..., Any], task: str) -> Any:
 
 
 def _field(parameter: inspect.Parameter, annotation: Any) -> tuple[Any, ...]:
-    """A field of the struct. Defaults stay in the function: what the payload leaves out is not passed at all."""
+    """Return a field of the struct. Defaults stay in the function: what the payload leaves out is not passed at all."""
     if parameter.default is parameter.empty:
         return (parameter.name, annotation)
     if annotation is Any:
         return (parameter.name, Any, msgspec.UNSET)
-    # Not `|`, which some kinds of annotation do not have.
+    # Not `|`, which some kinds of annotation do not support.
     optional = typing.Union[annotation, msgspec.UnsetType]  # noqa: UP007
     return (parameter.name, optional, msgspec.UNSET)
 
@@ -395,7 +395,7 @@ def _only_key_is(name: str, payload: bytes) -> bool:
 
 
 def _decode_with_extra(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
-    """Parameters go through the struct; the other members of the object are for `**kwargs`."""
+    """Decode parameters by the struct; the other members of the object go to `**kwargs`."""
     members = msgspec.json.decode(_object(payload), type=dict[str, msgspec.Raw])
     known = {name: value for name, value in members.items() if name in spec.names}
     arguments = _named(spec, spec.decoder.decode(msgspec.json.encode(known)))
@@ -413,7 +413,7 @@ def _decode_extra(spec: ArgumentSpec, name: str, value: msgspec.Raw) -> Any:
 
 
 def _explained(spec: ArgumentSpec, error: Exception) -> ArgumentError:
-    """msgspec's complaint, as one about a call."""
+    """Turn an error of msgspec into one about a call."""
     if not isinstance(error, msgspec.ValidationError):
         return ArgumentError(f"task {spec.task!r}: the payload cannot be read: {error}")
     text = str(error)

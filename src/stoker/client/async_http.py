@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import ssl
 
 _of_parents: list[object] = []
-"""In a forked child: connections of the parent's loops. They are kept, since closing them would also touch the parent's."""
+"""In a forked child: connections of the parent's loops. They are kept, since closing them would affect the parent's."""
 
 
 class AsyncHttp:
@@ -171,7 +171,7 @@ class _AsyncConnection(asyncio.Protocol):
         return self._reader.reusable and not self.closed
 
     async def exchange(self, data: bytes, timeout: float) -> RawAnswer:
-        """Send a request and return its answer. Whatever else happens, the connection is closed."""
+        """Send a request and return its answer. On any error, the connection is closed."""
         if self.closed or self._transport is None:
             raise ExchangeError("the connection was closed", sent=False, lost=True)
         waiter: asyncio.Future[RawAnswer] = self._loop.create_future()
@@ -211,7 +211,7 @@ class _AsyncConnection(asyncio.Protocol):
                 raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
-        if self._waiter is None:  # an answer to nothing
+        if self._waiter is None:  # an answer without a request
             self.close()
             return
         try:
@@ -222,7 +222,7 @@ class _AsyncConnection(asyncio.Protocol):
         if answer is not None:
             if not self._waiter.done():
                 self._waiter.set_result(answer)
-        elif self._timer is not None:  # a silence is bounded, not the whole answer
+        elif self._timer is not None:  # the timeout is for each silence, not for the whole answer
             self._timer.cancel()
             self._timer = self._loop.call_later(self._timeout, self._give_up)
 

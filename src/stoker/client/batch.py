@@ -1,6 +1,6 @@
-"""Many jobs at once: their results, in order or as they end, and how many of them are how far.
+"""Many jobs at once: their results, in order or as they end, and the number of jobs in each status.
 
-However many there are, they are waited for by one or two connections (`stoker.client.waits`).
+Waiting for any number of jobs takes one or two connections (`stoker.client.waits`).
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _ended(left: Handles[R], outcomes: Mapping[str, Outcome]) -> Iterator[JobHan
 
 
 def _alone(job: JobHandle[Any], timeout: float | None) -> Outcome:
-    """An id that is not like one of ours is asked for by itself."""
+    """Wait for a job whose id is no UUID, with a request of its own."""
     try:
         return job._transport.run(wait_for_end(job.id, timeout))
     except ProblemError as error:

@@ -1,4 +1,4 @@
-"""The courier: one thread that asks the server for all jobs that a client waits for; `stoker.client.waits` says how."""
+"""The courier: one thread that asks the server for all jobs that a client waits for (see `stoker.client.waits`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 REQUESTS: Final = 2
 YOUNG_IDS: Final = 500
-"""A short request that has more than this is sent together with the long one."""
+"""A short request with more ids than this is merged with the long one."""
 GATHER_SECONDS_PER_ID: Final = 0.00005
 CROWDED_HOLD_SECONDS: Final = 1.0
 """How long the server holds a request while there are more ids than the requests can carry: they take turns."""
@@ -68,7 +68,7 @@ class Courier:
     def wake(self) -> None:
         """Wake the courier. One that has just started needs no waking."""
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # it has left
+            with contextlib.suppress(RuntimeError):  # its loop is closed
                 self._loop.call_soon_threadsafe(self._news.set)
 
     def stop(self) -> None:
@@ -122,7 +122,7 @@ class Courier:
         self._idle.update((job_id, None) for job_id in asked.ids if job_id not in outcomes)
 
     async def _send(self) -> None:
-        """Send the idle ids; when both requests are out, recall one or both of them first, not too often."""
+        """Send the idle ids. When both requests are under way, first recall one or both of them, but not too often."""
         loop = asyncio.get_running_loop()
         crowded = (
             len(self._idle) + sum(len(asked.ids) for asked in self._requests.values()) > REQUESTS * MAX_IDS
@@ -150,7 +150,7 @@ class Courier:
 
     def _to_recall(self, *, crowded: bool) -> list[asyncio.Task[Mapping[str, Outcome]]]:
         """Return the requests to recall and send again together with the idle ids."""
-        if crowded:  # they take turns from now on
+        if crowded:  # ids take turns from now on
             return [
                 request
                 for request, asked in self._requests.items()
@@ -163,7 +163,7 @@ class Courier:
         return [short, long]
 
     async def _recall(self, requests: Collection[asyncio.Task[Mapping[str, Outcome]]]) -> None:
-        """Cancel requests; an answer that has come is handed out all the same."""
+        """Cancel requests. An answer that has already come is still handed out."""
         for request in requests:
             request.cancel()
         await asyncio.gather(*requests, return_exceptions=True)
@@ -178,7 +178,7 @@ class Courier:
         try:
             began = time.monotonic()
             answer = await self._answer(ids, hold_seconds)
-        except Exception as error:  # noqa: BLE001 - whatever it was, those who wait must hear of it
+        except Exception as error:  # noqa: BLE001 - raised in all waits for these jobs
             return dict.fromkeys(ids, failure(error))
         outcomes = outcomes_of(answer)
         if not outcomes and time.monotonic() - began < min(hold_seconds, EARLY_PAUSE_SECONDS):

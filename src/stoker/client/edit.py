@@ -30,7 +30,7 @@ FIELDS: Final = tuple(EditFields.__annotations__)
 
 
 def edit(job_id: str, changes: EditFields, answer: Any = JobInfo) -> ApiRequest:
-    """The request that changes a job. Raises `ArgumentError` for a field that cannot be changed."""
+    """Return the request that changes a job. Raises `ArgumentError` for a field that cannot be changed."""
     given: dict[str, Any] = dict(changes)
     for name in given:
         if name not in FIELDS:

@@ -78,7 +78,7 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A problem document (RFC 9457), as far as we rely on it."""
+    """The fields of a problem document (RFC 9457) that the SDK uses."""
 
     title: str = ""
     detail: str = ""
@@ -118,7 +118,7 @@ def _describe(status: int, problem: Problem) -> str:
 
 
 def _told(error: FieldError, detail: str) -> bool:
-    """Return whether the detail, which repeats the first field's problem, says it already."""
+    """Return whether the detail, which repeats the first field's problem, already contains this error."""
     said = (f" {error.field}: {error.message}", f" {error.field} {error.message}")
     return error.message == detail or any(text in f" {detail}" for text in said)
 
@@ -161,7 +161,7 @@ _BY_STATUS: dict[int, type[ProblemError]] = {
 
 
 def problem_error(status: int, problem: Problem, retry_after: float | None = None) -> ProblemError:
-    """The error that fits the status."""
+    """Return the error for this HTTP status."""
     fallback = Unavailable if status >= 500 else ProblemError
     return _BY_STATUS.get(status, fallback)(status, problem, retry_after)
 

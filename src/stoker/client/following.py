@@ -1,8 +1,8 @@
 """What happened to a job, as events: `for event in job.events(): print(event)`.
 
-The server keeps every attempt, so a look at the job tells all that happened to it until then; `events_of` is that. Following
-it means looking again, with a request that the server holds until the job has ended or a moment is over, and telling what
-is new.
+The server keeps every attempt, so its answer for a job contains all that happened to it so far (`events_of`). To follow a
+job is to ask again, with a request that the server holds until the job has ended or `LOOK_SECONDS` are over, and to yield
+the new events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stoker.client.requests import JobError, JobInfo, ProgressInfo, get_job
 from stoker.client.walks import Steps
 
 LOOK_SECONDS: Final = 0.5
-"""How late an event may come that is not the end."""
+"""The delay of events other than the end of the job, at most."""
 
 EventKind = Literal[
     "submitted", "started", "progress", "retrying", "handed_back", "completed", "failed", "cancelled"
@@ -52,7 +52,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def event_walk(job_id: str, *, follow: bool) -> Steps[JobEvent]:
-    """A walk over what happened to the job; with `follow`, until it has ended."""
+    """Walk over the events of a job; with `follow`, until it has ended."""
     told = 0
     progress: ProgressInfo | None = None
     wait = 0.0
@@ -71,7 +71,7 @@ def event_walk(job_id: str, *, follow: bool) -> Steps[JobEvent]:
 
 
 def events_of(job: JobInfo) -> list[JobEvent]:
-    """All that happened to a job so far, oldest first. A later look at it has these as its beginning."""
+    """Return the events of a job so far, oldest first. Later results begin with the same events."""
     events = [JobEvent(kind="submitted", job=job, at=job.created_at)]
     for attempt in job.attempts:
         if attempt.started_at is not None:

@@ -1,8 +1,8 @@
-"""HTTP/1.1 as the SDK speaks it, without I/O: bytes of a request out, bytes of an answer in.
+"""The SDK's HTTP/1.1, without I/O: builds the bytes of requests and parses the bytes of answers.
 
-`RequestHead` builds requests. `AnswerReader` reads the answers of one connection, one at a time, and says when an answer is
-complete and whether the connection can serve another request. A blocking socket (`stoker.client.sync_http`) and an
-event loop (`stoker.client.async_http`) use the same two.
+`RequestHead` builds requests. `AnswerReader` parses the answers of one connection, one at a time, and tells when an answer
+is complete and whether the connection can be used again. Blocking sockets (`stoker.client.sync_http`) and event loops
+(`stoker.client.async_http`) use the same two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stoker.client.errors import ArgumentError
 
 HEAD_MAX_BYTES: Final = 64 * 1024
 BODY_MAX_BYTES: Final = 1024 * 1024 * 1024
-"""More than any answer of a coordinator has."""
+"""A limit above the size of any answer of a coordinator."""
 
 FREQUENT: Final = frozenset({"/jobs", "/jobs/batch", "/jobs/wait"})
 MAX_STARTS: Final = 16
@@ -28,11 +28,10 @@ _NOT_IN_A_HEADER: Final = re.compile(r"[\r\n\0]")
 
 
 class ExchangeError(Exception):
-    """An exchange that brought no answer.
+    """An exchange ended without an answer.
 
-    `sent` says whether the server can have received the request. `answered` says whether a part of an answer came.
-    `lost` says that the connection ended, which is how a kept-alive connection fails that the server has closed meanwhile.
-    `hopeless` says that another try would fail in the same way.
+    `sent`: the server may have received the request. `answered`: a part of an answer came. `lost`: the connection ended,
+    which happens to kept-alive connections that the server has closed. `hopeless`: another try would fail in the same way.
     """
 
     def __init__(
@@ -46,18 +45,18 @@ class ExchangeError(Exception):
 
 
 def never_connected(error: Exception, seconds: float) -> ExchangeError:
-    """The error for a connection that could not be opened."""
+    """Return the error for a connection that could not be opened."""
     reason = f"no connection within {seconds:g} s" if isinstance(error, TimeoutError) else str(error)
     return ExchangeError(reason or type(error).__name__, sent=False)
 
 
 def no_answer(seconds: float) -> ExchangeError:
-    """The error for a server that is silent for too long."""
+    """Return the error for a server that is silent for too long."""
     return ExchangeError(f"no answer within {seconds:g} s", sent=True)
 
 
 class RawAnswer(NamedTuple):
-    """An answer as it came."""
+    """An HTTP response with its body as bytes."""
 
     status: int
     reason: bytes
@@ -78,7 +77,7 @@ class RequestHead:
         self._prefix = prefix
         self._common = _lines({"Host": host, **headers})
         self._starts: dict[tuple[object, ...], bytes] = {}
-        """The beginnings of requests that are sent all the time."""
+        """Cached beginnings of frequent requests."""
 
     def request(
         self,
@@ -108,7 +107,7 @@ class RequestHead:
 
 
 def with_body(start: bytes, body: bytes) -> bytes:
-    """Return a whole request, given its head up to here."""
+    """Return a whole request, given its head without Content-Length."""
     return b"%bContent-Length: %d\r\n\r\n%b" % (start, len(body), body)
 
 
@@ -154,11 +153,11 @@ class AnswerReader:
 
     @property
     def began(self) -> bool:
-        """Whether a part of the next answer has come."""
+        """Return whether a part of the next answer has come."""
         return self._fed > 0
 
     def feed(self, data: bytes) -> RawAnswer | None:
-        """Take bytes; return the answer when it is complete. Raises `ExchangeError` for what is no HTTP."""
+        """Take bytes and return the answer if it is complete. Raises `ExchangeError` for bytes that are not HTTP."""
         if not self._has_head:
             self._fed += len(data)
         try:
@@ -178,7 +177,7 @@ class AnswerReader:
         return None
 
     def feed_eof(self) -> RawAnswer:
-        """The server closed the connection; return the answer if that is how it ends. Raises `ExchangeError` otherwise."""
+        """Take the end of the connection. Return the answer if that is how it ends; raises `ExchangeError` otherwise."""
         self.reusable = False
         if not self._fed:
             raise ExchangeError("the server closed the connection without an answer", sent=True, lost=True)

@@ -66,7 +66,7 @@ class HttpxHttp:
             await client.aclose()
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's connections without a word to the server."""
+        """In a forked child: forget the parent's connections, and send nothing on them."""
         _of_parents.append((self._client, list(self._async_clients.values())))
         self._begin()
 

@@ -197,7 +197,7 @@ class JobHandle(Generic[R_co]):
                 yield entry
 
     def _result(self, info: JobInfo) -> R_co:
-        """The result of a job that has ended."""
+        """Return the result of a job that has ended, or raise why it has none."""
         result: R_co = result_of(self._seen(info))
         return result if self._typed is None else self._typed(info)
 
@@ -211,7 +211,7 @@ class JobHandle(Generic[R_co]):
         return get(job_path(self.id, "attempts"), AttemptsInfo)
 
     def _cancel(self) -> ApiRequest:
-        # Cancelling twice is cancelling once.
+        # Repeatable: cancelling twice has the effect of cancelling once.
         return post(job_path(self.id, "cancel"), answer=JobInfo, repeatable=True)
 
     def _seen(self, info: JobInfo) -> JobInfo:
@@ -224,7 +224,7 @@ class JobHandle(Generic[R_co]):
             self._info = outcome
 
     def _take(self) -> JobInfo:
-        """What was noted, once."""
+        """Return the noted outcome, or raise it, and clear it."""
         outcome, self._outcome = self._outcome, None
         assert outcome is not None  # noqa: S101 - only asked for where there is one
         return outcome if isinstance(outcome, JobInfo) else outcome.give()

@@ -1,12 +1,12 @@
-"""What an app wants done around its processes, its tasks and its submissions: registrations only.
+"""What an app registers to run around its processes, tasks and submissions:
 
 - `lifespan`: a context manager that every child process enters before its first job and leaves when it retires;
 - `middleware`: functions around every task, the first that was registered outermost;
 - `on_success`, `on_failure`: hooks after an attempt;
 - `variables`: context variables whose values travel with jobs.
 
-`stoker.executors.life` carries this out in the children of workers. An app that includes others (`Stoker.include`) has
-theirs inside its own.
+`stoker.executors.life` runs these in the children of workers. When an app includes others (`Stoker.include`), its own
+surround theirs.
 
 Worker children import this module, so it must stay light.
 """
@@ -54,7 +54,7 @@ Hook = Callable[[JobContext, Any], Any]
 
 
 class Life:
-    """What was registered with one app."""
+    """The registrations of one app."""
 
     def __init__(self, lifespan: Lifespan | None, variables: Sequence[ContextVar[Any]]) -> None:
         if lifespan is not None and not callable(lifespan):
@@ -71,7 +71,7 @@ class Life:
             self.declare(variable)
 
     def declare(self, variable: ContextVar[Any]) -> None:
-        """Let the values of this variable travel with jobs."""
+        """Send the values of this variable along with jobs."""
         if not isinstance(variable, ContextVar):
             raise TaskError(f"Stoker(context=...) takes variables, contextvars.ContextVar, not {variable!r}")
         try:
@@ -131,7 +131,7 @@ def captured(variables: Sequence[ContextVar[Any]], metadata: dict[str, str] | No
 
 
 def _as_text(name: str, value: Any) -> str:
-    """JSON in ASCII, which is what metadata can hold of any text."""
+    """Encode a value as JSON in ASCII, since metadata cannot hold every character."""
     import json
 
     try:

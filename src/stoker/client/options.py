@@ -1,7 +1,7 @@
-"""The options of tasks and jobs: which there are, and whether what was given can be one.
+"""The options of tasks and jobs, and their checks.
 
-They are checked where they are written, `@app.task(...)` and `task.options(...)`: a worker announces those of its tasks, and
-the server would refuse what is wrong only with the first job.
+Options are checked where they are written, in `@app.task(...)` and `task.options(...)`; the server would refuse a wrong one
+only with the first job.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _OTHER_NAMES: Final = {
     "unique": "unique_key",
     "dedup_key": "unique_key",
 }
-"""What the same is called elsewhere."""
+"""Names that other libraries have for our options."""
 
 
 def task_options(given: Mapping[str, Any]) -> SubmitOptions:
-    """The options of a task. Raises `TaskError` for one that does not exist, or cannot have this value."""
+    """Return the options of a task. Raises `TaskError` for an unknown option or an invalid value."""
     for name in given:
         if name not in TASK_OPTIONS:
             raise TaskError(_no_task_option(name))
@@ -67,8 +67,8 @@ def task_options(given: Mapping[str, Any]) -> SubmitOptions:
 
 
 def changed_options(options: SubmitOptions, changes: Mapping[str, Any], where: str) -> SubmitOptions:
-    """The options with changes for some jobs; of `run_at` and `delay_sec` the one given last counts. Raises `ArgumentError`,
-    as `where` says, for one that does not exist, or cannot have this value."""
+    """Return the options with changes for some jobs; of `run_at` and `delay_sec` the one given last counts. Raises
+    `ArgumentError`, which names `where`, for an unknown option or an invalid value."""
     for name in changes:
         if name not in JOB_OPTIONS:
             raise ArgumentError(f"{where} has no option {name!r}{meant(name, JOB_OPTIONS)}", name)
@@ -95,13 +95,13 @@ def changed_options(options: SubmitOptions, changes: Mapping[str, Any], where: s
 
 
 def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with a `Retry` as the values that are sent."""
+    """Return the options with a `Retry` converted to the values that are sent."""
     retry = given.get("retry")
     return {**given, "retry": rules_of(retry)} if retry is not None else dict(given)
 
 
 def announced(options: SubmitOptions) -> dict[str, Any]:
-    """Those of a task's options that its worker announces, for jobs that are submitted without this SDK."""
+    """Return the options of a task that its worker announces, for jobs that are submitted without this SDK."""
     given = {name: getattr(options, name, None) for name in JobDefaults.__struct_fields__}
     set_here = {name: value for name, value in given.items() if value not in (None, msgspec.UNSET)}
     plain: dict[str, Any] = msgspec.to_builtins(_converted(set_here))
@@ -124,7 +124,7 @@ def _check_values(given: Mapping[str, Any], where: str, kind: type[StokerError])
 
 
 def no_option(where: str, name: str, known: tuple[str, ...]) -> str:
-    """What to say of an option that does not exist, with the one that was probably meant."""
+    """Return the message for an unknown option, with the one that was probably meant."""
     return f"{where} has no option {name!r}{meant(name, known)}"
 
 
@@ -135,8 +135,8 @@ def _no_task_option(name: str) -> str:
 
 
 def meant(name: str, known: tuple[str, ...]) -> str:
-    """Return the end of a sentence about an unknown name: the one that was probably meant, or all that there are."""
-    from difflib import get_close_matches  # children of workers load this module, and never get here
+    """Return the end of a message about an unknown name: the one that was probably meant, or all known names."""
+    from difflib import get_close_matches  # not loaded by children of workers, which never get here
 
     other = _OTHER_NAMES.get(name)
     close = [other] if other in known else get_close_matches(name, known, n=1)

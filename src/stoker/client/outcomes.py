@@ -1,7 +1,7 @@
-"""How jobs ended, as a wait learns it: the request for many jobs, its answer, and the failures.
+"""The outcomes of jobs that a client waits for: the request for many jobs, its answer, and failures.
 
-`POST /jobs/wait` names those of the jobs that have ended. A server of an earlier release does not have it
-(`lacks_endpoint`); there each job is asked for alone.
+`POST /jobs/wait` returns those of the jobs that have ended. A server of an earlier release does not have it
+(`lacks_endpoint`); there a request is sent for each job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stoker.client.errors import ConnectionFailed, NotFound, Problem, ProblemErr
 from stoker.client.requests import ApiRequest, Conversation, JobInfo, get_job, timed_out
 
 MAX_IDS: Final = 10_000
-"""In one request."""
+"""The most ids in one request."""
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -57,7 +57,7 @@ def wait_request(ids: Collection[str], seconds: float, limit: int | None = None)
 
 
 def can_share(job_id: str) -> bool:
-    """Whether the id looks like one. One that does not is asked for alone: it must not fail the request of others."""
+    """Return whether the id is a UUID. Another one needs its own request, since it would make a shared request fail."""
     return _UUID.fullmatch(job_id) is not None
 
 
@@ -75,7 +75,7 @@ def last_look(job_id: str, timeout: float) -> Conversation[JobInfo]:
 
 
 def lacks_endpoint(error: ProblemError) -> bool:
-    """Whether the server is of a release before `POST /jobs/wait`, where that path is the one of a job."""
+    """Return whether the server is of a release before `POST /jobs/wait`, which takes `wait` for the id of a job."""
     return error.status in (404, 405)
 
 

@@ -49,7 +49,7 @@ class OwnHttp:
             await self._async.aclose_loop()
 
     def forget(self) -> None:
-        """In a forked child: let go of the parent's connections without a word to the server."""
+        """In a forked child: forget the parent's connections, and send nothing on them."""
         self._sync.forget()
         if self._async is not None:
             self._async.forget()

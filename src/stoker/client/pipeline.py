@@ -1,8 +1,8 @@
 """Submits without waiting: `with app.pipeline() as p: p.submit(task, ...)`.
 
-`submit` puts the job in a queue of this process and returns its handle at once. A thread of the pipeline sends what has
-gathered, batch after batch. `flush`, and the end of the block, wait until every job is stored, and raise `PipelineError` for
-those that were refused. A process that dies before that loses what is still in the queue.
+`submit` puts the job in a queue of this process and returns its handle at once. A thread of the pipeline sends the queued
+jobs in batches. `flush`, and the end of the block, wait until every job is stored, and raise `PipelineError` for those that
+were refused. A process that dies before that loses what is still in the queue.
 
 The queue is bounded: `submit` waits while it is full, so a fast producer is held to the speed of the server.
 """
@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 MAX_PENDING: Final = 10_000
 MAX_FAILURES: Final = 10_000
-"""With more than that, `submit` raises them: memory is bounded for those too."""
+"""With this many failures `submit` raises them, so that their memory is bounded too."""
 MAX_PENDING_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -60,13 +60,13 @@ class Pipeline:
         self._bytes = 0
         self._number = 0
         self._stored = 0
-        """All submissions before this one have an outcome."""
+        """The number of submissions that have an outcome: they are settled in order."""
         self._failures: list[SubmitFailure] = []
         self._thread: threading.Thread | None = None
         self._closed = False
         self._pid = os.getpid()
         self._wakers: list[Callable[[], None]] = []
-        """Of coroutines that wait for a change."""
+        """Callbacks that wake coroutines which wait for a change."""
 
     # --- submitting
 
@@ -103,7 +103,7 @@ class Pipeline:
         return pending == 0 or (pending < self._max_pending and fits)
 
     def _check_process(self) -> None:
-        """Raise in a forked child, before anything is locked: the lock may be that of the parent's thread."""
+        """Raise in a forked child, before taking the lock: another thread of the parent may have held it at the fork."""
         if self._pid != os.getpid():
             raise StokerError("this pipeline belongs to the parent process; make one here: app.pipeline()")
 
@@ -169,7 +169,7 @@ class Pipeline:
         while batch := self._next_batch():
             try:
                 outcomes = submits.send_many([entry.job for entry in batch])
-            except Exception as error:  # noqa: BLE001 - whatever it was, `flush` must hear of it
+            except Exception as error:  # noqa: BLE001 - `flush` raises it
                 outcomes = [failure(StokerError(f"{type(error).__name__}: {error}"))] * len(batch)
             self._settle(batch, outcomes)
 
@@ -236,7 +236,7 @@ class Pipeline:
 
 
 def _raise_unless_another(failed: PipelineError, error: BaseException | None) -> None:
-    """An error of the block goes first; that jobs were not stored is a note of it."""
+    """Raise the failure, or add it as a note to the error of the block, if there is one."""
     if error is None:
         raise failed
     error.add_note(f"{type(failed).__name__}: {failed}")
@@ -248,6 +248,6 @@ def _error(outcome: WaitFailure) -> StokerError:
 
 
 def _adopt(handle: JobHandle[Any], accepted: AcceptedJob) -> None:
-    """Under an idempotency key the id may be that of an older job."""
+    """Take over the stored job's id, which under an idempotency key may be that of an older job, and its warnings."""
     handle.id = accepted.id
     handle.warnings = accepted.warnings

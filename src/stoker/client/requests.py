@@ -1,8 +1,8 @@
-"""What the SDK and the command line ask of the REST API, as values: no I/O here.
+"""The requests of the SDK and the command line to the REST API, as values: no I/O here.
 
 An `ApiRequest` is one exchange. A conversation is a generator that yields requests and receives their decoded
-answers; `Transport.run` and `Transport.run_async` drive the same generator, so the logic of waiting, batching and
-paging exists once, not once for each colour of function.
+answers; `Transport.run` and `Transport.run_async` drive the same generator, so sync and async methods share the logic of
+waiting, batching and paging.
 
 New jobs have a module of their own: `stoker.client.submission`.
 """
@@ -48,9 +48,9 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
     repeatable: bool = False
     """Sending it twice has the effect of sending it once."""
     wait_seconds: float = 0
-    """How long the server may hold the answer back on our behalf."""
+    """How long the server may hold the answer back, because the request asks for it."""
     optional: bool = False
-    """In a conversation, a refusal is answered with None."""
+    """In a conversation, the answer is None if the request fails."""
 
 
 Conversation = Generator[ApiRequest, Any, T]
@@ -112,7 +112,7 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogsInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of what a job wrote. The next one begins after `position`."""
+    """A page of the output of a job. The next one begins after `position`."""
 
     entries: list[LogEntry]
     position: int
@@ -254,8 +254,8 @@ class SubmitFields(TaskDefaults, total=False):
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The same as `SubmitFields`, as a value. What is left out is None, or UNSET where None means "no limit"; the server
-    fills in what the workers of the type announced."""
+    """`SubmitFields` as a value. A field that is left out is None, or UNSET where None means "no limit"; the server then
+    uses what the workers of the type announced."""
 
     queue: str | None = None
     priority: int | None = None
@@ -301,7 +301,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def _own_id(given: object) -> str:
-    """An id that a user made, as text."""
+    """Check an id that the caller made, and return it as text."""
     text = str(given)
     if _UUID7.fullmatch(text) is None:
         raise ArgumentError(
@@ -335,41 +335,41 @@ def moment(given: object, name: str) -> datetime:
 
 
 def job_path(job_id: str, action: str = "") -> str:
-    """The path of a job, or of something to do with it."""
+    """Return the path of a job, or of an action on it."""
     return _path("jobs", job_id, action)
 
 
 def worker_path(worker_id: str, action: str = "") -> str:
-    """The path of a worker, or of something to do with it."""
+    """Return the path of a worker, or of an action on it."""
     return _path("workers", worker_id, action)
 
 
 def queue_path(queue: str, action: str) -> str:
-    """The path of something to do with a queue."""
+    """Return the path of an action on a queue."""
     return _path("queues", queue, action)
 
 
 def _path(kind: str, identity: str, action: str) -> str:
-    """Ids are quoted, since a person may have typed them."""
+    """Return a path with the id quoted, since a person may have typed it."""
     from urllib.parse import quote  # slow to import, and not needed to define tasks
 
     return f"/{kind}/{quote(identity, safe='')}{f'/{action}' if action else ''}"
 
 
 def get(path: str, answer: Any = Any, **params: object) -> ApiRequest:
-    """A read. Parameters that are None are left out."""
+    """Return a GET request. Parameters that are None are left out."""
     given = {name: str(value) for name, value in params.items() if value is not None}
     return ApiRequest(method="GET", path=path, params=given, answer=answer, repeatable=True)
 
 
 def post(path: str, body: object = None, answer: Any = Any, *, repeatable: bool = False) -> ApiRequest:
-    """A change."""
+    """Return a POST request with a JSON body."""
     encoded = None if body is None else msgspec.json.encode(body)
     return ApiRequest(method="POST", path=path, body=encoded, answer=answer, repeatable=repeatable)
 
 
 def get_job(job_id: str, wait_seconds: float = 0, answer: Any = JobInfo) -> ApiRequest:
-    """The job, once it is final or after `wait_seconds`, whichever comes first."""
+    """Return the request for a job, which the server holds until the job is final or `wait_seconds` are over."""
     params = {"wait": f"{wait_seconds:g}"} if wait_seconds > 0 else {}
     return ApiRequest(
         method="GET",
@@ -387,7 +387,7 @@ def get_job(job_id: str, wait_seconds: float = 0, answer: Any = JobInfo) -> ApiR
 def get_logs(
     job_id: str, last: LogsInfo | None, *, follow: bool, attempt: int | None, tail: int | None
 ) -> ApiRequest | None:
-    """The request for the page of output after `last`; None when that was the end."""
+    """Return the request for the page of output after `last`; None when that was the end."""
     if last is not None and (last.ended or not (follow or last.more)):
         return None
     wait = WAIT_MAX_SECONDS if follow and last is not None and not last.more else 0.0
@@ -404,7 +404,7 @@ def get_logs(
 
 
 def check_timeout(timeout: Any) -> None:
-    """Raise `ArgumentError` for what is no number of seconds."""
+    """Raise `ArgumentError` for a value that is not a number of seconds."""
     if timeout is not None and (not isinstance(timeout, (int, float)) or math.isnan(timeout)):
         raise ArgumentError(
             f"timeout={timeout!r} is no number of seconds; leave it out to wait for ever", "timeout"
@@ -412,7 +412,7 @@ def check_timeout(timeout: Any) -> None:
 
 
 def wait_for_end(job_id: str, timeout: float | None) -> Conversation[JobInfo]:
-    """The job when it is final, by asking the server to hold its answer. Raises `ResultTimeout`."""
+    """Wait until a job is final and return it, with requests that the server holds. Raises `ResultTimeout`."""
     check_timeout(timeout)
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
@@ -432,13 +432,13 @@ def timed_out(job: JobInfo, timeout: float) -> Conversation[ResultTimeout]:
 
 
 def ask_why(job_id: str) -> Conversation[WhyInfo | None]:
-    """Why the job is where it is; None where the server does not say."""
+    """Return why the job has its status; None if the server does not tell."""
     request = get(job_path(job_id, "why"), WhyInfo)
     return (yield msgspec.structs.replace(request, optional=True))  # type: ignore[no-any-return]
 
 
 def result_of(job: JobInfo) -> Any:
-    """The result of a final job, or the error that says why there is none."""
+    """Return the result of a final job. Raises `JobFailed` or `JobCancelled`."""
     if job.status == "failed":
         raise JobFailed(job)
     if job.status == "cancelled":

@@ -71,7 +71,7 @@ class Retry:
 
 
 def rules_of(given: object, where: str = "retry") -> RetryRules:
-    """The policy that was given: a `Retry`, or what REST takes. Raises `ArgumentError`."""
+    """Return the rules of a `Retry`, or of the dict that the REST API takes. Raises `ArgumentError`."""
     if isinstance(given, Retry):
         return given.rules
     if isinstance(given, RetryRules):

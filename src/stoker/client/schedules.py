@@ -1,7 +1,7 @@
 """Schedules: declared above a task (`@app.cron`, `@app.every`), and made at run time (`app.schedules`).
 
-What is declared is kept by the app, and a worker of the app tells it to the coordinator when it connects. What is made
-at run time is a request like any other. Worker children import this module, so it stays light.
+Declared schedules are kept by the app, and a worker of the app sends them to the coordinator when it connects. Those made at
+run time are ordinary requests. Worker children import this module, so it must stay light.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Callable[..., Any])
 _PENDING: Final = "__stoker_schedules__"
 _LEFT_OUT: Final = ("run_at", "idempotency_key", "id")
-"""What a job of a schedule cannot say."""
+"""Options that a job of a schedule cannot have."""
 PAGE: Final = 200
 
 Overlap = Literal["allow", "skip", "queue_one", "cancel_previous"]
@@ -118,7 +118,7 @@ Moments = list[datetime]
 
 
 def checked_app_name(name: str | None) -> str | None:
-    """The name of an app. Raises `ArgumentError` for one that cannot be."""
+    """Return the name of an app. Raises `ArgumentError` if it is invalid."""
     if name is None:
         return None
     try:
@@ -133,8 +133,8 @@ def checked_app_name(name: str | None) -> str | None:
 def decorator(
     app: Stoker, when: Mapping[str, Any], name: str | None, options: ScheduleOptions
 ) -> Callable[[T], T]:
-    """What `@app.cron(...)` and `@app.every(...)` do to a task, or to the function that `@app.task` above it will make
-    one."""
+    """Return the decorator of `@app.cron(...)` and `@app.every(...)`, for a task or for a function that becomes one by
+    `@app.task` above it."""
     where = "@app.cron" if "cron" in when else "@app.every"
     fields = schedule_fields(where, {**when, **options}, TaskError)
 
@@ -152,7 +152,7 @@ def decorator(
 
 
 def declare_pending(app: Stoker, task: Task[..., Any]) -> None:
-    """Declare what stood below `@app.task`, the lowest last."""
+    """Declare the schedules of decorators below `@app.task`, the lowest first."""
     for owner, name, fields, options in getattr(task.function, _PENDING, []):
         if owner is app:
             _declare(app, task, name, fields, options)
@@ -169,7 +169,7 @@ def _declare(
 def schedule_fields(
     where: str, given: Mapping[str, Any], error: type[TaskError] | type[ArgumentError]
 ) -> dict[str, Any]:
-    """The fields of a schedule for the server, checked where that needs no server. Raises `error`."""
+    """Return the fields of a schedule as they are sent, checked as far as possible without the server. Raises `error`."""
     fields: dict[str, Any] = {}
     for name, value in given.items():
         if name not in (*_OPTIONS, "cron", "every_sec", "paused"):
@@ -188,7 +188,7 @@ def schedule_fields(
 
 
 def _check_when(where: str, fields: Mapping[str, Any], error: type[TaskError] | type[ArgumentError]) -> None:
-    """Find a mistake where it is written, and not when a worker connects."""
+    """Raise for a wrong time or overlap where it is written, and not when a worker connects."""
     from stoker.domain.recurrence import BadSchedule, check_cron, check_timezone, every_us
 
     try:
@@ -230,7 +230,7 @@ def _wrong(error: type[TaskError] | type[ArgumentError], text: str, field: str) 
 
 
 def job_of(task: Task[..., Any] | str, args: Sequence[Any], kwargs: Any) -> dict[str, Any]:
-    """The job of a schedule, as it is submitted; `kwargs` of a type that is given by its name are the payload."""
+    """Return the job of a schedule, as it is submitted. For a type that is given by name, `kwargs` is the payload."""
     if isinstance(task, str):
         return {"type": task, "payload": msgspec.Raw(_payload(kwargs))}
     payload = encode_arguments(task.arguments, tuple(args), dict(kwargs))
@@ -252,14 +252,14 @@ def _payload(value: Any) -> bytes:
 
 
 def schedule_path(name: str, action: str = "") -> str:
-    """The path of a schedule, or of something to do with it."""
+    """Return the path of a schedule, or of an action on it."""
     from urllib.parse import quote  # slow to import, and not needed to define tasks
 
     return f"/schedules/{quote(name, safe='')}{f'/{action}' if action else ''}"
 
 
 def put_schedule(name: str, body: Mapping[str, Any], answer: Any = ScheduleInfo) -> ApiRequest:
-    """Putting twice is putting once."""
+    """Return the request that makes or changes a schedule."""
     return ApiRequest(
         method="PUT",
         path=schedule_path(name),
@@ -416,7 +416,7 @@ def _set(
 
 
 def _list(orphaned: bool) -> Conversation[list[ScheduleInfo]]:
-    """A conversation: page after page."""
+    """Fetch all pages."""
     found: list[ScheduleInfo] = []
     cursor: str | None = None
     while True:

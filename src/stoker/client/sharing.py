@@ -1,16 +1,16 @@
 """Concurrent submits share requests.
 
-While a submit request of this process is under way, further submits gather, and the next request carries all of them, as
-group commit does in a database. A lone submit goes at once, on the caller's own thread or task, and waits for nothing.
+While a submit request of this process is under way, further submits wait, and the next request carries all of them, as
+group commit does in a database. A lone submit is sent at once, on the caller's own thread or task.
 
-Threads share by leader and follower (`ThreadSharing`). A thread that finds no request under way sends its own job. The
-others take a seat and wait. The thread whose request ends hands all seats to the first of them, which sends one batch for
-all, tells each what became of its job, and hands on in turn. So no thread is needed besides those that submit.
+Threads share as leader and followers (`ThreadSharing`). A thread that finds no request under way sends its own job. The
+others wait, each in a `_Seat`. The thread whose request ends makes the first of them the leader, which sends one batch for
+all, gives each its outcome, and names the next leader. So no thread is needed besides those that submit.
 
-Tasks of an event loop do the same with futures (`LoopSharing`), where a task of our own sends the batches.
+Tasks of an event loop do the same with futures (`LoopSharing`), where a background task sends the batches.
 
-Each caller gets its own outcome. Ids make repeats safe, so a batch that the server refuses as a whole for what is wrong with
-one job is sent again one by one.
+Each caller gets its own outcome. Ids make repeats safe, so when the server refuses a whole batch because of one job, the
+jobs are sent again one by one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any, Final, NamedTuple
 from stoker.client.submission import AcceptedJob, NewJob, Submitted
 
 MAX_JOBS: Final = 10_000
-"""Of a shared request."""
+"""The most jobs of a shared request."""
 MAX_BYTES: Final = 1024 * 1024
-"""Of a shared request."""
+"""The most bytes of a shared request."""
 ALONE_BYTES: Final = 64 * 1024
 """A larger job has a request to itself: it would keep the others waiting."""
 THREAD_REQUESTS: Final = 1
@@ -35,11 +35,11 @@ LOOP_REQUESTS: Final = 1
 RETURN_SECONDS: Final = 0.0005
 """Within this time one of many threads submits its next job, if they submit job after job."""
 _PATIENCE: Final = 1.0 if sys.platform == "win32" else -1.0
-"""A thread that waits on Windows does not hear Ctrl-C."""
+"""The timeout of one wait: on Windows Ctrl-C does not interrupt a waiting thread."""
 
 
 def batch_size(jobs: Iterable[NewJob]) -> int:
-    """Return how many of the first jobs one request can carry. No two of them have the same name."""
+    """Return how many of the first jobs one request can carry: within the limits, and no two with the same name."""
     size = number = 0
     names: set[str] = set()
     for job in jobs:
@@ -79,13 +79,13 @@ class ThreadSharing:
     def __init__(
         self, send_one: Callable[[NewJob], AcceptedJob], send_many: Callable[[list[NewJob]], list[Submitted]]
     ) -> None:
-        """`send_one` raises what it cannot do; `send_many` returns it for each job."""
+        """`send_one` raises errors; `send_many` returns them, one outcome for each job."""
         self._send_one = send_one
         self._send_many = send_many
         self.forget()
 
     def forget(self) -> None:
-        """In a forked child: the other threads stayed with the parent."""
+        """Start anew in a forked child, where the other threads do not exist."""
         self._mutex = threading.Lock()
         self._under_way = 0
         self._seats: list[_Seat] = []
@@ -94,7 +94,7 @@ class ThreadSharing:
         """Set when as many seats are taken as are expected."""
 
     def submit(self, job: NewJob) -> AcceptedJob:
-        """Return when the job is stored. Raises what is wrong with it."""
+        """Wait until the job is stored, or raise why it is not."""
         if len(job.body) > ALONE_BYTES:
             return self._send_one(job)
         with self._mutex:
@@ -149,7 +149,7 @@ class ThreadSharing:
             came = len(self._seats)
 
     def _hand_on(self) -> None:
-        """A request has ended: let the first that waits send for all."""
+        """Let the first waiting thread send for all, after a request has ended."""
         with self._mutex:
             leader = self._next_leader()
         if leader is not None:
@@ -166,7 +166,7 @@ class ThreadSharing:
         return batch[0]
 
     def _leave(self, seat: _Seat) -> None:
-        """A thread was interrupted. What it was to send for others is handed on; ids make sending it twice harmless."""
+        """Remove a thread that was interrupted. The batch that it led is passed on; ids make sending it twice harmless."""
         with self._mutex:
             if seat in self._seats:
                 self._seats.remove(seat)
@@ -207,7 +207,7 @@ class LoopSharing:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def submit(self, job: NewJob) -> AcceptedJob:
-        """Return when the job is stored. Raises what is wrong with it."""
+        """Wait until the job is stored, or raise why it is not."""
         if len(job.body) > ALONE_BYTES:
             return await self._send_one(job)
         if self._under_way >= LOOP_REQUESTS:
@@ -222,7 +222,7 @@ class LoopSharing:
             self._hand_on()
 
     def _hand_on(self) -> None:
-        """A request has ended: send what has gathered. A submit whose task was cancelled meanwhile is not sent."""
+        """Send the waiting jobs, after a request has ended. A submit whose task was cancelled meanwhile is not sent."""
         waiting = [place for place in self._waiting if not place.future.done()]
         if not waiting:
             self._waiting = waiting
@@ -245,5 +245,5 @@ class LoopSharing:
         for place, outcome in zip(batch, outcomes, strict=True):
             if not place.future.done():
                 place.future.set_result(outcome)
-        # The tasks that have just been told run first, so that what they submit next is part of the next request.
+        # The tasks that have just got their outcomes run first, so that what they submit is part of the next request.
         asyncio.get_running_loop().call_soon(self._hand_on)

@@ -1,6 +1,6 @@
-"""New jobs on their way to the server, as values: their JSON, the requests that carry them and the answers. No I/O here.
+"""The JSON of new jobs, the requests that submit them and the answers, as values. No I/O here.
 
-Every job carries an id, made here unless the user has one. The server stores one job under an id, however often it is sent,
+Every job has an id, made here unless the caller gave one. The server stores one job under an id, however often it is sent,
 so a submission whose connection broke is sent again. Answers are short (`Prefer: return=minimal`): the id, and warnings.
 """
 
@@ -20,7 +20,7 @@ from stoker.ids import new_id
 
 MINIMAL: Final = {"Prefer": "return=minimal"}
 RETRIED_LATER: Final = (429, 503)
-"""A batch is answered with one Retry-After for all jobs that were refused with these."""
+"""Statuses of refused jobs to which the Retry-After header of a batch's answer applies."""
 
 
 class NewJob(NamedTuple):
@@ -30,7 +30,7 @@ class NewJob(NamedTuple):
     type: str
     body: bytes
     names: tuple[str, ...]
-    """What the user calls it: an own id, an idempotency key. Two jobs of one batch must not share such a name."""
+    """The caller's own id and idempotency key, if any. Two jobs of one batch must not share such a name."""
 
 
 class AcceptedJob(NamedTuple):
@@ -42,7 +42,7 @@ class AcceptedJob(NamedTuple):
 
 
 Submitted = AcceptedJob | WaitFailure
-"""What became of one job of a shared request."""
+"""The outcome of one job of a shared request."""
 
 
 # --- jobs to JSON ----------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def submit_one(job: NewJob) -> ApiRequest:
 
 
 def submit_in_full(job: NewJob) -> ApiRequest:
-    """Return the request that submits one job and is answered with all of it."""
+    """Return the request that submits one job and is answered with all its fields."""
     return ApiRequest(method="POST", path="/jobs", body=job.body, answer=dict[str, Any], repeatable=True)
 
 
@@ -138,7 +138,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 def read_one(request: ApiRequest, answer: RawAnswer) -> AcceptedJob:
-    """Return what the answer says of the job. Raises `ProblemError`."""
+    """Return the stored job of an answer. Raises `ProblemError`."""
     if not 200 <= answer.status < 300:
         raise problem_of(answer)
     try:
@@ -149,7 +149,7 @@ def read_one(request: ApiRequest, answer: RawAnswer) -> AcceptedJob:
 
 
 def read_batch(request: ApiRequest, answer: RawAnswer, jobs: Sequence[NewJob]) -> list[Submitted]:
-    """Return what the answer says of each job. Raises `ProblemError` for all of them."""
+    """Return the outcome of each job. Raises `ProblemError` if the whole batch was refused."""
     if not 200 <= answer.status < 300:
         raise problem_of(answer)
     try:

@@ -1,4 +1,4 @@
-"""Submits jobs over a transport: one at once, concurrent ones together, many in batches."""
+"""Submits jobs over a transport: single ones at once, concurrent ones together, many in batches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Submits:
         )
 
     def forget(self) -> None:
-        """In a forked child: what was under way is the parent's."""
+        """Start anew in a forked child: submits that are under way belong to the parent."""
         self._threads.forget()
         self._begin()
 
@@ -65,7 +65,7 @@ class Submits:
         return accepted
 
     async def submit_many_async(self, jobs: Sequence[NewJob]) -> list[AcceptedJob]:
-        """The same, without blocking the loop."""
+        """Submit many jobs, like `submit_many`, without blocking the loop."""
         accepted: list[AcceptedJob] = []
         for batch in batches(jobs, requests.BATCH_MAX_JOBS, requests.BATCH_MAX_BYTES):
             request = submit_batch(batch, atomic=True)
@@ -83,7 +83,7 @@ class Submits:
         return read_one(request, answer)
 
     async def send_one_async(self, job: NewJob) -> AcceptedJob:
-        """The same, without blocking the loop."""
+        """Submit one job, like `send_one`, without blocking the loop."""
         request = submit_one(job)
         try:
             answer = await self._transport.exchange_async(request)
@@ -92,7 +92,7 @@ class Submits:
         return read_one(request, answer)
 
     def send_many(self, jobs: list[NewJob]) -> list[Submitted]:
-        """Submit jobs by one request, each for itself. Raises nothing for what is wrong with them."""
+        """Submit jobs by one request, each accepted or refused for itself. Failures are returned, not raised."""
         if len(jobs) == 1:
             return [self._try_one(jobs[0])]
         request = submit_batch(jobs, atomic=False)
@@ -104,7 +104,7 @@ class Submits:
             return _failed(jobs, error)
 
     async def send_many_async(self, jobs: list[NewJob]) -> list[Submitted]:
-        """The same, without blocking the loop."""
+        """Submit jobs, like `send_many`, without blocking the loop."""
         if len(jobs) == 1:
             return [await self._try_one_async(jobs[0])]
         request = submit_batch(jobs, atomic=False)
@@ -129,12 +129,12 @@ class Submits:
 
 
 def _all_of(outcomes: list[Submitted]) -> list[AcceptedJob]:
-    """Return the jobs of a batch that is all or nothing."""
+    """Return the jobs of an atomic batch, or raise its failure."""
     return [outcome.give() if isinstance(outcome, WaitFailure) else outcome for outcome in outcomes]
 
 
 def _failed(jobs: list[NewJob], error: StokerError) -> list[Submitted]:
-    """Return the failure of all, with the id of each, by which it can be submitted again."""
+    """Return the same failure for all jobs; that of a connection has the id by which the job can be submitted again."""
     if not isinstance(error, ConnectionFailed):
         return [failure(error)] * len(jobs)
     return [failure(ConnectionFailed(error.url, error.reason, job.id)) for job in jobs]

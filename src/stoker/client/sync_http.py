@@ -1,6 +1,6 @@
 """HTTP over blocking sockets, for any number of threads.
 
-An exchange has a connection to itself: an idle one, else a new one. Connections stay open for the next exchange.
+Each exchange takes a connection for itself, an idle one or else a new one. Connections are kept open for later exchanges.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_SECONDS: Final = 5.0
 MAX_IDLE: Final = 32
-"""Connections that are kept; more than that are open only while all of them are in use."""
+"""The most idle connections that are kept."""
 TRUSTED_IDLE_SECONDS: Final = 0.2
-"""A connection that was idle for longer is looked at before it is used: the server may have closed it."""
+"""A connection that was idle for longer is checked before it is used: the server may have closed it."""
 _READ_BYTES: Final = 64 * 1024
 
 
@@ -36,7 +36,7 @@ class SyncHttp:
         self._lock = threading.Lock()
         self._idle: list[_SyncConnection] = []
         self._open: set[_SyncConnection] = set()
-        """Also those in use, so that a forked child can close its copies."""
+        """All connections, also those in use, so that a forked child can close its copies."""
         self._era = 0
         """Grows with every `close`: connections of an earlier era are not kept."""
 
@@ -62,7 +62,7 @@ class SyncHttp:
                 return answer
 
     def close(self) -> None:
-        """Close what is idle; what is in use is closed after its exchange."""
+        """Close idle connections. Those in use are closed after their exchange."""
         self._era += 1
         self._drop_idle()
 
@@ -118,7 +118,7 @@ class SyncHttp:
         if connection.reusable and connection.era == self._era and len(self._idle) < MAX_IDLE:
             connection.idle_since = time.monotonic()
             self._idle.append(connection)
-            if connection.era != self._era:  # closed between the two looks
+            if connection.era != self._era:  # `close` was called between the two checks
                 self._drop_idle()
         else:
             self._drop(connection)
@@ -178,10 +178,10 @@ class _SyncConnection:
         return reader.feed_eof()
 
     def is_quiet(self) -> bool:
-        """Whether nothing has come since the last answer. A server that closed the connection has sent its end."""
+        """Return whether there is nothing to read, as on a connection that the server has not closed."""
         from stoker.system.readable import (
             has_input,
-        )  # not needed by short programs, which it would start slower
+        )  # short programs do not need it, and start faster without it
 
         try:
             return not has_input(self._socket)

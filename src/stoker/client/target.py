@@ -1,7 +1,7 @@
-"""Where the API is, and whether the SDK's own HTTP client can go there.
+"""The address of the API, and whether the SDK's own HTTP client can reach it.
 
-It can for `http://` and `https://` without anything rare. A proxy, a name and password in the URL or a host name that is not
-ASCII are left to httpx, which is slower and knows them all.
+It can reach ordinary `http://` and `https://` URLs. A proxy, a name and password in the URL or a host name that is not ASCII
+are left to httpx, which is slower.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ServerTarget(NamedTuple):
     host: str
     port: int
     prefix: str
-    """The path that stands before every other; no slash at its end."""
+    """The path before that of each request, without a slash at its end."""
     host_header: str
     is_tls: bool
 
@@ -48,11 +48,11 @@ def own_target(url: str, environ: Mapping[str, str]) -> ServerTarget | None:
 
 
 def _is_proxied(scheme: str, host: str, environ: Mapping[str, str]) -> bool:
-    """Whether a proxy may be meant for the host. The answer need not be exact: httpx looks again."""
+    """Return whether a proxy may be set for the host. It need not be exact: httpx decides."""
     proxies = [
         value for name, value in environ.items() if value and name.lower() in (f"{scheme}_proxy", "all_proxy")
     ]
-    if not proxies and sys.platform in ("darwin", "win32"):  # there the system has settings of its own
+    if not proxies and sys.platform in ("darwin", "win32"):  # these have proxies in their system settings
         from urllib.request import getproxies
 
         proxies = [value for name, value in getproxies().items() if name in (scheme, "all")]
@@ -69,7 +69,7 @@ def _excepts(entry: str, host: str) -> bool:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Return the rules for TLS: certificates are checked by those of SSL_CERT_FILE or SSL_CERT_DIR, or by certifi's."""
+    """Return a TLS context that trusts the certificates of SSL_CERT_FILE or SSL_CERT_DIR, else those of certifi."""
     import ssl
 
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")

@@ -98,7 +98,7 @@ class Task(Generic[P, R]):
         if self.returns is Any or (type(result) is self.returns and self.returns in _AS_JSON_HAS_IT):
             return result
         try:
-            # As text, by the decoder that the worker checked it with: `msgspec.convert` has other rules for keys.
+            # By the decoder that the worker checked it with: `msgspec.convert` has other rules for keys.
             result = self._decode_result(msgspec.json.encode(result))
         except (msgspec.ValidationError, RecursionError) as error:
             raise ResultTypeError(job, self.returns, str(error)) from None
@@ -169,11 +169,11 @@ class Task(Generic[P, R]):
         return self._jobs().new(encode_arguments(self.arguments, args, kwargs))
 
     def _jobs(self) -> JobTemplate:
-        """Return what makes the jobs of this task: prepared once, unless context variables travel with them."""
+        """Return the template for jobs of this task: made once, unless they carry context variables."""
         variables = self.app.variables
         if self._template is not None and not variables:
             return self._template
-        from stoker.client.submission import JobTemplate  # children of workers never submit by this
+        from stoker.client.submission import JobTemplate  # loaded only by processes that submit
 
         options = with_context(self.defaults, variables) if variables else self.defaults
         template = JobTemplate(self.name, options)

@@ -1,12 +1,12 @@
-"""Carries requests to the API: whatever the SDK sends goes through here.
+"""Sends all requests of the SDK to the API.
 
-`send` and `send_async` differ in nothing but the waiting: what to send, whether to repeat it and how to read the
-answer is decided by functions that both call.
+`send` and `send_async` differ only in how they wait: functions that both call decide what to send, whether to repeat it and
+how to read the answer.
 
-A request is repeated only when its connection failed, and only when that cannot do harm: always if it was never
-sent, otherwise if it is marked repeatable. An answer, even an error, is never asked for twice.
+A request is repeated only when its connection failed, and only when that is safe: always if it was never sent, otherwise if
+it is marked repeatable. A request that was answered, even with an error, is not repeated.
 
-The bytes are carried by the SDK's own HTTP client (`stoker.client.own_http`), or by httpx where that cannot go, such as
+Requests are sent by the SDK's own HTTP client (`stoker.client.own_http`), or by httpx where that cannot be used, such as
 through a proxy. httpx is imported only then.
 """
 
@@ -41,7 +41,7 @@ REPEAT_PAUSES_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0)
 
 
 class Http(Protocol):
-    """What carries the bytes: `OwnHttp` or `HttpxHttp`."""
+    """An HTTP client: `OwnHttp` or `HttpxHttp`."""
 
     def exchange(self, request: ApiRequest, timeout: float) -> RawAnswer: ...
 
@@ -55,7 +55,7 @@ class Http(Protocol):
 
 
 class Transport:
-    """A connection to one API, for any number of threads and event loops."""
+    """The connections to one API, for any number of threads and event loops."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Transport:
         _transports.add(self)
 
     def _http(self) -> Http:
-        """Return the client for the server, made on first use; nothing is opened yet."""
+        """Return the HTTP client, made on first use. Making it opens no connection."""
         if self._made is None:
             with self._making:
                 if self._made is None:
@@ -94,7 +94,7 @@ class Transport:
 
     @cached_property
     def submits(self) -> Submits:
-        """Submits jobs to this API."""
+        """Return the object that submits jobs to this API."""
         from stoker.client.submits import Submits
 
         return Submits(self)
@@ -130,7 +130,7 @@ class Transport:
                 answer = None
 
     def send(self, request: ApiRequest) -> Any:
-        """One exchange: the decoded answer, or an error of `stoker.errors`."""
+        """Send a request and return the decoded answer. Raises an error of `stoker.errors`."""
         return _read(request, self.exchange(request))
 
     async def send_async(self, request: ApiRequest) -> Any:
@@ -138,7 +138,7 @@ class Transport:
         return _read(request, await self.exchange_async(request))
 
     def exchange(self, request: ApiRequest) -> RawAnswer:
-        """One exchange: the answer as it came, whatever its status. Raises `ConnectionFailed`."""
+        """Send a request and return the raw answer, whatever its status. Raises `ConnectionFailed`."""
         http = self._made or self._http()
         failures = 0
         while True:
@@ -184,7 +184,7 @@ class Transport:
             await self._made.aclose_loop()
 
     def forget(self) -> None:
-        """In a child process: let go of the connections, which are the parent's, without a word to the server."""
+        """In a forked child: forget the parent's connections, and send nothing on them."""
         self._making = threading.Lock()
         if "submits" in self.__dict__:
             self.submits.forget()
@@ -198,7 +198,7 @@ class Transport:
         return headers
 
     def _pause_or_raise(self, request: ApiRequest, error: ExchangeError, failures: int) -> float:
-        """Return how many seconds to wait before the next try."""
+        """Return how many seconds to wait before the next try. Raises `ConnectionFailed` if there is none."""
         may_repeat = not error.hopeless and (request.repeatable or not error.sent)
         if not may_repeat or failures >= len(self._pauses):
             raise ConnectionFailed(self.url, str(error)) from error
@@ -217,7 +217,7 @@ SYSTEM.after_fork_in_child(_forget_all)
 
 
 def _read(request: ApiRequest, answer: RawAnswer) -> Any:
-    """The decoded answer; raises a `ProblemError` for anything but success."""
+    """Return the decoded answer. Raises `ProblemError` for anything but success."""
     if not 200 <= answer.status < 300:
         raise problem_of(answer)
     if not answer.body:
@@ -229,12 +229,12 @@ def _read(request: ApiRequest, answer: RawAnswer) -> Any:
 
 
 def problem_of(answer: RawAnswer) -> ProblemError:
-    """The error for an answer that is not a success."""
+    """Return the error for an answer that is not a success."""
     try:
         problem = msgspec.json.decode(answer.body, type=Problem)
     except (msgspec.DecodeError, UnicodeDecodeError):
         title = answer.reason.decode("latin-1")
-        # What stands before a coordinator answers so while none is there, and another try may help.
+        # A proxy or load balancer answers with these while no coordinator is there, and another try may help.
         strange = answer.status not in (502, 503, 504)
         detail = f"{title}; this is not an answer of Stoker: is STOKER_API_URL right?" if strange else ""
         problem = Problem(title=title, detail=detail, request_id=answer.header("x-request-id"))
@@ -242,7 +242,7 @@ def problem_of(answer: RawAnswer) -> ProblemError:
 
 
 def not_stoker(request: ApiRequest, answer: RawAnswer, reason: str) -> ProblemError:
-    """The error for an answer that no Stoker sends."""
+    """Return the error for an answer that no Stoker sends."""
     problem = Problem(
         title="Unexpected answer",
         detail=f"the answer to {request.method} {request.path} is not what Stoker sends ({reason}); "
@@ -252,7 +252,7 @@ def not_stoker(request: ApiRequest, answer: RawAnswer, reason: str) -> ProblemEr
 
 
 def retry_after(answer: RawAnswer) -> float | None:
-    """The seconds of the header Retry-After; None where there are none."""
+    """Return the seconds of the Retry-After header, or None."""
     try:
         return float(answer.header("retry-after") or "")
     except ValueError:

@@ -1,15 +1,15 @@
-"""Waits for jobs: all those of a process together, so that any number of them takes one or two connections.
+"""Waits for jobs: all waits of a process share one or two connections.
 
-A wait registers the ids of its jobs with a `Receiver`: that of a thread (`ThreadReceiver`) or of an event loop
-(`LoopReceiver`). A courier, which is a thread with an event loop and connections of its own, asks the server for all of
-them (`POST /jobs/wait`) and hands out what has ended. It starts with the first wait and leaves when there was nothing to
-wait for in a while.
+A wait registers the ids of its jobs with a `Receiver`: that of a thread (`ThreadReceiver`), of an event loop
+(`LoopReceiver`) or of an `async for` (`StreamReceiver`). The courier, a thread with an event loop and connections of its
+own, asks the server for all of them (`POST /jobs/wait`) and hands out the outcomes. It starts with the first wait and ends
+after a while without any.
 
-The server holds a request until something has ended, so ids that come meanwhile need a request of their own. There are two:
-a long one with what has been waited for in a while, and a short one, which is recalled and sent again together with what is
-new. When the short one has grown, both are recalled and sent as one. So each id is sent a few times, however many there are.
+The server holds a request until a job has ended, so ids that come meanwhile need another request. There are two: a long one
+with older ids, and a short one, which is cancelled and sent again together with new ids. When the short one has grown, both
+are cancelled and sent as one. So each id is sent only a few times, however many there are.
 
-A single blocking wait asks for itself, without a courier: most programs have no more than that.
+A single blocking wait sends its own request, without the courier: most programs need no more than that.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from stoker.client.transport import Transport
 
 LOOKS: Final = 2
-"""How many waits of an event loop whose time is up look at their jobs at once."""
+"""How many waits of an event loop may ask for their job at once when their time is up."""
 _PATIENCE: Final = 1.0 if sys.platform == "win32" else threading.TIMEOUT_MAX
-"""A thread that waits on Windows does not hear Ctrl-C."""
+"""The timeout of one wait: on Windows Ctrl-C does not interrupt a waiting thread."""
 
 
 class Receiver(Protocol):
@@ -47,7 +47,7 @@ class Receiver(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether outcomes cannot be delivered any more."""
+        """Return whether outcomes cannot be delivered any more."""
         ...
 
     def take(self, outcomes: Mapping[str, Outcome]) -> None:
@@ -60,7 +60,7 @@ def seconds_left(deadline: float | None) -> float | None:
 
 
 def deadline_of(timeout: float | None) -> float | None:
-    """Return when a wait that begins now is over; None for never."""
+    """Return when a wait that begins now times out; None for never."""
     return None if timeout is None or timeout == math.inf else time.monotonic() + timeout
 
 
@@ -133,7 +133,7 @@ class LoopReceiver:
             known.append(future)
             return future
         self._futures[job_id] = [future]
-        # Those who begin to wait in one turn of the loop are told to the courier together.
+        # Waits that begin in one turn of the loop are registered together.
         if not self._new:
             loop.call_soon(self._tell)
         self._new.append(job_id)
@@ -186,7 +186,7 @@ class ClientWaits:
         )
 
     def wait(self, job_id: str, timeout: float | None) -> JobInfo:
-        """Return the job when it has ended. Raises `ResultTimeout`."""
+        """Wait until the job has ended and return it. Raises `ResultTimeout`."""
         check_timeout(timeout)
         alone = not can_share(job_id) or (timeout is not None and not timeout > 0)
         if alone or self._direct.acquire(blocking=False):

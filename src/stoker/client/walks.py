@@ -1,7 +1,7 @@
 """Lists of any length, fetched in pages while a program iterates over them: `for job in app.jobs()`, or `async for`.
 
-A walk is a generator that yields requests, whose decoded answers it receives, and lists of what it found. `Walk` drives the
-same generator with blocking and with async requests.
+A walk is a generator that yields requests, whose decoded answers it receives, and lists of items. `Walk` drives the same
+generator with blocking and with async requests.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Jobs(Walk["JobHandle[Any]"]):
 
 
 def job_filters(**given: Any) -> dict[str, str]:
-    """Return the filters of a list as the server takes them. What is None is left out. Raises `ArgumentError`."""
+    """Return the filters of a list as query parameters. Those that are None are left out. Raises `ArgumentError`."""
     filters: dict[str, str] = {}
     for name, value in given.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""What the answer of a worker that is a web service means for its job. Pure."""
+"""Turns the answers of workers that are web services into reports. Pure functions."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -23,14 +23,14 @@ _ANSWER: Final = msgspec.json.Decoder(HttpAnswer)
 
 
 class EndpointAnswer(msgspec.Struct, frozen=True):
-    """What the endpoint said. `body` is None when it was longer than is read."""
+    """The answer of an endpoint. `body` is None when it was longer than the limit."""
 
     status: int
     body: bytes | None
 
 
 def read_answer(ref: ClaimRef, answer: EndpointAnswer) -> Report | None:
-    """How the attempt ended, by this answer; None when the worker will report later."""
+    """Return the report that an answer stands for; None when the worker will report later."""
     status, body = answer.status, answer.body
     if status == LATER:
         return None
@@ -76,7 +76,7 @@ def failure(ref: ClaimRef, type: str, message: str, kind: Kind = "error", **more
 
 
 def read_run_answer(ref: ClaimRef, answer: EndpointAnswer) -> Report | None:
-    """The same for a worker of the `/run` shapes: whatever it says with a 2xx, it reports later."""
+    """Like `read_answer`, for a worker of the `/run` shapes: every 2xx means that it will report later."""
     if 200 <= answer.status < 300:
         return None
     if answer.status in BUSY:
@@ -85,7 +85,7 @@ def read_run_answer(ref: ClaimRef, answer: EndpointAnswer) -> Report | None:
 
 
 def run_report(ref: ClaimRef, outcome: RunOutcome) -> Report:
-    """How the attempt ended, as such a worker reports it."""
+    """Return the report of a worker of the `/run` shapes."""
     if not outcome.success:
         return failure(ref, "worker_error", outcome.error or "the worker gave no reason")
     result = NULL if outcome.result is msgspec.UNSET else bytes(outcome.result)
@@ -93,13 +93,13 @@ def run_report(ref: ClaimRef, outcome: RunOutcome) -> Report:
 
 
 class Shape(NamedTuple):
-    """What is said to an endpoint, and how its answers are read."""
+    """A protocol for endpoints: the path, the body of the request, and how answers are read."""
 
     path: str
     body: Callable[[Assignment], object]
     read: Callable[[ClaimRef, EndpointAnswer], Report | None]
     hears: bool
-    """Its heartbeats bring it orders: to cancel, to drop."""
+    """Whether the answers to its heartbeats carry orders: to cancel, to drop."""
 
 
 OWN: Final = Shape("", assignment_of, read_answer, hears=True)

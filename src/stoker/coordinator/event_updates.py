@@ -1,4 +1,4 @@
-"""The updates of the event stream (`stoker.coordinator.events`): how one is made, and the ring that keeps the latest."""
+"""The updates of the event stream (`stoker.coordinator.events`): how they are made, and the ring of the latest ones."""
 
 import functools
 from collections import deque
@@ -33,8 +33,7 @@ class SlowLook(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """The gauges of the system at one moment. What else an update should show as it is now is added here, and to
-    `Update` and `Composer`."""
+    """The gauges of the system at one moment. A new gauge is added here, and to `Update` and `Composer`."""
 
     counts: Sequence[Count]
     workers: Sequence[Session]
@@ -60,7 +59,7 @@ class LiveGauges(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """What changed since the update before. `workers`, `queues` and `bulks` are None when they are as they were."""
+    """The changes since the last update. `workers`, `queues` and `bulks` are None when they have not changed."""
 
     at: int
     period_sec: float
@@ -93,7 +92,7 @@ class StreamHello(msgspec.Struct, frozen=True):
 
 
 class Reset(msgspec.Struct, frozen=True):
-    """What the watcher knows may be outdated: it should look at everything again, and then go on from here."""
+    """Tells a watcher that it missed updates: it should load everything again, and then go on from here."""
 
     epoch: str
     seq: int
@@ -113,7 +112,7 @@ class Ring:
 
     @functools.cached_property
     def epoch(self) -> str:
-        """A name for this life of the coordinator, made when the first watcher comes."""
+        """Return the id of this run of the coordinator, made when the first watcher connects."""
         return self._new_epoch()
 
     def add(self, update: Update) -> None:
@@ -121,7 +120,7 @@ class Ring:
         self._items.append(Numbered(self.epoch, self.seq, update))
 
     def after(self, seq: int) -> list[Numbered] | None:
-        """Return the updates after this number; None when some of them are gone."""
+        """Return the updates after this number; None when some of them are no longer in the ring."""
         if seq == self.seq:
             return []
         first = self._items[0].seq if self._items else self.seq + 1
@@ -130,13 +129,13 @@ class Ring:
         return [item for item in self._items if item.seq > seq]
 
     def forget(self) -> None:
-        """Empty the ring, and leave a gap in the numbers: what happens from now on is not in it, so no watcher may go on
-        from an earlier position."""
+        """Empty the ring and leave a gap in the numbers: from now on events are not recorded, so no watcher may go on from
+        an earlier position."""
         self._items.clear()
         self.seq += 1
 
     def find(self, position: str | None) -> tuple[int, str | None]:
-        """Return the number from which a watcher goes on, and, if that is not the position it asked for, why."""
+        """Return the number after which a watcher continues, and the reason if that is not the position it asked for."""
         if position is None:
             return self.seq, None
         epoch, _, number = position.rpartition(":")
@@ -148,7 +147,7 @@ class Ring:
 
 
 class Composer:
-    """Makes updates: remembers what was told last, and tells what is different. No I/O and no clock."""
+    """Makes updates: the differences to the last one. No I/O and no clock."""
 
     def __init__(self) -> None:
         self._waits = LastMinute()
@@ -168,7 +167,8 @@ class Composer:
         at: int,
         now: float,
     ) -> Update | None:
-        """Return an update, or None when nothing changed. `at` is the time of day, `now` that of a monotonic clock."""
+        """Return an update; None when nothing changed and the last one is less than `QUIET_SECONDS` old. `at` is the time of
+        day, `now` that of a monotonic clock."""
         self._waits.add(window.waits, now)
         self._runs.add(window.runs, now)
         slow = look.slow

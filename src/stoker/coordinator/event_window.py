@@ -1,4 +1,4 @@
-"""What happened to jobs within one window of the event stream (`stoker.coordinator.events`), bounded whatever happens."""
+"""One window of the event stream (`stoker.coordinator.events`): what happened to jobs in it, in bounded memory."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ MAX_JOBS: Final = 200
 
 
 class EventBuffer:
-    """What happened since the window was opened, in bounded memory: beyond `MAX_JOBS` ids, changes are only counted."""
+    """The events since the window was opened. Beyond `MAX_JOBS` ids, changes are only counted."""
 
     def __init__(self) -> None:
         self.ids: dict[str, None] = {}
         self.more = 0
-        """Changes of jobs that are not in `ids`."""
+        """The number of changes of jobs that are not in `ids`."""
         self.tally: Counter[str] = Counter()
         self.waits: Counter[int] = Counter()
         self.runs: Counter[int] = Counter()
@@ -64,7 +64,7 @@ class EventBuffer:
             self.runs.update(in_buckets(of.runs))
 
     def ended(self, ended: Sequence[tuple[Finish, Status | None]]) -> None:
-        """Attempts that did not complete their jobs."""
+        """Add attempts that did not complete their jobs."""
         ids: list[str] = []
         words: list[str] = []
         waits: list[int] = []

@@ -1,8 +1,8 @@
-"""Workers that speak plain HTTP: the same session, lease and fence, asked for in four kinds of request.
+"""Workers that use plain HTTP, with four requests: register, lease, heartbeat and report.
 
-Such a worker pulls: it says how many jobs it wants and waits. Behind it stands a `WorkerSession` like any other, whose
-frames are collected here until the worker asks. One that registers an endpoint does not ask: its jobs are sent to it
-(`push_workers.py`), and the rest is the same.
+They have the same sessions, leases and fences as other workers. Such a worker pulls: it asks for a number of jobs and waits.
+Frames for its `WorkerSession` are kept in a `Mailbox` until its next request. A worker that registers an endpoint does not
+pull: its jobs are sent there (`push_workers.py`), and the rest is the same.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class Ask:
-    """One lease request that waits, and what has come for it."""
+    """One lease request that waits, and the jobs assigned to it so far."""
 
     def __init__(self, max_jobs: int) -> None:
         self.max_jobs = max_jobs
@@ -63,7 +63,7 @@ class Ask:
 
 
 class Mailbox:
-    """The orders for one HTTP worker, until it asks for them, and its requests that wait for jobs."""
+    """The orders for one HTTP worker until its next heartbeat, and its lease requests that wait for jobs."""
 
     def __init__(self, unwanted: Callable[[Sequence[Assignment]], None]) -> None:
         self.asks: list[Ask] = []
@@ -71,7 +71,7 @@ class Mailbox:
         self.revoked: list[ClaimRef] = []
         self.drain = False
         self._unwanted = unwanted
-        """Takes assigned jobs that no request of the worker waits for any more."""
+        """Called with assigned jobs that no lease request waits for any more."""
 
     def put(self, frame: Frame) -> None:
         match frame:
@@ -85,7 +85,7 @@ class Mailbox:
                 self.drain = True
 
     def _hand_out(self, jobs: Sequence[Assignment]) -> None:
-        """The latest request comes first: an earlier one may be that of a connection which is dead and does not know it."""
+        """Give jobs to lease requests, the latest first: the connection of an earlier one may be dead unnoticed."""
         unwanted = []
         for job in jobs:
             ask = next((ask for ask in reversed(self.asks) if ask.room), None)
@@ -151,7 +151,7 @@ class HttpWorkers:
         return await self.open(row)
 
     async def open(self, row: Session) -> HttpWelcome:
-        """Begin a session."""
+        """Begin a session and return its welcome."""
         await self._store.open_session(row)
         notes = notes_to_store(row.types, {})
         if notes:
@@ -161,7 +161,7 @@ class HttpWorkers:
         return HttpWelcome(row.id, self._timeout_sec / LEASE_INTERVALS, self._timeout_sec)
 
     async def admit(self, worker_id: str, secret: str | None) -> None:
-        """Let a request through that says it is of this worker, or raise: a session belongs to the process that began it."""
+        """Raise unless a request may act for this worker: it needs the secret of the session, if that has one."""
         if worker_id not in self._mail and self._sessions.get(worker_id) is not None:
             raise StateConflict(
                 f"worker {worker_id} is connected by a WebSocket and cannot be spoken for over HTTP"
@@ -208,8 +208,8 @@ class HttpWorkers:
             task.add_done_callback(self._returning.discard)
 
     async def _hand_back(self, session: WorkerSession, keys: Sequence[tuple[str, int]]) -> None:
-        """Give claims back that never reached the worker. Retries until the store has taken it, because nothing else knows
-        that they went astray."""
+        """Hand back claims that never reached the worker. Retries until that is stored, because nothing else knows that they
+        were not delivered."""
         while True:
             try:
                 claims = [claim for claim in await self._store.claims(keys) if claim is not None]
@@ -221,7 +221,7 @@ class HttpWorkers:
                 return
 
     async def _wait_for_jobs(self, session: WorkerSession, ask: Ask, seconds: float) -> None:
-        """A worker that waits is alive, and one that does one thing at a time has no other way to say so."""
+        """Wait for jobs, and renew the lease meanwhile: a single-threaded worker cannot send heartbeats while it waits."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not ask.jobs and (left := deadline - loop.time()) > 0:
@@ -238,7 +238,7 @@ class HttpWorkers:
         return mail.take_orders()
 
     async def beat(self, worker_id: str) -> str:
-        """A heartbeat of a worker that names nothing and takes no orders; the status of its session."""
+        """Take a heartbeat that names no claims and is answered without orders. Return the status of the session."""
         session, mail = await self._session(worker_id)
         status = await self._beat(session, mail, [])
         mail.take_orders()
@@ -281,24 +281,24 @@ class HttpWorkers:
             await self._push.close()
 
     def listed(self, endpoint: str) -> str:
-        """The endpoint as it will be dialled. Raises `EndpointNotListed`."""
+        """Return the endpoint in the form in which it is requested. Raises `EndpointNotListed`."""
         found = worker_endpoints.find_listed(endpoint, self._endpoints)
         if found is None:
             raise EndpointNotListed(endpoint)
         return str(found)
 
     def line(self, worker_id: str) -> "EndpointLine | None":
-        """The way to a worker that is dialled from here."""
+        """Return the connection to the endpoint of a worker; None if it has none, or none from here."""
         return None if self._push is None else self._push.line(worker_id)
 
     def run_lines(self) -> "list[EndpointLine]":
-        """The ways to workers of the `/run` shapes."""
+        """Return the connections to workers of the `/run` shapes."""
         if self._push is None:
             return []
         return [line for line in self._push.lines() if not line.shape.hears]
 
     def _known(self, session: WorkerSession, refs: list[ClaimRef]) -> list[ClaimRef]:
-        """The claims that are where they should be: those that the worker names, and those sent to its endpoint."""
+        """Return the claims that are not lost: those that the worker names, and those of its flights."""
         line = self.line(session.id)
         if line is None:
             return refs
@@ -316,7 +316,7 @@ class HttpWorkers:
         return await self._resume(rows[0])
 
     async def _resume(self, row: Session) -> tuple[WorkerSession, Mailbox]:
-        """A worker that registered with an earlier life of this coordinator, or with another one."""
+        """Take over a worker that registered with another coordinator, or with this one before a restart."""
         held = await self._store.held(row.id)
         accepted = await self.accepted(held) if row.speaks_run else []
         connected = self._connected(row.id)
@@ -334,13 +334,14 @@ class HttpWorkers:
         return session, mail
 
     async def accepted(self, held: Sequence[Claim]) -> list[Claim]:
-        """Of the claims of a worker of the `/run` shapes, those whose jobs it accepted: it does not name what it holds."""
+        """Return the claims whose jobs a worker of the `/run` shapes accepted, by their stored start: such a worker does not
+        name what it holds."""
         jobs = await self._store.get([claim.id for claim in held])
         started = {job.id for job in jobs if job is not None and job.started_at is not None}
         return [claim for claim in held if claim.id in started]
 
     async def _caught_up(self, session: WorkerSession, mail: Mailbox) -> tuple[WorkerSession, Mailbox]:
-        """Each request of such a worker may reach another coordinator, so what it holds is asked of the store they share."""
+        """Read what a pulling worker holds from a shared store: its other requests may have reached other coordinators."""
         if self._store.shared and session.pull:
             held = await self._store.held(session.id)
             session.release_all()
@@ -394,7 +395,7 @@ class HttpWorkers:
 
 
 def hello_of(row: Session) -> frames.Hello:
-    """The hello with which this session could have begun."""
+    """Return the hello frame that describes this session."""
     return frames.Hello(
         frames.PROTOCOL,
         row.id,
@@ -433,7 +434,7 @@ def report_of(report: HttpReport) -> Report:
     if kind == "error" and report.error is not None and not report.error.retryable:
         kind = "invalid"
     result = None if isinstance(report.result, msgspec.UnsetType) else bytes(report.result)
-    # Longer than the claim is old counts as that long; but it must be a number of microseconds at all.
+    # A run longer than the age of the claim is clamped later; here it must only fit into microseconds.
     run = report.run_seconds
     started_us = None if run is None else int(min(run, _LONGEST_RUN_SEC) * SECOND)
     note = None if kind != "error" else _note(report)

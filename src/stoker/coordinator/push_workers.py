@@ -1,28 +1,28 @@
-"""Workers that are web services: the coordinator dials them, one request for each job.
+"""Workers that are web services: the coordinator sends them one request for each job.
 
-The session, its lease and its fence are those of any other worker; only the way in and out differs. A job that dispatch
-assigns to such a session becomes a *flight*: a POST to the endpoint, whose answer is the report. An answer 202 means
-"later": the flight goes on without a connection, until the worker reports the job itself, under the same claim.
+Sessions, leases and fences are those of any other worker. A job that dispatch assigns to such a session becomes a *flight*:
+a POST to the endpoint, whose answer is the report. An answer 202 means "later": the flight goes on without a connection,
+until the worker reports the job itself, under the same claim.
 
-The code that takes a flight off the line also reports it, without an await in between: its own task when the answer is there
-or the time is up, the canceller, or the handler of the worker's later report. So each claim is reported once here; the
-store's fence stands behind that.
+The code that removes a flight also reports it, without an await in between: the flight's own task on an answer or a timeout,
+the canceller, or the handler of the worker's later report. So each claim is reported once here, and the store's fence is a
+second guard.
 
-- Silence: the worker must send heartbeats. When it is given up its flights are broken off, and whatever it still says
-  about them is refused.
-- A dead endpoint: a connection that cannot be made, 429 and 503 fail the attempt (`dispatch_failed`, retried with
-  backoff). The worker then rests, longer each time, and is tried with single jobs until one gets through: a service that
-  restarts must not burn the attempts of everything that is queued.
-- Restart of the coordinator: its flights end with it. An orderly stop hands them back, uncharged; after a crash the
-  worker's next heartbeat resumes the session, and what it does not name as held goes back, uncharged too. What it does
-  name (jobs answered with 202) goes on.
+- Silence: the worker must send heartbeats. When its lease ends its flights are broken off, and its later reports about them
+  are refused.
+- A dead endpoint: a failed connection, 429 and 503 fail the attempt (`dispatch_failed`, retried with backoff). The worker
+  then rests, longer each time, and gets single jobs until one gets through, so that a restart of the service does not use
+  up the attempts of everything in the queue.
+- Restart of the coordinator: its flights end with it. An orderly stop hands them back, uncharged. After a crash the
+  worker's next heartbeat resumes the session: claims that it does not name are handed back, uncharged too, and those that
+  it names (jobs answered with 202) go on.
 
-Workers of the `/run` shapes (`stoker.wire.run`) differ in what is said: every answer 2xx means "later", the report comes as
-`POST /jobs/{job_id}/complete`, and their heartbeats carry no orders. So a cancel ends their jobs at once, and that a job was
-accepted is stored as its start: after a restart of the coordinator, those that have one go on and the others go back.
+Workers of the `/run` shapes (`stoker.wire.run`) differ: every 2xx answer means "later", the report comes as
+`POST /jobs/{job_id}/complete`, and answers to their heartbeats carry no orders. So a cancel ends their jobs at once, and an
+accepted job is stored as started: after a restart of the coordinator, started jobs go on and the others are handed back.
 
-Only addresses on the operator's list come here (`HttpWorkers` sees to it). No redirect is followed, no proxy, netrc file or
-cookie is used, nothing is decompressed, and an answer is read no further than a result may be long.
+`HttpWorkers` lets only endpoints on the operator's list in. No redirect is followed, no proxy, netrc file or cookie is used,
+nothing is decompressed, and an answer is read only up to the size limit of results.
 """
 
 import asyncio
@@ -62,9 +62,9 @@ Work = Callable[[], Awaitable[Report | None]]
 
 
 class Flight:
-    """A job under way at the endpoint: a request that has no answer yet or, when `later`, a promise.
+    """A job at the endpoint: a request without an answer yet or, when `later`, a job that the worker will report itself.
 
-    `began` is by the loop's clock; the timeout counts from there.
+    The timeout counts from `began`, by the loop's clock.
     """
 
     __slots__ = ("began", "later", "ref", "task", "timeout_sec")
@@ -84,17 +84,17 @@ class Flight:
 
 
 FLYING_BYTES: Final = 24 * 1024 * 1024
-"""Payloads in requests to one worker that are not answered yet; beyond it the bound of a connection applies."""
+"""Bytes of payloads that one worker may hold before they count as unsent, which limits further claims."""
 
 
 class PushSession(WorkerSession):
-    """A session without prefetch: each job is a request of its own, and needs its threads at once."""
+    """A session without prefetch: each job is a request of its own, and takes its threads at once."""
 
     def __init__(self, hello: frames.Hello, send: Send) -> None:
         super().__init__(hello, send)
         self.flights: dict[str, Flight] = {}
         self.failures = 0
-        """Dispatch failures in a row; until there are none again, one request at a time is tried."""
+        """Dispatch failures in a row. While there are any, only one request is sent at a time."""
         self.resting = False
 
     def view(self) -> WorkerView:
@@ -110,7 +110,7 @@ class PushSession(WorkerSession):
 
 
 class EndpointLine:
-    """The way to one worker: takes the frames that dispatch sends to its session, and keeps the flights."""
+    """The connection to one endpoint: turns the frames for its session into requests, and keeps the flights."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class EndpointLine:
                 for job in jobs:
                     flight = Flight(ClaimRef(job.id, job.claim_id), _now(), job.timeout_sec)
                     if job.id in self._flights and self._flights[job.id].ref == flight.ref:
-                        continue  # it is there already, and would run twice under one claim
+                        continue  # it was sent already, and would run twice under one claim
                     self._launch(flight, partial(self._attempt, job))
             case frames.Cancel(claims):
                 for ref in claims:
@@ -149,11 +149,11 @@ class EndpointLine:
                 self._mail.put(frame)
 
     def flying(self) -> list[ClaimRef]:
-        """The claims that this line answers for, whatever the worker's heartbeat says."""
+        """Return the claims of all flights. They are held even if the worker's heartbeat does not name them."""
         return [flight.ref for flight in self._flights.values()]
 
     def adopt(self, claims: Iterable[Claim], now_us: int) -> None:
-        """Go on with jobs that the worker says it holds and that an earlier coordinator sent it."""
+        """Resume jobs that the worker holds and that another coordinator sent it, or this one before a restart."""
         for claim in claims:
             if claim.id not in self._flights:
                 began = _now() - (now_us - claim.claimed_at) / SECOND
@@ -173,7 +173,7 @@ class EndpointLine:
         return broken
 
     async def close(self) -> None:
-        """Hand back what is under way, uncharged, and let reports be stored."""
+        """Hand back the jobs of unanswered requests, uncharged, and wait until reports are stored."""
         held = self.session.held
         claims = [held[ref.id].claim(ref.id) for ref in self.break_off() if ref.id in held]
         if claims:
@@ -232,7 +232,8 @@ class EndpointLine:
         return self.shape.read(ref, answer)
 
     def _cancel(self, ref: ClaimRef) -> None:
-        """Break the request off; a worker that promised to report later is asked to end the job, if it can be asked."""
+        """Break off the request and report the job as cancelled. A worker that will report later is told by its next
+        heartbeat instead, if its shape has orders."""
         flight = self._flights.get(ref.id)
         if flight is None or flight.ref != ref or (flight.later and self.shape.hears):
             self._mail.put(frames.Cancel([ref]))
@@ -252,8 +253,8 @@ class EndpointLine:
                 flight.task.cancel()
 
     async def take(self, report: Report) -> bool:
-        """Store what the worker reports of a job that it accepted. Return False when it came too late. The worker may not
-        send it again, so it is stored even if the request is cancelled meanwhile."""
+        """Store the worker's report of a job that it accepted. Return False when it came too late. The worker may not send
+        it again, so it is stored even if the request is cancelled meanwhile."""
         flight = self._flights.get(report.id)
         if flight is not None and flight.ref.claim_id == report.claim_id:
             report = msgspec.structs.replace(report, started_us=_us_since(flight.began))
@@ -308,7 +309,7 @@ class EndpointLine:
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        """What failed here is not lost: a claim without a flight goes back with the worker's next heartbeat."""
+        """Log a failed task. Its claim is not lost: without a flight it is handed back at the worker's next heartbeat."""
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("push_failed", worker_id=self.session.id, detail=repr(task.exception()))
@@ -329,7 +330,7 @@ async def _never() -> Report:
 
 
 class PushWorkers:
-    """All workers that are dialled from here."""
+    """All workers to whose endpoints this coordinator sends jobs."""
 
     def __init__(self, sink: ReportSink, *, max_result_bytes: int) -> None:
         self._sink = sink

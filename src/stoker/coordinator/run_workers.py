@@ -1,12 +1,12 @@
 """Workers of the `/run` shapes (`stoker.wire.run`): an adapter on the workers that are web services.
 
-The worker's own id is the name of its session; each registration begins a session of its own, and ends the earlier one,
-whose jobs are lost to it as if it had fallen silent. Everything else is done by `http_workers.py` and `push_workers.py`: the
-list of endpoints, lease, flights and fence.
+The worker's own id is the name of its session. Each registration begins a new session and ends the earlier one, whose jobs
+are treated as if its lease had ended. Everything else is done by `http_workers.py` and `push_workers.py`: the list of
+endpoints, leases, flights and fences.
 
-Where several coordinators share a store, each request may reach another one. The one that heard the last of them sends the
-jobs: it asks the store what the session holds, and tells the others to give it nothing more. Notifications may be
-lost, so a look every second finds out what was reported, or registered anew, elsewhere.
+Where several coordinators share a store, each request may reach another one. The coordinator that got the latest request
+sends the jobs: it reads from the store what the session holds, and tells the others to send it nothing more. Notifications
+may be lost, so a poll every second finds out what was reported to, or registered with, another coordinator.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ _LIVE: Final = ("live", "draining")
 
 
 class RunWorkers:
-    """Workers of the `/run` shapes. `take_over` is called with each session to which this coordinator sends jobs from now
-    on."""
+    """The sessions of workers of the `/run` shapes. `take_over` is called with the id of each session to which this
+    coordinator sends jobs from then on."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class RunWorkers:
         self._observers = observers
         self._take_over = take_over
         self._ids: dict[str, str] = {}
-        """The session of each worker that was heard here, by the worker's id."""
+        """The session of each worker that sent a request here, by the worker's id."""
 
     async def register(self, hello: RunHello) -> HttpWelcome:
         endpoint = self._http.listed(hello.endpoint)
@@ -85,15 +85,15 @@ class RunWorkers:
         return HttpWelcome(hello.id, welcome.heartbeat_interval_sec, welcome.heartbeat_timeout_sec)
 
     async def _replace(self, row: Session) -> None:
-        """End a session whose worker began another one: its jobs go back, each at the cost of an attempt, since one of them
-        may be why the worker began anew."""
+        """End a session whose worker registered again. Its jobs are queued again and their attempts are charged, since one
+        of them may have crashed the worker."""
         self._forget(row.id)  # first, so that nothing more is claimed for it
         await self._store.set_session_status(row.id, "lost")
         orphans = await self._store.expire(0, self._policy)
         self._observers.expired(Expired([row.id, *orphans.sessions], orphans.losses))
 
     async def heartbeat(self, worker_id: str) -> None:
-        """Raises `MissingError` for a worker that is not registered, or was given up."""
+        """Extend the lease of a worker. Raises `MissingError` if it is not registered or its lease has ended."""
         known = self._ids.get(worker_id)
         if known is not None:
             try:
@@ -109,7 +109,7 @@ class RunWorkers:
         self._ids[worker_id] = rows[-1].id
 
     async def _renew(self, session_id: str) -> None:
-        """A sign of life: extend the lease, and send the worker its jobs from here."""
+        """Extend the lease, and send the worker its jobs from this coordinator from now on."""
         before = self._sessions.get(session_id)
         status = await self._http.beat(session_id)
         line = self._http.line(session_id)
@@ -124,7 +124,7 @@ class RunWorkers:
         self._sink.wake()
 
     async def _catch_up(self, line: "EndpointLine") -> None:
-        """Hold what the store says that this session holds: others sent it jobs, and heard how they ended."""
+        """Update the held claims of a session from the store: other coordinators sent it jobs and took its reports."""
         await self._let_go(line)
         new = [
             claim for claim in await self._store.held(line.session.id) if claim.id not in line.session.held
@@ -169,7 +169,7 @@ class RunWorkers:
             raise StaleClaim(f"job {ref.id} {now}; discard this result")
 
     async def look(self, rows: Sequence[Session]) -> None:
-        """What became elsewhere of the sessions that are dialled from here; `rows` are all sessions of the store."""
+        """Update the sessions that this coordinator sends jobs to, given all sessions of the store."""
         lines = self._http.run_lines()
         if not lines:
             return
@@ -182,7 +182,8 @@ class RunWorkers:
                 await self._let_go(line)
 
     async def _let_go(self, line: "EndpointLine") -> None:
-        """Hold no more what was reported to another coordinator. What is held here was stored before it was held."""
+        """Release claims that were reported to another coordinator. A claim is stored before it is held, so one that the
+        store does not have is over."""
         held = line.session.claims
         kept = {(claim.id, claim.claim_id) for claim in await self._store.held(line.session.id)}
         for claim in held:
@@ -203,6 +204,6 @@ class RunWorkers:
 
 
 def _named(rows: Iterable[Session], worker_id: str) -> list[Session]:
-    """The live sessions of this worker, the latest last."""
+    """Return the live sessions of a worker, the latest last."""
     found = [row for row in rows if row.speaks_run and row.name == worker_id and row.status in _LIVE]
     return sorted(found, key=lambda row: row.registered_at)

@@ -97,7 +97,7 @@ class LocalStoker(Stoker):
     def close(self) -> None:
         """End the worker and the coordinator, and remove the data unless it has a `path`. What still runs is handed back."""
         if os.getpid() != self._owner:
-            return  # a copy that was forked: it is not its own
+            return  # a forked copy: the worker belongs to the parent process
         with self._changing:
             worker, self._worker = self._worker, None
             if worker is None:
@@ -141,7 +141,7 @@ class LocalStoker(Stoker):
             worker.renew()
 
     def _check_free(self, task: Task[..., Any]) -> None:
-        """The new one replaces the old."""
+        """Allow it: the new task replaces the old."""
 
     def _check_undeclared(self, schedule: str) -> None:
-        """The new one replaces the old."""
+        """Allow it: the new schedule replaces the old."""

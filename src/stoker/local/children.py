@@ -1,10 +1,10 @@
 """Children that are threads: they stand in for `stoker.executors.process.Child` under a real supervisor.
 
 A `ThreadChild` runs sync tasks one after the other, a `LoopChild` runs async tasks side by side on the event loop of a
-`LoopThread`, each by the code that runs them in the process of a worker. Results travel to the supervisor's loop.
+`LoopThread`, each with the code that real child processes use. Results are passed to the supervisor's loop.
 
 A thread cannot be killed. Where a process would get SIGTERM, a `ThreadChild` raises `Terminated` in the task, which happens
-when the task next runs Python code. Where a process would be killed, the thread is left alone: the supervisor is told that
+when the task next runs Python code. Where a process would be killed, the thread is abandoned: the supervisor is told that
 the child is gone and starts another, and what the old thread returns later is ignored.
 """
 
@@ -40,8 +40,8 @@ _numbers = itertools.count(1)
 
 
 class LocalRouter:
-    """Passes what a job says (`progress`, `cancelled`) to the child that runs it, for many jobs in one process. Calls that
-    belong to no job here go to the line that was there before."""
+    """Routes calls of `progress` and `cancelled` to the child that runs the calling job. A call from outside such a job goes
+    to `outer`, which was connected before."""
 
     def __init__(self, outer: context.TaskLine | None) -> None:
         self.outer = outer
@@ -66,8 +66,8 @@ class LocalRouter:
 
 
 class LocalLine:
-    """Carries results and progress to the supervisor's loop, as `executors.supervisor_line.SupervisorLine` does in a child.
-    Output is not captured: it goes where the script's own goes."""
+    """Passes results and progress to the supervisor's loop, as `executors.supervisor_line.SupervisorLine` does in a child
+    process. Output is not captured: it goes to the script's own stdout and stderr."""
 
     has_results = False
 
@@ -80,14 +80,14 @@ class LocalLine:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a forked copy, which must not speak for the worker."""
+        """Return whether this process is a forked copy, which must not send results."""
         return os.getpid() != self._pid
 
     def result(self, result: WorkOutcome) -> None:
         self._child.tell(self._child.on_result, result)
 
     def progress(self, index: int, done: float, total: float | None, message: str | None) -> None:
-        """Keep the latest progress of each job; one message to the loop carries all of it."""
+        """Keep the latest progress of each job; one call on the loop passes on all of it."""
         waits = bool(self._progress)
         self._progress[index] = Progressed(index, done, total, message)
         if not waits:
@@ -109,7 +109,7 @@ class LocalLine:
 
 
 class LocalChild:
-    """What the supervisor sees of a child. Everything here but `tell` runs on the supervisor's loop."""
+    """A child as the supervisor sees it. Everything here but `tell` runs on the supervisor's loop."""
 
     warm = True
     has_lifespan = False
@@ -133,7 +133,7 @@ class LocalChild:
     # ── for subclasses ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, job: ChildJob) -> None:
-        """Run this job, after those that came before."""
+        """Run a job: a `ThreadChild` after the jobs before it, a `LoopChild` beside them."""
         raise NotImplementedError
 
     def abandon(self) -> None:
@@ -141,7 +141,7 @@ class LocalChild:
         raise NotImplementedError
 
     def of_job(self) -> context.TaskLine:
-        """Return the line through which a running job speaks."""
+        """Return the object that takes the `progress` and `cancelled` calls of this child's jobs."""
         return self.line
 
     def tell(self, call: Callable[..., object], *arguments: object) -> None:
@@ -149,7 +149,7 @@ class LocalChild:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *arguments)
 
-    # ── what it says ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what it tells the supervisor ───────────────────────────────────────────────────────────────────────────────
 
     def on_ready(self) -> None:
         if not self.ended:
@@ -191,7 +191,7 @@ class LocalChild:
         self.shared_state.cancel(index)
 
     def terminate(self) -> None:
-        """Ask politely; a loop has been asked by `cancel`."""
+        """Do nothing: `cancel` has cancelled async tasks. A `ThreadChild` overrides this."""
 
     def kill(self) -> None:
         self._loop.call_soon(self.gone, KILLED)
@@ -227,8 +227,8 @@ class LiveRunners:
 
 
 class _Jobs(SyncChild):
-    """Runs jobs by the code of a child process, without what would change the script's own process: its environment, its
-    memory limit, its CPUs."""
+    """Runs jobs with the code of a child process, but leaves the environment, memory limit and CPUs of the script's process
+    alone."""
 
     alone = False
 
@@ -287,7 +287,7 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name="stoker-async", daemon=True)
 
     def start(self) -> None:
-        """Return when the lifespans are entered. Raises what one of them raised."""
+        """Start the thread and wait until the lifespans are entered. Raises what one of them raised."""
         self._thread.start()
         self._started.wait()
         if self._error is not None:
@@ -299,7 +299,7 @@ class LoopThread:
             self.life.loop.call_soon_threadsafe(call, *arguments)
 
     def stop(self, seconds: float) -> None:
-        """Cancel what runs, leave the lifespans, end the thread; a task that blocks the loop is not waited for longer."""
+        """Cancel the tasks, leave the lifespans and end the thread. Waits at most `seconds`, since a task may block."""
         self.call(self.life.loop.stop)
         self._thread.join(seconds)
 
@@ -307,7 +307,7 @@ class LoopThread:
         loop = self.life.loop
         try:
             self.life.enter()
-        except BaseException as error:  # noqa: BLE001 - told to the thread that starts this one
+        except BaseException as error:  # noqa: BLE001 - raised by `start`
             self._error = error
             loop.close()
             return
@@ -325,7 +325,7 @@ class LoopThread:
 
 
 class _AsyncJobs(AsyncChild):
-    """Runs async jobs by the code of a child process, on the loop of a `LoopThread`."""
+    """Runs async jobs with the code of a child process, on the loop of a `LoopThread`."""
 
     def begin(self, job: ChildJob) -> None:
         self._start(job)
@@ -340,7 +340,7 @@ class _AsyncJobs(AsyncChild):
 
 
 class LoopChild(LocalChild):
-    """Async tasks side by side. One that blocks the loop for long keeps the next child from becoming ready."""
+    """Runs async tasks side by side. A task that blocks the loop keeps the next child from becoming ready."""
 
     def __init__(
         self,

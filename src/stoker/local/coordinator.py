@@ -1,4 +1,4 @@
-"""The coordinator of a local Stoker as its parent sees it: a child process that says where it listens."""
+"""Starts and stops the coordinator of a local Stoker, which is a child process."""
 
 import contextlib
 import shutil
@@ -19,7 +19,7 @@ STOP_SECONDS: Final = 10.0
 
 
 class Order(msgspec.Struct, frozen=True):
-    """What the child is told, on its stdin: a command line would show the token to every user of the machine."""
+    """The child's configuration, passed on stdin: a command line would show the token to every user of the machine."""
 
     lifeline: str
     folder: str
@@ -28,7 +28,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class StartAnswer(msgspec.Struct, frozen=True):
-    """The one line that the child writes: where it is, or why it cannot start."""
+    """The one line of text that the child writes: the address where it listens, or why it cannot start."""
 
     url: str | None = None
     error: str | None = None
@@ -37,7 +37,7 @@ class StartAnswer(msgspec.Struct, frozen=True):
 class LocalCoordinator:
     """The child process, and its folder.
 
-    Start it on a thread that lives as long as it should: Linux tells a child of the end of the *thread* that started it.
+    Start it on a thread that outlives it: Linux signals a child when the *thread* that started it ends.
     """
 
     def __init__(self, path: Path | None, settings: Mapping[str, Any]) -> None:
@@ -47,10 +47,10 @@ class LocalCoordinator:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
-        """Return the address once it listens. Raises `StokerError` with what the child says of its failure."""
+        """Start the process and return its address once it listens. Raises `StokerError` with the child's reason."""
         lifeline, descriptors = SYSTEM.lifeline()
         order = Order(lifeline, str(self.folder), self._temporary, self._settings)
-        # A group of its own, so that Ctrl-C reaches this process alone, which then ends the child in order.
+        # A process group of its own, so that Ctrl-C reaches only this process, which then stops the child.
         process = self._process = subprocess.Popen(
             [sys.executable, "-m", "stoker.local.serving"],
             stdin=subprocess.PIPE,

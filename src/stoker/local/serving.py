@@ -2,7 +2,7 @@
 
     python -m stoker.local.serving < order.json
 
-Settings come from the order alone: what the environment says is for other systems than this one.
+Settings come from the order alone, never from the environment, which may configure another Stoker.
 """
 
 import os
@@ -25,7 +25,7 @@ DATABASE = "stoker.db"
 
 def main() -> int:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-    # The answer has the pipe for itself; whatever else is written to stdout must not wait there for a reader.
+    # Only the answer goes to the pipe. The parent reads no more than that, so other output goes to stderr.
     answers = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _leave(*_: object) -> NoReturn:
-    """The parent died before the coordinator listens."""
+    """Exit: SIGTERM came before the coordinator listens, for example because the parent died."""
     raise SystemExit(0)
 
 
@@ -56,8 +56,8 @@ def _settings(order: Order) -> Settings:
 
 async def _serve(settings: Settings, answers: int) -> None:
     async with running(settings, logs.configure(settings.log_level, settings.log_format)) as server:
-        # Linux sends the signal of a parent's death once for each of its threads that was the parent in turn, so a second
-        # one is not a person who lost patience.
+        # Linux may send the parent-death signal several times, as the parent's threads end one by one. So a second SIGTERM
+        # must not mean "stop at once", as it does in `stoker serve`.
         SYSTEM.on_signals((signal.SIGTERM,), server.stop)
         _answer(answers, StartAnswer(url=server.url))
         await server.stopped.wait()

@@ -1,7 +1,7 @@
 """The worker of a local Stoker: the real supervisor on a thread of this process, with children that are threads as well.
 
-One thread (`stoker-local`) has the supervisor's event loop and is the parent of the coordinator's process. `start` returns
-when the coordinator listens; `stop` when everything is ended.
+One thread (`stoker-local`) runs the supervisor's event loop and starts the coordinator's process. `start` returns when the
+coordinator listens, `stop` when both have ended.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class ThreadMachine:
         self.pid = os.getpid()
 
     def ready(self) -> Ready:
-        """Return the types that can be run now."""
+        """Return the types of the app as it is now."""
         return Tasks.of(self._app, NAME).ready()
 
     def adopt_orphans(self) -> None: ...
@@ -78,7 +78,7 @@ class ThreadMachine:
 
 
 class LocalWorker:
-    """The coordinator and the worker of one block; each block makes new ones."""
+    """The coordinator and the worker of one `with` block, or from `start` to `close`."""
 
     def __init__(
         self, app: Any, path: Path | None, settings: Mapping[str, Any], *, threads: int, token: str | None
@@ -106,7 +106,7 @@ class LocalWorker:
         return self._coordinator.folder
 
     def start(self) -> None:
-        """Return when jobs can be submitted. Raises what is in the way, with nothing left behind."""
+        """Start both and wait until jobs can be submitted. If it raises, nothing is left running."""
         self._thread.start()
         try:
             self._listens.wait()
@@ -118,13 +118,13 @@ class LocalWorker:
             raise self._error
 
     def stop(self) -> None:
-        """End everything. Returns when it is gone; calling it again does no harm."""
+        """Stop both and wait until they have ended. May be called again."""
         self._listens.wait()
         self._call(lambda: self._stopping.set() if self._stopping is not None else None)
         self._thread.join()
 
     def renew(self) -> None:
-        """Announce tasks that were added or changed, together with those that follow in the same moment."""
+        """Announce tasks that were added or changed. Several changes in one turn of the loop are announced together."""
         self._call(self._renew_soon)
 
     def _call(self, call: Callable[[], object]) -> None:
@@ -192,8 +192,8 @@ class LocalWorker:
 
 
 class QuietLogs:
-    """While this lasts, what the supervisor logs goes to `logging`, logger `stoker.local`, and not where the script's own
-    structlog writes: information as debug, warnings and errors as they are."""
+    """From `start` to `stop`, sends the supervisor's log to the `logging` logger `stoker.local` instead of the script's own
+    structlog output: info as debug, warnings and errors as they are."""
 
     def __init__(self, thread: threading.Thread) -> None:
         self._thread = thread

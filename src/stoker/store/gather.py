@@ -1,9 +1,9 @@
-"""Output on its way into a store: pieces gather for a moment and are written together, one write at a time.
+"""A buffer for output: pieces are collected for a moment and written together, one write at a time.
 
-`append` never waits and never raises for a failed write. What gathers is bounded: beyond that, and when a write fails,
-pieces are dropped and only the end of each attempt is remembered. The end goes along with the next write, which marks the
-gap, also where the attempt has nothing more to say. Ends are bounded too: of an attempt whose end was forgotten, the next
-piece shows the gap.
+`append` never waits and never raises for a failed write. The buffer is bounded: when it is full, or when a write fails,
+pieces are dropped and only the end offset of each attempt is kept. The next write includes these offsets and marks the
+gaps, also of attempts that write nothing more. Their number is bounded too: if the offset of an attempt was dropped, its
+next piece shows the gap.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from stoker.store.logs import Piece
 
 LINGER_SECONDS: Final = 0.05
 ENOUGH_BYTES: Final = 1024 * 1024
-"""What is written without waiting for more."""
+"""This much is written without waiting for more."""
 PAUSE_SECONDS: Final = 1.0
-"""Between a write that failed and the next try, during which pieces gather and are not lost."""
+"""The pause after a failed write; pieces are buffered meanwhile."""
 MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 PIECE_BYTES: Final = 200
-"""What a piece takes in memory besides its data, about."""
+"""About the memory that a piece takes besides its data."""
 MAX_ENDS: Final = 10_000
 
 Key = tuple[str, int]
@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 
 class Gather:
-    """`write` stores pieces, all or none, and may fail. Used inside a running event loop."""
+    """Buffers pieces and passes them to `write`, which stores all or none and may fail. Used inside a running event loop."""
 
     def __init__(
         self, write: Callable[[list[Piece]], Awaitable[None]], *, max_waiting_bytes: int = MAX_WAITING_BYTES
@@ -66,18 +66,18 @@ class Gather:
         self._begin_later()
 
     async def settle(self) -> None:
-        """Returns when all that was appended before is stored, or given up. Never fails."""
+        """Wait until all that was appended before is stored or dropped. Never fails."""
         if self._writing is not None:
             self._hurried = True
-            await asyncio.wait({self._writing})  # its end begins the next, with all that waits
+            await asyncio.wait({self._writing})  # its end starts the next write, with all that waits
         else:
             self._begin()
         if self._writing is not None:
             await asyncio.wait({self._writing})
 
     async def settle_jobs(self, job_ids: Iterable[str]) -> None:
-        """As `settle`, for the output of these jobs alone; mostly there is none on its way, and nothing to wait for. While
-        writes fail it returns at once too: its callers must not be held up by output."""
+        """Like `settle`, for the output of these jobs alone. Usually none is buffered and it returns at once. It also does
+        so while writes fail: its callers must not be held up by output."""
         if self._not_stored or not (self._jobs_waiting or self._jobs_writing):
             return
         ids = set(job_ids)
@@ -87,7 +87,7 @@ class Gather:
             await asyncio.wait({self._writing})
 
     async def close(self) -> None:
-        """Take no more, and store what waits."""
+        """Take no more pieces, and store those that wait."""
         self._closed = True
         await self.settle()
         while self._writing is not None:
@@ -113,7 +113,7 @@ class Gather:
             self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     def _begin(self) -> None:
-        """Hand over what waits. The ends of what was dropped go last: what came after a gap has marked it already."""
+        """Start a write of all that waits. End offsets of dropped pieces go last: a later piece marks the same gap first."""
         self._stop_timer()
         pieces = self._waiting + list(self._ends.values())
         if not pieces:
@@ -146,7 +146,7 @@ class Gather:
             self._begin_later()
 
     def _failed(self, error: BaseException, pieces: Iterable[Piece]) -> None:
-        """One line when it begins, however long it lasts."""
+        """Drop the pieces of a failed write. Only the first of several failures in a row is logged."""
         if not self._not_stored:
             log.error("output_not_stored", detail=str(error))
         for piece in pieces:
@@ -160,7 +160,7 @@ class Gather:
 
 
 def by_attempt(pieces: Iterable[Piece]) -> dict[Key, list[Piece]]:
-    """Pieces by their attempts, in the order in which they came."""
+    """Group pieces by attempt, in the order in which they came."""
     attempts: dict[Key, list[Piece]] = {}
     for piece in pieces:
         attempts.setdefault((piece.job_id, piece.claim_id), []).append(piece)

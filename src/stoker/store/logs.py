@@ -1,13 +1,13 @@
-"""What jobs wrote while they ran: the protocol of its store, and the rules of what is kept.
+"""The output of jobs: the protocol of its store, and the rules of what is kept.
 
-Output is kept apart from the jobs, outside the group commit: it is large, it helps people and decides nothing, and a job
-must never wait for it. So it may be lost where an outcome may not (a coordinator that is killed loses the last moment of
-it), but never silently: every piece says how many bytes of its attempt came before it, so what is missing is marked.
+Output is stored apart from the jobs, outside the group commit: it is large, only people read it, and a job must never wait
+for it. So it may be lost where an outcome may not (a coordinator that is killed loses the last moment of it), but never
+silently: each piece has its offset within the output of the attempt, so missing bytes are noticed and marked.
 
-The output of an attempt only grows. A piece that was stored before is recognised by its place and stored once; a piece
-from further on leaves a gap, which is marked and never filled later, so a reader that follows has seen everything up to a
-position. At most `MAX_OUTPUT_BYTES` of an attempt are kept; there the output is cut, which is marked too, and what comes
-after is counted only. Marks are entries of the stream `stoker`.
+The output of an attempt only grows. A piece that was stored before is recognised by its offset and stored once. A piece
+from further on leaves a gap, which is marked and never filled later, so a client that follows the output has seen everything
+up to its position. At most `MAX_OUTPUT_BYTES` of an attempt are kept; there the output is cut, which is marked too, and
+later bytes are only counted. Marks are entries of the stream `stoker`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ PAGE_BYTES: Final = 256 * 1024
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Some output of one attempt. Without data it only says that `offset` bytes were written so far."""
+    """A piece of the output of one attempt. Without data it only tells that `offset` bytes were written so far."""
 
     job_id: str
     claim_id: int
@@ -41,7 +41,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Whose output: that of a job, or only of one claim, or only under one attempt number (which claims may share)."""
+    """Which output to read: that of a job, of one claim, or of one attempt number (which claims may share)."""
 
     job_id: str
     claim_id: int | None = None
@@ -57,22 +57,22 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class LogPage(msgspec.Struct, frozen=True):
-    """Some of the output, in order. `position` is where the next page begins, `more` whether there is one already."""
+    """A page of output, in order. The next page begins after `position`; `more` tells whether it exists already."""
 
     entries: list[Entry]
     position: int
     more: bool
     cut: bool
     written_bytes: int
-    """What the selected attempts wrote in all, as far as is known; what was cut or lost included."""
+    """How many bytes the selected attempts wrote, as far as is known, including those that were cut or lost."""
     ended: bool = False
     """Nothing will follow. The store leaves this False; the coordinator, which knows the job, sets it."""
     closing: bool = False
-    """The coordinator is about to leave and does not wait for more output. The client asks again, it or its successor."""
+    """The coordinator is stopping and does not wait for more output. The client should send the request again."""
 
 
 class Written(NamedTuple):
-    """A job with output, by the number of one of its attempts."""
+    """A job with output, and the key of its row: in SQLite there is one for each attempt, in PostgreSQL for each job."""
 
     key: int
     job_id: str
@@ -82,47 +82,47 @@ class Logs(Protocol):
     """A store of output."""
 
     def append(self, pieces: Sequence[Piece]) -> None:
-        """Keep these soon. Never waits and never fails: what finds no room is dropped, and marked as lost."""
+        """Store pieces soon. Never waits and never fails: pieces that find no room are dropped, and marked as lost."""
         ...
 
     def on_written(self, call: Callable[[Iterable[str]], None]) -> None:
-        """Whom to tell that output of these jobs can now be read by others too."""
+        """Set the callback that gets the ids of jobs whose output other coordinators can read now."""
         ...
 
     async def settled(self, job_ids: Iterable[str]) -> None:
-        """Wait until others can read all that was appended for these jobs before this call, or until that has failed."""
+        """Wait until all output that was appended for these jobs before this call is stored, or until that has failed."""
         ...
 
     async def read(self, which: Selection, after: int = 0, limit_bytes: int = PAGE_BYTES) -> LogPage:
-        """What comes after a position, about `limit_bytes` of it; sees everything that was appended before this call.
+        """Return the page after a position, of about `limit_bytes`. It sees everything that was appended before this call.
         Raises `StoreUnavailable`."""
         ...
 
     async def written(self, after_key: int, before: int, limit: int) -> list[Written]:
-        """Up to `limit` attempts that first wrote before that time, in the order of their keys, from a key on."""
+        """Read up to `limit` rows of output after a key, and return those that were created before a time, by key."""
         ...
 
     async def delete(self, job_ids: Sequence[str]) -> None:
-        """Forget the output of these jobs."""
+        """Delete the output of these jobs."""
         ...
 
     async def close(self) -> None:
-        """Store what is waiting and let go of the file."""
+        """Store what is buffered and close the file."""
         ...
 
 
 class Extent(NamedTuple):
-    """How far the output of an attempt reaches: what is stored of it, and what was written."""
+    """How far the output of an attempt reaches: the bytes that are stored of it, and those that were written."""
 
     stored: int = 0
     written: int = 0
     cut: bool = False
     open_line: bool = False
-    """The last line that is stored has not ended yet, so a mark must begin with a new one."""
+    """The last stored line has no line break yet, so a mark must begin with one."""
 
 
 class Segment(msgspec.Struct, array_like=True):
-    """What is stored: bytes of one stream that arrived together."""
+    """The unit of storage: bytes of one stream that arrived together."""
 
     stream: Stream
     at: int
@@ -130,7 +130,7 @@ class Segment(msgspec.Struct, array_like=True):
 
 
 def fit(extent: Extent, pieces: Iterable[Piece]) -> tuple[Extent, list[Segment]]:
-    """What to store of these pieces of one attempt, and how far its output reaches then."""
+    """Return how far the output of an attempt reaches with these pieces, and what to store of them."""
     fitting = _Fitting(extent)
     for piece in pieces:
         fitting.add(piece)
@@ -176,7 +176,7 @@ class _Fitting:
 
 
 def whole_characters(data: bytes, limit: int) -> int:
-    """The most bytes up to `limit` that do not end inside a character of UTF-8; bytes that are no UTF-8 end anywhere."""
+    """Return the longest length up to `limit` that does not split a UTF-8 character; `limit` if the bytes are not UTF-8."""
     if len(data) <= limit:
         return len(data)
     for end in range(limit, max(-1, limit - 4), -1):

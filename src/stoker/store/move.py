@@ -1,19 +1,17 @@
 """Moving jobs between stores: a source that is read in one snapshot, a target that is filled in batches.
 
-Both work on the database itself, without a coordinator. A source can be in use while it is read; what happens to it after
-the snapshot is not in the file. A target is filled a batch at a time, each in one transaction, and a job that is already
-there (by its id) is left as it is. So an import that was interrupted, or a file that was cut off, is mended by running it
-again.
+Both work on the database itself, without a coordinator. A source can be in use while it is read; changes after the snapshot
+are not in the file. Each batch is stored in one transaction, and a job whose id the target already has is left as it is. So
+an import that was interrupted is completed by running it again.
 
 Order is kept: jobs get new sequence numbers in the order of the file, and their rank follows from their priority.
 
-A running job's worker belongs to the system that was left. It arrives as if that worker had handed it back: queued, with its
-attempt given back and recorded, and its claim number kept, so that numbers go on growing and a report from the old system
-fits nothing. If its cancel was requested, it arrives cancelled.
+The worker of a running job does not move. The job is imported as if that worker had handed it back: queued, with the attempt
+recorded and not charged. It keeps its claim number, so a report from the old system is refused as stale. If its cancel was
+requested, it is imported as cancelled.
 
-What jobs wrote moves with them, unless that is not wanted, and which queues are paused, which holds before the first job
-arrives. Left behind are sessions, which belong to workers of the old system, what those said of their types, and idempotency
-keys that have expired.
+The output of jobs moves with them, unless the export leaves it out. Paused queues move too, and are paused before the first
+job is stored. Sessions, what workers announced for their types, spent ids and expired idempotency keys do not move.
 """
 
 import asyncio
@@ -63,16 +61,16 @@ from stoker.store.outcomes import attempt_row
 
 BATCH: Final = 1_000
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""A batch is full at so many records or so many bytes, whatever comes first: memory does not grow with payloads."""
+"""The limits of a batch in records and in bytes, so that memory does not grow with payloads."""
 
 LEFT_BEHIND: Final = "its worker stayed behind when the job was moved to another database"
 
 Told = Callable[[int], None]
-"""Is told how many jobs there were since the last time."""
+"""Called with the number of jobs since the last call, to show progress."""
 
 
 class MoveRefused(StokerDomainError):
-    """The file and the target do not fit; nothing was stored."""
+    """The file cannot be imported into this target; nothing was stored."""
 
 
 class Source(Protocol):
@@ -81,34 +79,34 @@ class Source(Protocol):
     name: str
 
     async def now_us(self) -> int:
-        """The store's clock."""
+        """Return the time by the store's clock."""
         ...
 
     async def priority_order(self) -> PriorityOrder | None: ...
 
     async def counts(self) -> Counter[tuple[str, Status]]:
-        """Jobs by queue and status."""
+        """Return the number of jobs by queue and status."""
         ...
 
     async def paused(self) -> dict[str, int]:
-        """The queues that are paused, and since when."""
+        """Return the paused queues, and since when each is."""
         ...
 
     def jobs(self) -> AsyncIterator[MovingJob]:
-        """Every job, in the order of sequence numbers; never more than a batch of them in memory."""
+        """Iterate over all jobs by sequence number, with at most a batch of them in memory."""
         ...
 
     def keys(self, now: int) -> AsyncIterator[tuple[MovingKey, str]]:
-        """Every idempotency key that is alive and has its job, with the queue of that job."""
+        """Iterate over the idempotency keys that have not expired and whose job exists, each with the queue of that job."""
         ...
 
     def outputs(self) -> AsyncIterator[tuple[OutputLine, str]]:
-        """What each attempt wrote, claim by claim for each job that is there, with the queue of that job. Where output is
-        kept in a file of its own, that has a snapshot of its own."""
+        """Iterate over the output of each attempt whose job exists, with the queue of that job. Output that is kept in a
+        separate file is read in a separate snapshot."""
         ...
 
     async def schedules(self) -> tuple[list[Schedule], list[Declaration]]:
-        """Every schedule, and what apps last declared."""
+        """Return all schedules, and what each app last declared."""
         ...
 
     async def close(self) -> None: ...
@@ -118,33 +116,34 @@ class Target(Protocol):
     """A database that is filled. Each `put_` is one transaction."""
 
     async def priority_order(self) -> PriorityOrder | None:
-        """Return the order that the database was made for; None as long as none is set."""
+        """Return the priority order of the database, or None when it has none yet."""
         ...
 
     async def set_priority_order(self, order: PriorityOrder) -> None: ...
 
     async def pause(self, queues: Mapping[str, int]) -> None:
-        """Pause these queues, each since then; one that is paused already stays paused since before."""
+        """Pause these queues, given the time since which each is paused. A queue that is paused already keeps its time."""
         ...
 
     async def put_jobs(self, jobs: Sequence[MovingJob]) -> int:
-        """Store those that are not there yet, in this order and after all that are there; how many these were."""
+        """Store the jobs that the target does not have, in this order and after all others. Return how many were stored."""
         ...
 
     async def put_keys(self, keys: Sequence[MovingKey]) -> int:
-        """Store those that are alive, whose job is there and whose name is free; how many these were."""
+        """Store the keys that have not expired, are not taken, and whose job exists. Return how many were stored."""
         ...
 
     async def put_outputs(self, outputs: Sequence[OutputLine]) -> int:
-        """Store those whose job is there and has written nothing under this or a later claim; how many these were."""
+        """Store the outputs whose job exists and has none under this or a later claim. Return how many were stored."""
         ...
 
     async def put_schedules(self, schedules: Sequence[Schedule], apps: Sequence[Declaration]) -> int:
-        """Store schedules whose name is free, and declarations of apps that have none; how many schedules these were."""
+        """Store schedules whose name is free, and declarations of apps that have none. Return how many schedules were
+        stored."""
         ...
 
     async def finish(self) -> None:
-        """Everything is stored: tidy up."""
+        """Update statistics and the like, after everything is stored."""
         ...
 
     async def close(self) -> None: ...
@@ -162,7 +161,7 @@ async def export_to(
     logs: bool = True,
     begin: Callable[[Header], Told],
 ) -> EndRecord:
-    """Write the whole database, or some queues of it. `begin` is given the header and says whom to tell of the jobs."""
+    """Write the whole database, or some queues of it. `begin` gets the header and returns a callback for progress."""
     header = await _header_of(source, version, queues)
     write(encode_line(header))
     tell = begin(header)
@@ -193,7 +192,7 @@ async def export_to(
 async def _export_schedules(
     source: Source, write: Callable[[bytes], object], queues: frozenset[str] | None
 ) -> int:
-    """Write the schedules whose jobs stand in these queues; what apps declared only with all of them."""
+    """Write the schedules whose jobs go to these queues. Declarations of apps are written only when all queues are."""
     schedules, apps = await source.schedules()
     lines: list[Line] = [schedule_line(schedule) for schedule in in_queues(schedules, queues)]
     count = len(lines)
@@ -224,16 +223,16 @@ async def _header_of(source: Source, version: str, queues: frozenset[str] | None
 
 
 class Imported(msgspec.Struct):
-    """What an import did, so far."""
+    """What an import has done so far."""
 
     jobs: int = 0
     jobs_there: int = 0
     """Jobs that the target had already."""
     handed_back: int = 0
-    """Jobs that ran when they were exported, among those that were stored or there."""
+    """Jobs that ran when they were exported, including those that the target had already."""
     keys: int = 0
     keys_left: int = 0
-    """Keys that have expired since, or that the target has already."""
+    """Keys that were not stored: expired, taken, or without their job."""
     outputs: int = 0
     """Attempts whose output was stored."""
     schedules: int = 0
@@ -249,10 +248,10 @@ async def import_from(
     begin: Callable[[Header], Told],
     done: Imported | None = None,
 ) -> Imported:
-    """Store what is in a file. `order` asks for ranks by that order, where the file was made with another.
+    """Store the records of a file. `order` is the priority order to rank jobs by, if it is not that of the file.
 
-    Raises `BadFile` for a line that is not right and for a file without its end, `MoveRefused` when nothing of it fits.
-    `done` is kept up to date, also when this raises: it counts what is stored for good.
+    Raises `BadFile` for an invalid line and for a file without its end, `MoveRefused` for one that the target cannot take.
+    `done` counts what was committed, also when this raises.
     """
     numbered = enumerate(lines, 1)
     header = _header(numbered)
@@ -298,7 +297,7 @@ def _header(numbered: Iterator[tuple[int, bytes]]) -> Header:
 
 
 async def _agreed(target: Target, header: Header, asked: PriorityOrder | None) -> PriorityOrder:
-    """The order that ranks are made by. A target without any takes the one asked for, or the file's."""
+    """Return the priority order to rank jobs by. A target that has none takes the one asked for, or that of the file."""
     kept = await target.priority_order()
     if asked is not None and kept not in (None, asked):
         raise MoveRefused(
@@ -318,7 +317,7 @@ async def _agreed(target: Target, header: Header, asked: PriorityOrder | None) -
 
 
 class _Filling:
-    """A file on its way into a target: what is gathered for the next transaction, and what was seen so far."""
+    """The state of an import: the records for the next transaction, and how many of each kind were read so far."""
 
     def __init__(
         self, target: Target, header: Header, order: PriorityOrder, done: Imported, tell: Told
@@ -350,7 +349,7 @@ class _Filling:
                 await self.add_schedule(line, number)
             case Header():
                 raise BadFile(number, "a second header; import one file at a time")
-            case EndRecord():  # seen by the one who reads the file
+            case EndRecord():  # handled by `import_from`
                 pass
 
     async def add_job(self, line: JobLine, number: int, size: int) -> None:
@@ -433,7 +432,7 @@ class _Filling:
             self.done.schedules_there += len(schedules) - stored
         if outputs:
             self.done.outputs += await self._target.put_outputs(outputs)
-        await asyncio.sleep(0)  # with a store that never waits, a request to stop would go unnoticed
+        await asyncio.sleep(0)  # lets cancellation through: the SQLite target never awaits anything
 
 
 def _in_words(end: EndRecord) -> str:
@@ -444,7 +443,7 @@ def _in_words(end: EndRecord) -> str:
 
 
 def handed_back(moving: MovingJob, at: int) -> MovingJob:
-    """A running job as it arrives elsewhere; `at` is when its system was left."""
+    """Return a running job as it is imported: handed back at `at`, the time of the export."""
     job = moving.job
     outcome = Outcome("handed_back", "handed_back", error=problem("handed_back", LEFT_BEHIND), finished_at=at)
     after: Job = after_attempt(job, outcome, at)

@@ -1,4 +1,4 @@
-"""The file that jobs travel in: JSON lines, a header first and an end last.
+"""The format of an export: JSON lines, a header first and an end record last.
 
     {"record": "header", "format": 2, "stoker": "0.4.0", "priority_order": "lowest_first", …}
     {"record": "job", "id": …, "status": "completed", "payload": {…}, "attempts": [{…}], …}
@@ -8,14 +8,14 @@
     {"record": "app", "app": "billing", "digest": …, "version": 3, "at": …}
     {"record": "end", "jobs": 1, "attempts": 1, "keys": 1, "outputs": 1, "schedules": 1}
 
-Jobs stand in the order in which they came. What only means something inside one database (`seq`, `lane_id`) is left out, and
-`rank`, which follows from the priority. Times are integer microseconds, UTC; a field that is not there has no value.
+Jobs are in the order of their sequence numbers. `seq` and `lane_id`, which belong to one database, are left out, and so is
+`rank`, which follows from the priority. Times are integer microseconds, UTC; a field without a value is left out.
 
-`payload`, `result` and `error` are the stored bytes, byte for byte: as JSON where that fits on the line unchanged, else
-(new lines between the tokens, or no JSON at all) as base64, and then `base64` names the field. An import trusts
-none of it: every line is checked against the rules of the stores before anything of its batch is written.
+`payload`, `result` and `error` are the stored bytes: as JSON where that fits on one line unchanged, else (line breaks
+between the tokens, or no JSON at all) as base64, and then `base64` names the field. An import trusts no line: each is
+validated before anything of its batch is written.
 
-What a job wrote travels as the stores keep it: packed (`stoker.store.packing`), a line for each attempt that wrote.
+Output is in the packed form of the stores (`stoker.store.packing`), one line for each attempt that wrote any.
 """
 
 import zlib
@@ -69,7 +69,7 @@ NOTHING: Final = msgspec.Raw(b"")
 
 
 class BadFile(StokerDomainError):
-    """A line that cannot be what it should be; nothing of its batch was stored."""
+    """A line of the file is invalid; nothing of its batch was stored."""
 
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(f"line {line:,}: {problem}")
@@ -108,7 +108,7 @@ class MovingJob(msgspec.Struct, frozen=True):
 
 
 class MovingKey(msgspec.Struct, frozen=True):
-    """A live idempotency key and the job that it stands for."""
+    """An idempotency key that has not expired, and its job."""
 
     client: str
     key: str
@@ -118,12 +118,12 @@ class MovingKey(msgspec.Struct, frozen=True):
 
 
 def taken_key(key: str, id: str) -> str:
-    """That a job cannot be imported, because another one holds its unique key."""
+    """Return the message for a job that cannot be imported, because another one holds its unique key."""
     return f"another unfinished job of the target holds the unique key {key!r} of job {id}; end one of them first"
 
 
 def without(jobs: Sequence[MovingJob], there: Container[str]) -> list[MovingJob]:
-    """Those of a batch that are not there yet; one that stands in it twice counts once."""
+    """Return the jobs of a batch whose ids are not in `there`, each id once."""
     return list({moving.job.id: moving for moving in jobs if moving.job.id not in there}.values())
 
 
@@ -131,7 +131,7 @@ def without(jobs: Sequence[MovingJob], there: Container[str]) -> list[MovingJob]
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="header"):
-    """Unknown fields are no reason to refuse a header: the format's number is."""
+    """The first line. Unknown fields are ignored: what decides whether a file can be read is the number of the format."""
 
     format: int
     stoker: str
@@ -206,7 +206,7 @@ class JobLine(
     base64: tuple[Literal["error", "payload", "result"], ...] = ()
     attempts: tuple[AttemptLine, ...] = ()
     digest: Annotated[bytes, msgspec.Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)] | None = None
-    """Of jobs whose ids were made by clients."""
+    """For a job with a client id: the digest of its submission."""
     extras: Extras = NO_EXTRAS
 
 
@@ -236,7 +236,7 @@ class OutputLine(
     tag_field="record",
     tag="output",
 ):
-    """What one attempt wrote, and how far that reaches (`stoker.store.logs.Extent`)."""
+    """The output of one attempt, with the fields of its `stoker.store.logs.Extent`."""
 
     job_id: Id
     claim_id: Count
@@ -250,7 +250,7 @@ class OutputLine(
 
 
 class EndRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag="end"):
-    """The last line, without which a file is not whole."""
+    """The last line: the number of records of each kind. A file without it is incomplete."""
 
     jobs: int = 0
     attempts: int = 0
@@ -270,7 +270,7 @@ def encode_line(line: Line) -> bytes:
 
 
 def decode_line(text: bytes, number: int) -> Line:
-    """The line, checked field by field. Raises `BadFile`."""
+    """Decode and validate a line. Raises `BadFile`."""
     try:
         line: Line = _decode(text)
     except msgspec.ValidationError as error:
@@ -288,7 +288,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 def format_of(text: bytes) -> int | None:
-    """The format that a header names, whatever else a later format may have put there; None if this is no header."""
+    """Return the format number of a header, also of a later format; None if this is not a header."""
     try:
         return msgspec.json.decode(text, type=_Format).format
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -299,7 +299,7 @@ def format_of(text: bytes) -> int | None:
 
 
 def job_line(moving: MovingJob) -> bytes:
-    """A job as a line of the file."""
+    """Encode a job as a line of the file."""
     job = moving.job
     wrapped: list[str] = []
     line = JobLine(
@@ -355,7 +355,7 @@ def _attempt_line(attempt: RecordedAttempt) -> AttemptLine:
 
 
 def _wrap(data: bytes | None, field: str, wrapped: list[str]) -> msgspec.Raw:
-    """Stored bytes for the line; `wrapped` learns of those that needed base64."""
+    """Return stored bytes as JSON for the line. Appends the field to `wrapped` if they had to be encoded as base64."""
     if data is None:
         return NOTHING
     if _fits(data):
@@ -365,7 +365,7 @@ def _wrap(data: bytes | None, field: str, wrapped: list[str]) -> msgspec.Raw:
 
 
 def _fits(data: bytes) -> bool:
-    """Whether these bytes can stand in a line of JSON and come back as they are."""
+    """Return whether these bytes are JSON that survives a line of the file unchanged."""
     return b"\n" not in data and b"\r" not in data and data == data.strip() and is_json(data)
 
 
@@ -373,7 +373,7 @@ def _fits(data: bytes) -> bool:
 
 
 def moving_job(line: JobLine, number: int, order: PriorityOrder) -> MovingJob:
-    """What a line says, once it is known to make sense. Raises `BadFile`."""
+    """Return the job of a line. Raises `BadFile` for one whose fields contradict each other."""
     problem = _contradiction(line)
     if problem is not None:
         raise BadFile(number, f"{problem} (job {line.id})")
@@ -417,7 +417,7 @@ def moving_job(line: JobLine, number: int, order: PriorityOrder) -> MovingJob:
         digest=line.digest,
         extras=extras.encode(line.extras),
     )
-    if job.status == "failed":  # follows from the error, so it need not travel
+    if job.status == "failed":  # computed from the error, so it is not in the file
         job = replace(job, fingerprint=fingerprint(job.type, job.error))
     return MovingJob(job, [_recorded(attempt, number) for attempt in line.attempts])
 
@@ -430,8 +430,8 @@ def moving_key(line: KeyLine) -> MovingKey:
 
 
 def check_output(line: OutputLine, number: int) -> None:
-    """Raise `BadFile` for output that could not be read back. What is compressed must be as large as it says: a few bytes
-    can become gigabytes."""
+    """Raise `BadFile` for output that could not be read back. Compressed data must unpack to exactly the stated size, since
+    a few bytes can unpack to gigabytes."""
     for raw_bytes, data in map(astuple, line.chunks):
         try:
             if (
@@ -452,7 +452,7 @@ def _recorded(line: AttemptLine, number: int) -> RecordedAttempt:
 
 
 def _unwrap(line: JobLine | AttemptLine, field: str, number: int) -> bytes | None:
-    """The stored bytes of a field. What came as base64 is taken as it is: it was no line of JSON in the store either."""
+    """Return the stored bytes of a field. Base64 is not checked to be JSON: the exported store had these bytes too."""
     raw: msgspec.Raw = getattr(line, field)
     if raw is NOTHING:
         return None
@@ -468,7 +468,7 @@ def _unwrap(line: JobLine | AttemptLine, field: str, number: int) -> bytes | Non
 
 
 def _contradiction(line: JobLine) -> str | None:
-    """What no job can be, in words."""
+    """Return why no job can have these fields together, or None."""
     if line.attempt > line.max_attempts:
         return f"attempt {line.attempt} of {line.max_attempts}"
     if line.status in FINAL:
@@ -482,7 +482,7 @@ def _contradiction(line: JobLine) -> str | None:
 
 
 def _figures_of_an_end(line: JobLine) -> tuple[int | None, ...]:
-    """What a job that is not over cannot have, and some stores have no room for."""
+    """Return the fields that only a final job has; the PostgreSQL table of other jobs has no columns for them."""
     return line.completed_at, line.discarded_at, line.cpu_us, line.peak_memory_kb
 
 

@@ -1,5 +1,5 @@
-"""Schedules in an export: their lines, and reading them back. What became of earlier ticks does not travel; `last_tick`
-does, so no tick fires twice. See `stoker.store.move_format` for the file."""
+"""The lines of schedules and apps in an export (`stoker.store.move_format`). The history of ticks does not move; `last_tick`
+does, so no tick fires twice."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -88,7 +88,7 @@ def app_line(declaration: Declaration) -> AppLine:
 
 
 def moving_schedule(line: ScheduleLine) -> Schedule:
-    """The schedule that a line tells of. Raises ValueError for one that cannot be."""
+    """Return the schedule of a line. Raises ValueError if it is invalid."""
     job = bytes(line.job)
     try:
         msgspec.json.decode(job, type=JobSpec)
@@ -107,7 +107,7 @@ def moving_app(line: AppLine) -> Declaration:
 
 
 def in_queues(schedules: Sequence[Schedule], queues: frozenset[str] | None) -> list[Schedule]:
-    """Those whose jobs stand in one of these queues, as far as the schedule says; None for all."""
+    """Return the schedules whose jobs name one of these queues (`default` if they name none); all for None."""
     if queues is None:
         return list(schedules)
     return [one for one in schedules if msgspec.json.decode(one.job).get("queue", "default") in queues]

@@ -1,7 +1,6 @@
-"""How output is laid out in rows: what one write stores of one attempt, together and compressed.
+"""Packs output into rows: what one write stores of one attempt, together and compressed.
 
-A row holds up to about 64 KiB, so that a job that prints a line at a time does not cost a row a line, and a page can be read
-without unpacking all of an attempt.
+A row holds up to about 64 KiB: many lines of text share a row, and a page can be read without unpacking a whole attempt.
 """
 
 import zlib
@@ -23,14 +22,14 @@ _unpack: Final = msgspec.msgpack.Decoder(list[Segment]).decode
 
 
 class Packed(NamedTuple):
-    """A row. Its data is compressed where that makes it smaller than `raw_bytes`, and only there."""
+    """A row. Its data is compressed if and only if it is shorter than `raw_bytes`."""
 
     raw_bytes: int
     data: bytes
 
 
 def packed(segments: Iterable[Segment]) -> Iterator[Packed]:
-    """The rows for these segments, in order."""
+    """Iterate over the rows for these segments, in order."""
     for row in _rows(segments):
         raw = _pack(row)
         smaller = zlib.compress(raw, 6) if len(raw) > WORTH_COMPRESSING else raw
@@ -38,7 +37,7 @@ def packed(segments: Iterable[Segment]) -> Iterator[Packed]:
 
 
 def entries(claim_id: int, attempt: int, raw_bytes: int, data: bytes) -> list[Entry]:
-    """What a row of an attempt says."""
+    """Unpack a row."""
     compressed = len(data) < raw_bytes or data[:1] == _ZLIB
     segments = _unpack(zlib.decompress(data) if compressed else data)
     return [Entry(claim_id, attempt, segment.stream, segment.at, bytes(segment.data)) for segment in segments]
@@ -58,7 +57,7 @@ def _rows(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 def _split(segment: Segment) -> Iterator[Segment]:
-    """A long segment in parts that end with a line where possible, and with a character anyway."""
+    """Split a long segment at line ends where possible, and never inside a character."""
     data = bytes(segment.data)
     while len(data) > ROW_BYTES:
         end = data.rfind(b"\n", 0, ROW_BYTES) + 1 or whole_characters(data, ROW_BYTES)

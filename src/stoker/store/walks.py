@@ -1,9 +1,9 @@
-"""How far a list may look: the bounds that keep every page quick, however many jobs there are.
+"""The bounds that keep every page of a list quick, however many jobs there are.
 
-A page is read from one or more sources. A source is an index, or the table, read from the newest job down; each job on the
-way is compared with the filter. One request looks at `WALK` jobs at most. Where that is not enough to fill the page, the
-page ends early, perhaps without a job, and its cursor leads on: a client that follows cursors sees every job that matches,
-once. A source that is known to be small is read whole and sorted instead.
+A page is read from one or more sources. A source is an index, or the table, walked from the newest job down; each job on the
+way is compared with the filter. One request looks at about `WALK` jobs at most. If that does not fill the page, the page
+ends early, perhaps empty, with a cursor: a client that follows cursors sees every matching job once. A source that is known
+to be small is read whole and sorted instead.
 """
 
 from collections import Counter
@@ -16,56 +16,56 @@ from stoker.domain.lifecycle import STATUSES, Status
 from stoker.store.reads import TOTAL_CAP, Count, JobFilter, JobQuery
 
 WALK: Final = 30_000
-"""Jobs of a table that a page may look at; behind the first page its total looks at as many again."""
+"""Jobs of a table that a page may look at. From the second page on, counting the total may look at as many again."""
 CHUNK: Final = 5_000
-"""Jobs that a source looks at before another one has its turn."""
+"""Jobs of a source that one step of a walk looks at."""
 LOOKUP: Final = 4
-"""A job that is looked up from an index costs so many times as much as the next one of a table."""
+"""The cost of looking up a job from an index, in jobs that are read in the order of the table."""
 SMALL: Final = 5_000
-"""Up to so many jobs of an index are read whole and sorted."""
+"""The most jobs of an index that are read whole and sorted."""
 NAMES: Final = 20_000
-"""Up to so many names are searched for a text from end to end."""
+"""The most names that are all searched for a text."""
 ID_PREFIX: Final = 8
-"""A text of so many characters that begins an id is taken for an id where there are more names than that."""
+"""With more than `NAMES` names, a text of at least this length that begins an id is searched in ids only."""
 SOURCES: Final = 200
-"""Up to so many sources are merged into one page; with more, the table is walked."""
+"""The most sources that are merged into one page; with more, the table is walked."""
 PLAIN_PAIRS: Final = 1_000
-"""Up to so many lanes and ranks in which every job matches are read abreast."""
+"""The most pairs of lane and rank that are merged when every job in them matches (`Abreast`)."""
 PAIRS: Final = 4_000
-"""Up to so many lanes and ranks are looked through for those of a filter."""
+"""The most pairs of lane and rank that are searched for those of a filter."""
 DEEP: Final = 20_000
-"""Beyond this offset only lists whose length is known are counted through."""
+"""The largest offset into a list whose length is not known."""
 MERGED: Final = 200_000
-"""Rows that are read, at most, to merge sources up to a page far behind."""
+"""The most rows that are read to merge sources up to a page with a large offset."""
 ABREAST: Final = 16
-"""Jobs that are read of each lane and rank before it is known which of them go on, or more for a large page."""
+"""Jobs that `Abreast` reads of each source in its first step, or more for a large page."""
 SKIP: Final = 500_000
 """Jobs that `offset` may skip from the nearer end of a list whose length is known."""
 ORDER_PAD: Final = 10_000
-"""Numbers follow times of creation, but for jobs that were accepted at the same moment or while a clock was set: so many
-jobs on either side of a moment are compared one by one."""
+"""Sequence numbers follow creation times, except for jobs that were accepted concurrently or while a clock was set. So this
+many jobs on either side of a moment are compared one by one."""
 
 _WITH_WORKER: Final[tuple[Status, ...]] = ("running", "completed", "failed", "cancelled")
 
 
 class Merged(NamedTuple):
-    """Numbers of the jobs of a page, and the number before which the next one begins; None at the end of the list."""
+    """The sequence numbers of a page, and the one before which the next page begins; None at the end of the list."""
 
     seqs: list[int]
     next_before_seq: int | None
 
 
 class Merging:
-    """Decides how far each source of a page is walked, and puts together what they find.
+    """Decides how far each source of a page is walked, and merges what they find.
 
-    Nothing older than the newest point that a source has reached may be shown yet: that source may have a job in between. So
-    it is always that source which walks on, until `take` jobs are known to be the newest and `goal` are known to match, or
-    `WALK` jobs were looked at, or every source is at its end.
+    The source that has come least far decides which jobs can be shown: below its position it may have a match that belongs
+    in between. So the next step is always on that source, until `take` jobs are known to be the newest and `goal` matches
+    are counted, or `WALK` jobs were looked at, or every source is at its end.
     """
 
     def __init__(self, tops: Sequence[int | None], lookups: Sequence[bool], take: int, goal: int = 0) -> None:
-        """`tops` has a number above all that each source has, or None for one without jobs; `lookups` says of each whether
-        its jobs are looked up from an index."""
+        """`tops` has for each source a number above all its sequence numbers, or None if it has no jobs; `lookups` has for
+        each whether its jobs are looked up from an index."""
         self._lookups = lookups
         self._reached = {place: top for place, top in enumerate(tops) if top is not None}
         self._left = WALK
@@ -76,11 +76,11 @@ class Merging:
 
     @property
     def wanting(self) -> int:
-        """How many jobs are missing from the goal."""
+        """Return how many matches are missing from the goal."""
         return max(self._goal - self._matches, 0)
 
     def next(self) -> tuple[int, int, int] | None:
-        """The source that walks on, the number before which it does, and how many jobs it looks at; None at the end."""
+        """Return the next step: the source, the number to walk down from, and how many jobs to look at; None at the end."""
         floor = self._floor
         if floor is None or self._left <= 0:
             return None
@@ -93,7 +93,7 @@ class Merging:
         return CHUNK // LOOKUP if self._lookups[source] else CHUNK
 
     def walked(self, source: int, seqs: Sequence[int], looked_at: int, lowest: int | None) -> None:
-        """Take in what a source found on its way; where it looked at less than it might, it is at its end."""
+        """Add the matches of a step. A source that looked at fewer jobs than it was allowed is at its end."""
         self._seqs += seqs
         self._matches += len(seqs)
         self._left -= looked_at * (LOOKUP if self._lookups[source] else 1)
@@ -103,7 +103,7 @@ class Merging:
             self._reached[source] = lowest
 
     def ended(self, source: int, seqs: Sequence[int], matches: int | None = None) -> None:
-        """Take in all of a source that the page can need; `matches` says how many it has, if not these."""
+        """Add all jobs of a source that the page can need. `matches` is how many it has, if that is not their number."""
         self._seqs += seqs
         self._matches += len(seqs) if matches is None else matches
         self._reached.pop(source, None)
@@ -123,14 +123,14 @@ class Merging:
         return Merged(page, floor)
 
     def total(self) -> tuple[int, bool]:
-        """The total of a list that was walked from its top, and whether there may be more."""
+        """Return the total of a list that was walked from its top, and whether there may be more."""
         return min(self._matches, TOTAL_CAP), self._matches > TOTAL_CAP or bool(self._reached)
 
 
 class Abreast:
-    """Finds the newest jobs of many sources in which every job matches. All are read a few jobs at a time, and one that has
-    come below the newest `take` of what was found has nothing more to add: so it costs the number of sources and the length
-    of the page, not their product."""
+    """Finds the newest `take` jobs of many sources in which every job matches. Each step reads a few jobs of each source and
+    drops the sources that are already below the newest `take`. So the cost is the number of sources plus the length of the
+    page, not their product."""
 
     def __init__(self, sources: int, high: int, take: int) -> None:
         self._take = take
@@ -139,8 +139,8 @@ class Abreast:
         self._seqs: list[int] = []
 
     def next(self) -> tuple[dict[int, int], int]:
-        """The sources that go on, each with the number before which it does, and how many jobs each reads; none at the
-        end."""
+        """Return the sources of the next step, each with the number to read down from, and how many jobs to read of each. At
+        the end there are no sources."""
         self._seqs = sorted(self._seqs, reverse=True)[: self._take]
         if len(self._seqs) == self._take:
             lowest = self._seqs[-1] if self._seqs else 0
@@ -152,7 +152,7 @@ class Abreast:
         return dict(self._reached), self._each
 
     def read(self, found: Mapping[int, Sequence[int]]) -> None:
-        """What each of those sources has there, highest first."""
+        """Add what was read of each source, highest first."""
         for source in list(self._reached):
             seqs = found.get(source, ())
             self._seqs += seqs
@@ -168,7 +168,7 @@ class Abreast:
 
 
 def present(wanted: JobFilter, counts: Sequence[Count]) -> Counter[Status]:
-    """The statuses in which jobs of this filter can be, with the number of jobs of its type and queue in each."""
+    """Return the statuses that matching jobs can have, with the number of jobs of the filter's type and queue in each."""
     statuses = STATUSES if wanted.statuses is None else wanted.statuses
     types = wanted.text_types if wanted.text is None and not wanted.text_failures else ()
     failures = wanted.text_failures if wanted.text is None and not wanted.text_types else ()
@@ -189,25 +189,25 @@ def present(wanted: JobFilter, counts: Sequence[Count]) -> Counter[Status]:
 
 
 def only(wanted: JobFilter, *fields: str) -> bool:
-    """Whether a filter asks for these fields alone."""
+    """Return whether a filter has no other fields than these."""
     return wanted == JobFilter(**{field: getattr(wanted, field) for field in fields})
 
 
 def ranks_of(priority: int) -> list[int]:
-    """The ranks that can stand for a priority: which of them does, depends on the order that a database was made with."""
+    """Return the ranks that a priority has in either priority order."""
     return sorted({rank_of(priority, order) for order in get_args(PriorityOrder)})
 
 
 class Span(NamedTuple):
-    """The numbers in which a list looks: from `low` up to, but not including, `high`."""
+    """A range of sequence numbers, from `low` up to but not including `high`."""
 
     low: int
     high: int
 
 
 class Halving:
-    """Finds about the lowest number in a span whose job was created at or after a moment. Look up the first job that is not
-    before `probe` and tell what was found, until `probe` is None; then the answer is `low`."""
+    """A binary search for about the lowest number in a span whose job was created at or after a moment. Look up the first
+    job with a number of at least `probe` and pass it to `tell`, until `probe` is None; then the answer is `low`."""
 
     def __init__(self, moment: int, span: Span) -> None:
         self._moment = moment
@@ -218,7 +218,7 @@ class Halving:
         return (self.low + self._high) // 2 if self.low < self._high else None
 
     def tell(self, seq: int, created_at: int) -> None:
-        """The first job that is not before the probe. There is one, because the last number of a span has a job."""
+        """Take the first job at or above the probe. There is one, because the last number of a span has a job."""
         if created_at >= self._moment:
             self._high = (self.low + self._high) // 2
         else:

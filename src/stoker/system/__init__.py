@@ -1,8 +1,8 @@
 """Everything that depends on the operating system, behind one object: `SYSTEM`.
 
-There are two implementations. `Portable` needs nothing but Python and, for workers, POSIX and `psutil`: it serves macOS. On
-Windows the part of it that clients and coordinators use works, and workers are refused (`SYSTEM.worker_problem`). `Linux` is
-a `Portable` that replaces what the kernel does better. docs/portability.md says what differs for users.
+There are two implementations. `Portable` needs nothing but Python and, for workers, POSIX and `psutil`: it is used on macOS,
+and on Windows for clients and coordinators; workers are refused there (`SYSTEM.worker_problem`). `Linux` is a `Portable`
+that overrides what Linux does better. docs/portability.md lists the differences for users.
 
 `STOKER_PORTABLE=1` chooses `Portable` on Linux too, so that it can be tested there. Nothing outside this package imports
 `fcntl`, `resource`, `uvloop` and the like, or reads `/proc` (tests/unit/test_system_is_one_package.py).

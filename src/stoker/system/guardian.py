@@ -1,12 +1,12 @@
-"""Outlives a worker that was killed, just long enough to end what it left behind.
+"""The guardian: outlives a worker that was killed, just long enough to kill the processes of its jobs.
 
-The supervisor tells it, one line each, of the process groups it starts (`+123`) and of those that ended (`-123`).
-When the pipe closes the supervisor is gone: every group that is still listed is killed, and so is every process that
-carries one of the worker's marks: its session in the environment, or its number as the soft limit on file locks (see
-`linux_orphans.py`). That finds those that made a group or a session of their own, also with an empty environment. Elsewhere
-than on Linux there is no such number, and environments are read by `psutil`.
+The supervisor writes a line to its stdin for each process group that it starts (`+123`) and that ended (`-123`). When the
+pipe closes, the supervisor is gone: the guardian kills every group that is still listed, and every process that carries one
+of the worker's marks: its session in the environment, or its number as the soft limit on file locks (`linux_orphans.py`).
+The marks find processes that left their group and session, even with an empty environment. Only Linux has the number;
+elsewhere environments are read by `psutil`.
 
-Run as a script with nothing but the standard library's core, so that it is small and starts at once.
+Run as a script that on Linux imports only the core of the standard library, so that it is small and starts at once.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def main() -> None:
     for group in groups:
         with contextlib.suppress(OSError):
             os.killpg(group, signal.SIGKILL)
-    for _ in range(SWEEPS):  # what was forking while we looked is found the next time
+    for _ in range(SWEEPS):  # a process that forked during one sweep is found by the next
         found = with_variable(marker) if family is None else _marked(marker.encode(), family)
         for pid in found:
             with contextlib.suppress(OSError):
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _listen() -> set[int]:
-    """Follow the supervisor until its end of the pipe closes; the groups that it left behind."""
+    """Read from the supervisor until the pipe closes, and return the groups that it left behind."""
     groups: set[int] = set()
     pending = b""
     while chunk := os.read(0, 65536):
@@ -52,7 +52,7 @@ def _listen() -> set[int]:
 
 
 def with_variable(marker: str) -> list[int]:
-    """Living processes with this variable in their environment, ourselves apart; none where `psutil` is missing."""
+    """Return other living processes with this variable in their environment; none where `psutil` is missing."""
     try:
         import psutil
     except ImportError:
@@ -68,7 +68,7 @@ def with_variable(marker: str) -> list[int]:
 
 
 def _marked(marker: bytes, family: int) -> list[int]:
-    """Living processes that were started under this worker's session, ourselves apart."""
+    """Return other living processes that carry one of the worker's marks."""
     others = [entry for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
     return [int(entry) for entry in others if _carries(entry, marker, family)]
 

@@ -1,7 +1,7 @@
 """Raises an exception in a thread after a time.
 
-In the main thread, where there are interval timers (POSIX), a signal interrupts also what the thread waits for in a system
-call. Elsewhere a small thread asks Python to raise the exception, which happens when the other thread next runs Python code.
+In the main thread, where there are interval timers (POSIX), a signal is used, which also interrupts system calls. Otherwise
+a timer thread asks Python to raise the exception, which happens when the other thread next runs Python code.
 """
 
 import ctypes

@@ -14,12 +14,12 @@ tty: Any
 try:
     import termios
     import tty
-except ImportError:  # Windows: Ctrl-C leaves there too
+except ImportError:  # Windows: there only Ctrl-C quits
     termios = tty = None
 
 
 class Keys:
-    """The keyboard, key by key, while this is entered; nothing where stdin is not a terminal."""
+    """Reads single key presses inside its `with` block; none where stdin is not a terminal."""
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None
@@ -38,7 +38,7 @@ class Keys:
             self._before = None
 
     def quit_within(self, seconds: float) -> bool:
-        """Wait so long; whether q was pressed meanwhile, which ends the wait."""
+        """Wait up to `seconds`. Return whether q was pressed, which ends the wait, or the terminal is gone."""
         if self._before is None:
             time.sleep(seconds)
             return False

@@ -1,4 +1,4 @@
-"""What Linux does better: sealed memory, a kernel that tells of the parent's death, adopted orphans, limits, affinity."""
+"""What Linux does better: sealed memory, the parent-death signal, adopted orphans, resource limits, CPU affinity."""
 
 import contextlib
 import fcntl
@@ -23,11 +23,11 @@ _NOTABLE_KB: Final = 1024
 
 
 class LinuxMeter:
-    """Measures job after job in a process that lives longer than they do, with one look at the counters per job.
+    """Measures the jobs of a process, one after the other, usually with one system call for each.
 
-    Between jobs the process does next to nothing, so a job's CPU time is counted from the end of the one before it.
-    The peak is set back only after a job that raised it; what finished children used is read only after a job that
-    was long enough to have waited for one.
+    Between jobs the process does next to nothing, so a job's CPU time is counted from the end of the one before it. The peak
+    is reset only after a job that raised it, and once more after the next. The CPU time of finished child processes is read
+    only after a job that was long enough to have waited for one.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class LinuxMeter:
         self.stop(1.0)
 
     def stop(self, ran_seconds: float) -> tuple[int, int]:
-        """The CPU microseconds and the peak memory in kB of the job that just ended."""
+        """Return the CPU microseconds and the peak memory in kB of the job that just ended."""
         own = resource.getrusage(resource.RUSAGE_SELF)
         used = own.ru_utime + own.ru_stime
         cpu = used - self._own
@@ -51,7 +51,7 @@ class LinuxMeter:
         peak_kb = own.ru_maxrss
         notable = peak_kb > self._usual_kb + _NOTABLE_KB
         if notable or self._again:
-            # Once more after the next job: what this one leaves behind may be freed only then.
+            # Once more after the next job: memory of this one may be freed only then.
             self._again = notable
             self._set_back()
         return max(0, int(cpu * 1_000_000)), peak_kb
@@ -85,7 +85,7 @@ class Linux(Portable):
         return os.pread(fd, size, 0)
 
     def lock_database(self, fd: int) -> bool:
-        """`flock` keeps the lock with the inode, and neither it nor SQLite's `fcntl` locks see each other."""
+        """Lock the inode with `flock`, which is independent of SQLite's `fcntl` locks."""
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -93,7 +93,7 @@ class Linux(Portable):
         return True
 
     def lock_holder(self, path: Path) -> int | None:
-        """As in `3: FLOCK  ADVISORY  WRITE 812 08:01:1311 0 EOF`."""
+        """Find the process in `/proc/locks`: `3: FLOCK  ADVISORY  WRITE 812 08:01:1311 0 EOF`."""
         with contextlib.suppress(OSError, ValueError):
             found = path.stat()
             wanted = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
@@ -106,7 +106,7 @@ class Linux(Portable):
     # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def available_cpus(self) -> int:
-        """In a container these are fewer than the machine has."""
+        """Return the CPUs of this process's affinity; in a container they may be fewer than the machine has."""
         return max(1, len(os.sched_getaffinity(0)))
 
     def pinnable_cpus(self) -> list[int]:
@@ -134,7 +134,7 @@ class Linux(Portable):
         return str(os.getpid()), ()
 
     def end_with_parent(self, lifeline: str, number: int | None = None) -> None:
-        """The kernel does it."""
+        """Have the kernel send the signal."""
         import ctypes
 
         signal_number = signal.SIGKILL if number is None else number
@@ -143,7 +143,7 @@ class Linux(Portable):
             os._exit(1)
 
     def guardian_argv(self, variable: str, mark: str) -> list[str]:
-        """Without site-packages: it must start fast, and depends on nothing here."""
+        """Return the command, without site-packages (`-S`): it must start fast, and needs only the standard library."""
         family = str(linux_orphans.Tag(mark, 0).family)
         return [sys.executable, "-I", "-S", str(GUARDIAN), variable, family]
 
@@ -182,7 +182,7 @@ class Linux(Portable):
 
 
 def _data_bytes() -> int:
-    """The private memory of this process, as RLIMIT_DATA counts it."""
+    """Return the private memory of this process, as RLIMIT_DATA counts it."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,12 +1,12 @@
-"""Processes whose parent is gone and that a job of ours started: how they are found and ended.
+"""Finds and ends processes that a job started and whose parent has ended.
 
-A worker adopts the orphans among its descendants (Linux calls it a subreaper): a process that left its job's process
-group and session, and whose own parent ended, becomes a child of the worker instead of disappearing.
+A worker adopts the orphans among its descendants (it is a subreaper): a process that left its job's process group and
+session, and whose own parent ended, becomes a child of the worker and not of init.
 
-Each process carries two marks of the child process that it descends from. One is a variable in its environment, which is
-gone when it is started with an empty one. The other is a number: the soft limit on file locks, which every process
-inherits across `fork`, `exec` and `setsid`. The kernel has ignored that limit since Linux 2.4.25, so the number means
-nothing else. A process loses it only by setting that limit itself.
+Each process carries two marks of the child of the worker that it descends from. One is a variable in its environment, which
+it loses when it is started with an empty one. The other is a number, kept as the soft limit on file locks, which every
+process inherits across `fork`, `exec` and `setsid`. Linux has ignored that limit since 2.4.25, so it can carry the number. A
+process loses it only by setting that limit itself.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _FAMILY_BYTES: Final = 5
 
 
 class Tag:
-    """The number that all processes of one child carry. Those of one worker differ in their last bits alone."""
+    """The number that all processes of one child carry. The numbers of one worker differ only in their lowest bits."""
 
     def __init__(self, worker_mark: str, count: int) -> None:
         digest = hashlib.sha256(worker_mark.encode()).digest()
@@ -35,11 +35,11 @@ class Tag:
 
 @contextlib.contextmanager
 def tagged(tag: Tag) -> Iterator[None]:
-    """What this process starts meanwhile carries the tag."""
+    """Give the tag to processes that are started inside the block."""
     before = resource.getrlimit(_RLIMIT_LOCKS)
     try:
         resource.setrlimit(_RLIMIT_LOCKS, (tag.number, before[1]))
-    except (OSError, ValueError):  # the limit is lower than that here: the environment has to do
+    except (OSError, ValueError):  # the hard limit is below the number: the variable is the only mark
         yield
         return
     try:
@@ -49,14 +49,14 @@ def tagged(tag: Tag) -> Iterator[None]:
 
 
 def adopt_orphans() -> None:
-    """From here on, orphaned descendants of this process become its children."""
+    """Make orphaned descendants of this process its children from now on."""
     import ctypes
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans(mark: bytes, tag: Tag) -> None:
-    """End every adopted process that carries the mark or the tag, and what it leaves behind in turn."""
+    """Kill every adopted process that carries the mark or the tag, and the orphans that it leaves in turn."""
     for _ in range(_SWEEPS):
         found = [pid for pid in _own_children() if _belongs(pid, mark, tag)]
         if not found:
@@ -86,8 +86,8 @@ def _own_children() -> list[int]:
 
 
 def _belongs(pid: int, mark: bytes, tag: Tag) -> bool:
-    """Whether the process descends from the child with these marks. Most carry the number of another child of ours, and
-    need no second look."""
+    """Return whether the process descends from the child with these marks. The environment is read only if the number is
+    not one of this worker's."""
     number = _number(pid)
     return number == tag.number if number >> _COUNT_BITS == tag.family else _carries(pid, mark)
 

@@ -1,4 +1,4 @@
-"""What every system can do, in plain Python: clients and coordinators anywhere, workers on POSIX.
+"""The implementation in plain Python: clients and coordinators on any system, workers on POSIX.
 
 Modules that some systems do not have are imported where they are used.
 """
@@ -36,7 +36,7 @@ NO_WORKERS: Final = (
 
 
 class Usage(NamedTuple):
-    """What a process used."""
+    """The CPU time and peak memory of a process."""
 
     cpu_us: int
     peak_kb: int
@@ -59,7 +59,7 @@ class Meter(Protocol):
 
 
 class ThreadMeter:
-    """Measures the jobs of one thread. Its memory cannot be told from that of the others."""
+    """Measures the jobs of one thread. Memory cannot be measured for a single thread."""
 
     def __init__(self) -> None:
         self._cpu_ns = time.thread_time_ns()
@@ -71,8 +71,8 @@ class ThreadMeter:
 
 
 class PortableMeter:
-    """Measures job after job in a process that lives longer than they do. The peak of memory cannot be set back here, so
-    it is that of the process since its start."""
+    """Measures the jobs of a process, one after the other. The peak of memory cannot be reset here, so it is that of the
+    process since its start."""
 
     def __init__(self) -> None:
         self._cpu_us = _used().cpu_us
@@ -112,26 +112,26 @@ class Portable:
                 signal.signal(number, in_loop)
 
     def after_fork_in_child(self, call: Callable[[], None]) -> None:
-        """Call this in every forked copy of this process; without fork there is none."""
+        """Call this in every forked child of this process; on Windows there are none."""
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=call)
 
     # ── files and sockets ──────────────────────────────────────────────────────────────────────────────────────────
 
     def open_private(self, path: Path, flags: int) -> int:
-        """Open a file for bytes, which only its owner may read if it is made now. No child inherits the descriptor."""
+        """Open a file for bytes. If it is created, only its owner may read it. No child inherits the descriptor."""
         return os.open(path, flags | _BINARY, PRIVATE_FILE)
 
     def hide_from_others(self, path: Path) -> None:
-        """Take away what others may do with it. What belongs to another user stays as that user made it. Windows has no
-        such modes: there a file has the access list of its folder."""
+        """Remove the permissions of group and others. A file of another user is left alone, and so is any file on Windows,
+        where it has the access list of its folder."""
         with contextlib.suppress(FileNotFoundError, PermissionError):
             mode = stat.S_IMODE(path.stat().st_mode)
             if mode & _OTHERS and os.name == "posix":
                 path.chmod(mode & ~_OTHERS)
 
     def sync_folder(self, folder: Path) -> None:
-        """Make the names in a folder durable; Windows cannot be asked for it."""
+        """Sync a folder, so that the names in it are durable. Windows has no such call."""
         if not hasattr(os, "O_DIRECTORY"):
             return
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -146,7 +146,7 @@ class Portable:
         return os.read(fd, size)
 
     def lock_file(self, path: Path) -> Lock | None:
-        """Lock a file that exists for this alone, and is made if it is not there; None when another process has it."""
+        """Lock a lock file, created if needed. Return None when another process has it locked."""
         try:
             import fcntl
         except ImportError:
@@ -163,30 +163,30 @@ class Portable:
         return Lock(lambda: os.close(fd))
 
     def lock_database(self, fd: int) -> bool:
-        """Lock an open database file, if that does not get into the way of SQLite's own locks; elsewhere than on Linux it
-        does. Return whether no other process has it locked."""
+        """Lock an open database file and return whether no other process has it locked. Only Linux does: elsewhere the lock
+        would interfere with SQLite's own."""
         return True
 
     def lock_holder(self, path: Path) -> int | None:
-        """Return the process that has locked the file, where the system tells."""
+        """Return the id of the process that has locked the file; None where the system does not tell."""
         return None
 
     def prepare_listener(self, listener: socket.socket) -> None:
-        """Let a coordinator listen again right after another ended on this port, and never beside one. On Windows,
-        SO_REUSEADDR would let two processes have one port."""
+        """Let a coordinator listen on a port right after another one ended there, but never beside it. On Windows
+        SO_REUSEADDR would let two processes share the port."""
         exclusive = getattr(socket, "SO_EXCLUSIVEADDRUSE", None)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR if exclusive is None else exclusive, 1)
 
     @property
     def address_space_is_limited(self) -> bool:
-        """Whether this process may map only so much."""
+        """Return whether the address space of this process is limited."""
         return False
 
     # ── workers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def worker_problem(self) -> str | None:
-        """Why no worker can run here; None where one can."""
+        """Return why no worker can run on this system; None if one can."""
         return None if hasattr(os, "fork") and hasattr(os, "wait4") else NO_WORKERS
 
     def available_cpus(self) -> int:
@@ -198,7 +198,7 @@ class Portable:
         return []
 
     def pin(self, cpus: Collection[int] | None) -> None:
-        """Bind this process to these CPUs; None sets it free."""
+        """Bind this process to these CPUs; None allows all."""
 
     def create_shared_memory(self, size: int) -> int:
         """Return a descriptor of zeroed memory that a child can map."""
@@ -208,7 +208,7 @@ class Portable:
         try:
             os.unlink(path)
             os.ftruncate(fd, size)
-            # What a task writes into every descriptor it finds goes behind the memory that is mapped.
+            # A task that writes to every descriptor it finds then writes behind the mapped memory.
             os.lseek(fd, 0, os.SEEK_END)
         except BaseException:
             os.close(fd)
@@ -216,11 +216,11 @@ class Portable:
         return fd
 
     def seal_shared_memory(self, fd: int) -> None:
-        """Let only the mappings that exist change it, where the system can."""
+        """Allow writes only through existing mappings, where the system can."""
 
     def lifeline(self) -> tuple[str, tuple[int, ...]]:
-        """Return what a child needs to notice the death of this process: a word for `end_with_parent`, and the descriptors
-        that it must inherit."""
+        """Return what a child needs to notice the death of this process: the argument of `end_with_parent`, and the
+        descriptors that it must inherit."""
         reading = _lifeline()
         return f"{os.getpid()}:{reading}", (reading,)
 
@@ -237,21 +237,20 @@ class Portable:
         threading.Thread(target=_await_parent, args=waiting, name="stoker-parent", daemon=True).start()
 
     def guardian_argv(self, variable: str, mark: str) -> list[str]:
-        """Return how the guardian is started: after us it ends what has this variable (`NAME=value`) in its environment, or
-        carries this mark."""
+        """Return the command of the guardian. After this process it kills processes that have this variable (`NAME=value`)
+        in their environment, or carry this mark."""
         return [sys.executable, "-I", str(GUARDIAN), variable]
 
     def marked(self, mark: str, count: int) -> AbstractContextManager[None]:
-        """What this process starts meanwhile carries a mark that it cannot lose, where the system has one."""
+        """Give processes that are started inside the block a mark that they cannot lose, where the system has one."""
         return contextlib.nullcontext()
 
     def adopt_orphans(self) -> None:
-        """From here on, orphaned descendants of this process become its children, where the system can."""
+        """Make orphaned descendants of this process its children from now on, where the system can."""
 
     def end_orphans(self, variable: str, mark: str, count: int) -> None:
-        """End every process that descends from the child with this variable (`NAME=value`) in its environment, or with
-        this mark."""
-        for _ in range(_SWEEPS):  # what was forking while we looked is found the next time
+        """Kill every process that has this variable (`NAME=value`) in its environment, or carries this mark."""
+        for _ in range(_SWEEPS):  # a process that forked during one sweep is found by the next
             found = with_variable(variable)
             for process in found:
                 with contextlib.suppress(OSError):
@@ -263,7 +262,7 @@ class Portable:
         """Collect adopted processes that ended by themselves; `known` are children that other code waits for."""
 
     def signal_group(self, leader: int, number: int) -> None:
-        """Send a signal to a process group; it may be gone."""
+        """Send a signal to a process group, if it still exists."""
         with contextlib.suppress(OSError):
             os.killpg(leader, number)
 
@@ -271,7 +270,7 @@ class Portable:
         self.signal_group(leader, signal.SIGKILL)
 
     def wait(self, pid: int, *, block: bool) -> tuple[int, Usage | None] | None:
-        """Collect a child. Return its exit code, as `subprocess` counts, and what it used; None while it runs."""
+        """Reap a child. Return its exit code, negative for a signal, and what it used; None while it runs."""
         try:
             found, status, usage = os.wait4(pid, 0 if block else os.WNOHANG)
         except ChildProcessError:
@@ -288,7 +287,7 @@ class Portable:
         return int.from_bytes(count, sys.byteorder)
 
     def raise_file_limit(self, wanted: int) -> int:
-        """Raise the soft limit on open files to what is wanted, as far as the hard one allows. Return what it is then."""
+        """Raise the soft limit on open files to `wanted`, as far as the hard limit allows. Return the new soft limit."""
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -305,15 +304,15 @@ class Portable:
     # ── memory and CPU time ────────────────────────────────────────────────────────────────────────────────────────
 
     def meter(self) -> Meter:
-        """Return what measures the jobs of this process."""
+        """Return a meter for the jobs of this process."""
         return PortableMeter()
 
     def limit_own_memory(self, more_bytes: int | None) -> None:
-        """Let this process allocate so much more than it has now, then `MemoryError`; None lifts the limit. Where the
+        """Let this process allocate `more_bytes` from now on, then raise `MemoryError`; None lifts the limit. Where the
         system has no such limit, the supervisor watches the job from outside (`group_memory_kb`)."""
 
     def limit_memory(self, pid: int, limit_bytes: int) -> None:
-        """The same for a child that was just started."""
+        """Limit the memory of a child that was just started."""
 
     def group_memory_kb(self, pid: int) -> int:
         """Return the memory in use by a process and everything it started, in kB; 0 when it is gone."""
@@ -342,7 +341,7 @@ def _runner() -> Callable[[Coroutine[Any, Any, T]], T]:
 
 
 def _sqlite_lock(path: Path) -> Lock | None:
-    """Let SQLite lock the file as a database of its own: it knows how on every system. Nothing is written to it."""
+    """Lock the file by opening it as a SQLite database, which works on every system. Nothing is written to it."""
     import apsw
 
     db = apsw.Connection(str(path))
@@ -360,7 +359,7 @@ def _sqlite_lock(path: Path) -> Lock | None:
 # ── the death of the parent ────────────────────────────────────────────────────────────────────────────────────────
 
 _lifelines: Final[dict[int, tuple[int, int]]] = {}
-"""By process, both ends of the pipe whose writing end only that process has."""
+"""By process id, both ends of the pipe whose writing end only that process has."""
 
 
 def _lifeline() -> int:
@@ -372,8 +371,8 @@ def _lifeline() -> int:
 
 
 def _await_parent(parent: int, fd: int | None, number: int) -> None:
-    """Wait until the parent is gone. The end of the pipe tells it at once; a task may have closed our end, so it is the
-    parent's id that counts."""
+    """Wait until the parent is gone, then send the signal. The end of the pipe tells at once, but a task may have closed our
+    end, so the parent's id decides."""
     if fd is not None:
         with contextlib.suppress(OSError):
             os.read(fd, 1)
@@ -386,7 +385,7 @@ def _await_parent(parent: int, fd: int | None, number: int) -> None:
 
 
 def _used() -> Usage:
-    """Return what this process and the children that it waited for used so far."""
+    """Return the CPU time of this process and its reaped children so far, and the peak memory of this process."""
     import resource
 
     own = resource.getrusage(resource.RUSAGE_SELF)
@@ -395,6 +394,6 @@ def _used() -> Usage:
 
 
 def _usage_of(usage: Any) -> Usage:
-    """`ru_maxrss` is in bytes on macOS, in kB elsewhere."""
+    """Convert a `struct_rusage`, whose `ru_maxrss` is in bytes on macOS and in kB elsewhere."""
     unit = _KB if sys.platform == "darwin" else 1
     return Usage(int((usage.ru_utime + usage.ru_stime) * 1_000_000), int(usage.ru_maxrss) // unit)

@@ -1,7 +1,7 @@
 """Tests of tasks without servers: `with app.testing() as t:`. See `docs/howto/testing.md`.
 
-The parts of it also carry Stoker's own simulation (`tests/sim`): the event loop in virtual time (`loop`), connections
-between processes that are none (`net`), children that are none (`stand_in`).
+Stoker's own simulation (`tests/sim`) uses the same parts: the event loop in virtual time (`loop`), simulated connections
+(`net`) and simulated children (`stand_in`).
 """
 
 from __future__ import annotations

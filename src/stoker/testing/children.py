@@ -1,8 +1,8 @@
-"""The children of the test kit: the tasks of an app, run by the code that a real child runs them with, in this process.
+"""The children of the test kit: they run the tasks of an app in this process, with the code of a real child.
 
 A sync task must not run inside the event loop: it may submit jobs, wait for them, or start a loop of its own. So a child
-that gets sync jobs lays them on a desk, and the kit runs them from there, on the test's own thread, while no callback of the
-loop is under way. Async tasks run on the loop, in virtual time.
+queues its sync jobs (`Desk.waiting`), and the kit runs them on the test's own thread, between callbacks of the loop. Async
+tasks run on the loop, in virtual time.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ BOOT_SECONDS = 0.0
 
 
 class KitLoop(SimLoop):
-    """The loop of the kit, which may also be asked to run while it runs: lifespans and middleware await things on it."""
+    """The loop of the kit. `run_until_complete` may be called while it runs: lifespans and middleware do so."""
 
     def run_until_complete(self, future: Any) -> Any:
         outer = asyncio._get_running_loop()
@@ -52,7 +52,7 @@ class KitLoop(SimLoop):
 
 
 class KitLife(ChildLife):
-    """The lifespans of the app, entered once for all children, and what is around each task."""
+    """The lifespans of the app, entered once for all children, and the middleware and hooks around each task."""
 
     def __init__(self, app: Any, max_result: int, loop: KitLoop) -> None:
         super().__init__(app, max_result)
@@ -60,7 +60,7 @@ class KitLife(ChildLife):
         self.__dict__["loop"] = loop
 
     def leave(self) -> None:
-        """A child that leaves is deaf to SIGTERM from then on; this process goes on."""
+        """Leave the lifespans, and restore the handler of SIGTERM: a real child ignores it from then on."""
         try:
             before = signal.getsignal(signal.SIGTERM)
             super().leave()
@@ -70,7 +70,7 @@ class KitLife(ChildLife):
 
 
 class KitSharedState(MemorySharedState):
-    """A shared state whose times are those of the virtual loop."""
+    """A shared state in the virtual time of the loop."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class KitLine:
 
 
 class TaskChild(StandInChild):
-    """A child that has the app's tasks."""
+    """A simulated child that runs the app's tasks."""
 
     def __init__(self, machine: "KitMachine", callbacks: Callbacks) -> None:
         self.machine = machine
@@ -137,7 +137,7 @@ class TaskChild(StandInChild):
         return self.machine.tasks.ready()
 
     def finished(self, result: WorkOutcome) -> None:
-        """Tell the supervisor that an attempt ended, unless its worker is to die before it can."""
+        """Tell the supervisor that an attempt ended, unless the test makes its worker die before that."""
         job = self.jobs.pop(result.index, None)
         now = self.host.loop.time()
         if job is not None and self.machine.desk.ended(job):
@@ -146,7 +146,7 @@ class TaskChild(StandInChild):
 
 
 class SyncTaskChild(TaskChild):
-    """Lays its jobs on the desk."""
+    """Queues its jobs for the kit (`Desk.waiting`)."""
 
     def __init__(self, machine: "KitMachine", callbacks: Callbacks) -> None:
         super().__init__(machine, callbacks)
@@ -157,13 +157,13 @@ class SyncTaskChild(TaskChild):
         self.machine.desk.waiting.extend((self, job) for job in jobs)
 
     def run(self, job: ChildJob) -> None:
-        """Run a job here and now."""
+        """Run a job on this thread."""
         self.jobs[job.index] = job
-        # The limit would be the test's own.
+        # A memory limit would apply to the test's own process.
         self._real._one(replace(job, memory_mb=None))
 
     def _noticing(self, run: Run) -> Run:
-        """Return a runner that remembers Ctrl-C: in a worker it is no concern of a task, here it is meant for the test."""
+        """Return a runner that remembers Ctrl-C, so that it can be raised in the test and not only end the attempt."""
 
         def noticing(payload: bytes) -> bytes:
             try:
@@ -175,7 +175,7 @@ class SyncTaskChild(TaskChild):
         return noticing
 
     def pretend(self, job: ChildJob) -> None:
-        """Begin a job whose worker will die before it ends."""
+        """Mark a job as started without running it: its worker will die."""
         self.shared_state.start(job.index, 0.0)
 
 
@@ -203,18 +203,18 @@ class AsyncTaskChild(TaskChild):
 
 
 class Desk:
-    """The jobs that workers were given and that have not ended, and which of them lose their worker."""
+    """The jobs that were sent to children and have not ended, and those whose worker is to die (`Kit.crash`)."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[SyncTaskChild, ChildJob]] = deque()
         self.running: dict[str, ChildJob] = {}
         self.doomed: dict[str, bool] = {}
-        """Ids of jobs whose next attempt loses its worker; whether the task runs before that."""
+        """For ids of jobs in whose next attempt the worker dies: whether the task runs before that."""
         self.silenced: set[str] = set()
-        """Ids of jobs whose attempt is under way and will never be reported."""
+        """Ids of jobs whose running attempt will never be reported."""
         self.interrupted: KeyboardInterrupt | None = None
         self.moves = 0
-        """Grows with everything that happens to a job here."""
+        """Grows whenever a job begins or ends here."""
 
     def begins(self, job: ChildJob) -> bool:
         """Note that a job is about to run. Return False when its worker dies before that."""
@@ -239,7 +239,7 @@ class Desk:
 
 
 class KitMachine:
-    """The machine of the kit's worker, for one life of it (`stoker.worker.machine.Machine`)."""
+    """The machine of the kit's worker, for one session (`stoker.worker.machine.Machine`)."""
 
     host = "test"
     pid = 1
@@ -279,7 +279,7 @@ class KitMachine:
             child.die(-9)
 
     def of_running(self) -> "KitLine | None":
-        """The line of the job for which code runs."""
+        """Return the connection to the supervisor of the child whose job is running; None outside of jobs."""
         job = context.running_job()
         for child in self.children if job is not None else ():
             found = child.jobs.get(job.index)  # type: ignore[union-attr]
@@ -289,7 +289,7 @@ class KitMachine:
 
 
 class KitRouter:
-    """Passes what a job says to the child that runs it: all children share this process."""
+    """Routes calls of `progress` and `cancelled`, and output, to the child that runs the job: all share this process."""
 
     def __init__(self, machine: Callable[[], KitMachine | None]) -> None:
         self._machine = machine
@@ -311,7 +311,7 @@ class KitRouter:
 
 
 class TeeStream(capture.JobStream):
-    """Output of a job, which the test's own output has as well."""
+    """Writes the output of a job also to the test's own output."""
 
     def write(self, text: str) -> int:
         if context.running_job() is not None:
@@ -321,7 +321,7 @@ class TeeStream(capture.JobStream):
 
 @contextlib.contextmanager
 def as_in_a_child(router: KitRouter) -> Iterator[None]:
-    """While this lasts, tasks find what they find in a worker: where output, progress and log records go."""
+    """Send output, progress and log records of tasks to the kit inside the block, as a worker's child would."""
     line, only = context._line, context._only
     out, err, root = sys.stdout, sys.stderr, logging.getLogger()
     handler, level = capture.JobLogHandler(router.printed), root.level
@@ -347,7 +347,7 @@ def as_in_a_child(router: KitRouter) -> Iterator[None]:
 
 
 def run_apart(work: Callable[[], None]) -> None:
-    """Run a job so that nothing of it stays: its context variables end with it, as in a process of its own."""
+    """Run a job in a copy of the context, so that the context variables that it sets end with it."""
     only = context._only
     try:
         contextvars.copy_context().run(work)

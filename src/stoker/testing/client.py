@@ -1,4 +1,4 @@
-"""The SDK's way to the kit: the same requests and answers, carried by function calls instead of sockets."""
+"""The SDK's transport to the kit: the same requests and answers, passed by function calls instead of sockets."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 URL: Final = "http://127.0.0.1"
 PATIENCE_SECONDS: Final = 30 * 24 * 3600.0
-"""A wait without a timeout ends when nothing has brought the job to its end in so much virtual time."""
+"""The virtual time after which a wait without a timeout gives up."""
 
 
 class KitHttp:
-    """Calls the API of the kit as a server would (`stoker.client.transport.Http`)."""
+    """Calls the ASGI app of the kit's coordinator (`stoker.client.transport.Http`)."""
 
     def __init__(self, system: System) -> None:
         self._system = system
@@ -72,7 +72,7 @@ class KitHttp:
 
 
 class KitWaits(ClientWaits):
-    """Waits in virtual time: whatever is due meanwhile runs, and the clock moves on as far as it takes."""
+    """Waits in virtual time: runs what is due, and moves the clock until the jobs have ended."""
 
     def __init__(self, transport: KitTransport, system: System) -> None:
         super().__init__(transport)
@@ -95,7 +95,7 @@ class KitWaits(ClientWaits):
             receiver.take({job_id: self._outcome(job_id)})
 
     def remove(self, job_ids: Iterable[str], receiver: Receiver) -> None:
-        """Nothing waits here: `add` has told everything."""
+        """Do nothing: `add` has delivered all outcomes."""
 
     def _outcome(self, job_id: str) -> Outcome:
         try:
@@ -124,12 +124,12 @@ class KitWaits(ClientWaits):
 
 
 def _own(error: StokerError) -> WaitFailure:
-    """An error that each who asks gets anew."""
+    """Return a failure that raises a new exception for each waiter."""
     return failure(error)
 
 
 class KitTransport(Transport):
-    """The transport of the app inside the block."""
+    """The transport of the app inside the block of `app.testing()`."""
 
     def __init__(self, system: System) -> None:
         super().__init__(URL, pauses=())

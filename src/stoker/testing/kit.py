@@ -8,8 +8,8 @@
             assert [call.arguments for call in t.done(send_mail)] == [{"to": "ada@example.org"}]
 
 Tasks run in the test's own process and thread, called by the code that calls them in a worker, so mocks, monkeypatching and
-assertions work in them. Everything else is real: what is submitted travels through the API of a real coordinator into a real
-store (SQLite in memory), and a real supervisor runs the jobs. Time and processes are not: see `stoker.testing.system`.
+assertions work in them. Jobs go through the API of a real coordinator into a real store (SQLite in memory), and a real
+supervisor runs them. Only time and processes are simulated: see `stoker.testing.system`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from stoker.client.task import Task
 
 START: Final = datetime(2030, 1, 1, tzinfo=UTC)
-"""When a test begins, unless it says otherwise: every run of it sees the same times."""
+"""The default time at which a test begins, so that every run of it sees the same times."""
 PAGE: Final = 1_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WAITING: Final[tuple[Status, ...]] = ("blocked", "scheduled", "queued")

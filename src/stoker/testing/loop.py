@@ -1,9 +1,8 @@
 """An asyncio event loop whose time is virtual, and processes that can be killed or paused at any await.
 
-Nothing here waits: when nothing is ready, time jumps to the next timer. Every callback belongs to the process in whose
-context it was made (tasks, timers and callbacks inherit it, as asyncio copies contexts), so a process is killed by not
-running its callbacks any more, and paused by keeping them for later. No `finally` runs in a killed process, as none
-runs after a `kill -9`.
+The loop never sleeps: when nothing is ready, time jumps to the next timer. Every callback belongs to the simulated process
+in whose context it was made (asyncio copies contexts to tasks, timers and callbacks). A process is killed by not running
+its callbacks any more, and paused by keeping them for later. As after a `kill -9`, no `finally` runs in a killed process.
 """
 
 import asyncio
@@ -20,15 +19,15 @@ OWNER: contextvars.ContextVar["Process | None"] = contextvars.ContextVar("simula
 
 
 class Stalled(Exception):
-    """Nothing is ready and no timer is set: the simulation would wait for ever."""
+    """Raised when nothing is ready and no timer is set: the simulation would wait for ever."""
 
 
 class Spinning(Exception):
-    """Thousands of callbacks ran and no time passed: some task repeats the same thing without a pause."""
+    """Raised when thousands of callbacks ran and no time passed: some task loops without a pause."""
 
 
 INSTANT_STEPS = 20_000
-"""This many callbacks at one moment are taken for a loop that spins."""
+"""The most callbacks at one moment of virtual time; more raise `Spinning`."""
 
 
 class Process:
@@ -42,7 +41,7 @@ class Process:
         self.kept: list[asyncio.Handle] = []
         self.tasks: list[asyncio.Task[Any]] = []
         self.fuse: int | None = None
-        """Callbacks that it may still run; then `on_fuse` is called, which is how a crash finds any await."""
+        """How many callbacks may still run before `on_fuse` is called: so tests crash a process at any await."""
         self.on_fuse: Callable[[], None] = lambda: None
         self.context = contextvars.copy_context()
         self.context.run(OWNER.set, self)
@@ -56,7 +55,7 @@ class Process:
         return self._loop.create_task(work, context=self.context.copy(), owner=self)
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
-        """Run in this process: later than its own pauses, and never after its death."""
+        """Schedule a callback of this process: it waits while the process is paused, and never runs after it was killed."""
         return self._loop.call_at(when, callback, *args, context=self.context)
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
@@ -65,14 +64,14 @@ class Process:
     def kill(self) -> None:
         self.alive = False
         self.kept.clear()
-        self.fuse = None  # or what it leaves behind would burn it down, and kill its successor (seed 6387)
+        self.fuse = None  # or leftover callbacks would use it up and kill the successor (seed 6387)
 
     @property
     def paused(self) -> bool:
         return self.pauses > 0
 
     def pause(self) -> None:
-        """Stand still until every pause was ended."""
+        """Pause until `resume` was called as often."""
         self.pauses += 1
 
     def resume(self) -> None:
@@ -82,14 +81,14 @@ class Process:
             self.kept = []
 
     def remember(self, task: asyncio.Task[Any]) -> None:
-        """A task is held until it is done: one that is destroyed runs its `finally` blocks."""
+        """Keep a reference to a task until it is done: a task that is garbage-collected runs its `finally` blocks."""
         self.tasks.append(task)
         if len(self.tasks) > 200:
             self.tasks = [task for task in self.tasks if not task.done()]
 
 
 class _Handle(asyncio.Handle):
-    """As asyncio makes one, without asking for the debug mode: a run makes tens of thousands."""
+    """A handle like asyncio's, without the check for debug mode: a run makes tens of thousands."""
 
     __slots__ = ()
 
@@ -143,7 +142,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if not self.is_closed():
             self.errors.append(f"{context.get('message')} {context.get('exception')!r}")
 
-    # ── what asyncio asks of a loop ────────────────────────────────────────────────────────────────────────────────
+    # ── the methods of an event loop ───────────────────────────────────────────────────────────────────────────────
 
     def time(self) -> float:
         return self._now
@@ -179,7 +178,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are skipped when their time comes."""
+        """Do nothing: cancelled timers are skipped when they are due."""
 
     def create_task(  # type: ignore[override]
         self,
@@ -198,7 +197,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def put_back(self, handles: list[asyncio.Handle]) -> None:
         self._queue.extend(handles)
 
-    # ── turning ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── running callbacks ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _run_once(self) -> None:
         while not self._stopping:  # type: ignore[attr-defined]
@@ -206,7 +205,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def turn_until(self, done: Callable[[], bool]) -> None:
         """Run callbacks until `done()`. Unlike `run_until_complete` it may be called while this loop or another one runs in
-        this thread: the code that is under way there waits, as it would for any function."""
+        this thread, and blocks that loop like any other function call."""
         outer = asyncio._get_running_loop()
         task = None if outer is None else asyncio.current_task(outer)
         hooks = sys.get_asyncgen_hooks()
@@ -242,7 +241,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _jump(self) -> None:
-        """Nothing is ready: it is the time of the next timer now."""
+        """Set the time to that of the next timer."""
         timers = self._timers
         while timers and timers[0][2]._cancelled:
             heapq.heappop(timers)
@@ -268,7 +267,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # ── the end ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
-        """End every task of every process, quietly: what their `finally` blocks do now is no part of the run."""
+        """Close the coroutines of all tasks and ignore errors of their `finally` blocks, which are not part of the run."""
         if self.is_closed():
             return
         super().close()
@@ -293,6 +292,6 @@ def _close(coro: Any) -> None:
     for _ in range(20):
         with contextlib.suppress(BaseException):
             coro.close()
-        # The end of an async generator that was dropped half-way is a task too, and no coroutine.
+        # The task that closes an abandoned async generator wraps no coroutine.
         if not inspect.iscoroutine(coro) or inspect.getcoroutinestate(coro) == inspect.CORO_CLOSED:
             return

@@ -1,9 +1,8 @@
-"""A network of connections that keep the order of what they carry, and nothing else for sure.
+"""A simulated network: connections deliver messages in order, and promise nothing else.
 
-A connection is two pipes. What is sent arrives later, in order, unless the pipe is blocked (it arrives when the block
-ends, as TCP sends again), or the connection was forgotten by something in between (it never arrives and neither end
-is told), or reset. An end that is closed from one side only leaves what is on the way on the way: it can arrive after the
-frames of a newer connection.
+A connection is two pipes. A message arrives later, in order, unless the pipe is blocked (it arrives when the block ends, as
+TCP sends again), or a middlebox forgot the connection (it never arrives and neither end is told), or the connection was
+reset. After one side closes, messages on the way still arrive, perhaps after frames of a newer connection.
 """
 
 import asyncio
@@ -17,13 +16,13 @@ from websockets.exceptions import ConnectionClosedError
 from stoker.testing.loop import Process, SimLoop
 
 CAPACITY = 16 * 1024
-"""Bytes that may be on the way; who wants to send more waits, as for the buffers of a kernel."""
+"""Bytes that may be on the way. A sender waits for room beyond that, as for the buffers of a kernel."""
 FIN = object()
 RESET = object()
 
 
 class Weather:
-    """The state of the simulated network; the world changes it, and every pipe reads it."""
+    """The state of the simulated network: the simulation changes it, and every pipe reads it."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -81,7 +80,7 @@ class Pipe:
             self._schedule(item)
 
     def flush(self) -> None:
-        """The block is over: what waited is sent again."""
+        """Send what waited for the end of a block."""
         while self._held and not self._weather.is_blocked(self.source, self.target):
             self._schedule(self._held.popleft())
 
@@ -109,7 +108,7 @@ class Pipe:
         await self.room.wait()
 
     def lose(self) -> None:
-        """Drop everything that is under way, and everything sent from now on."""
+        """Drop everything that is on the way, and everything sent from now on."""
         self.lost = True
         self._held.clear()
         self.room.set()
@@ -125,7 +124,7 @@ class ConnectionEnd:
     def __init__(self, process: Process, out: Pipe, into: Pipe, *, strict: bool) -> None:
         self.process = process
         self.strict = strict
-        """Whether sending on a closed connection is an error, as for a worker's library, or nothing, as for ASGI."""
+        """Whether sending on a closed connection raises, as in a worker's WebSocket library; in ASGI it does nothing."""
         self._out = out
         self.closed = False
         self._inbox: asyncio.Queue[Any] = asyncio.Queue()
@@ -139,13 +138,13 @@ class ConnectionEnd:
         if item is RESET:
             self.closed = True
             self._out.room.set()
-            # What had arrived and was not read is gone with a reset.
+            # A reset discards what had arrived and was not read.
             while not self._inbox.empty():
                 self._inbox.get_nowait()
         self._inbox.put_nowait(item)
 
     def break_now(self) -> None:
-        """This end sees the connection broken, whatever the other end sees."""
+        """Reset this end of the connection; the other end may not notice."""
         if not self.closed:
             self.process.call_later(0.0, self._take, RESET)
 
@@ -156,7 +155,7 @@ class ConnectionEnd:
             self._out.send(FIN)
             self._inbox.put_nowait(FIN)
 
-    # What a coordinator asks of a socket (`stoker.coordinator.connection.Socket`).
+    # The methods that a coordinator uses (`stoker.coordinator.connection.Socket`).
 
     async def receive(self) -> bytes | str | None:
         item = await self._inbox.get()
@@ -179,7 +178,7 @@ class ConnectionEnd:
     async def close(self, code: int = 1000, reason: str = "") -> None:
         self.close_now()
 
-    # What a worker asks of one (`websockets.asyncio.client.ClientConnection`).
+    # The methods that a worker uses (`websockets.asyncio.client.ClientConnection`).
 
     @property
     def transport(self) -> "ConnectionEnd":
@@ -222,22 +221,22 @@ class NetConnection:
         return self.up.lost and self.down.lost
 
     def reset(self) -> None:
-        """Both ends see it at once; what was on the way is gone."""
+        """Reset both ends at once, and drop what is on the way."""
         self.forget()
         self.worker.break_now()
         self.server.break_now()
 
     def forget(self) -> None:
-        """Lose the connection as if something in between forgot it: nothing arrives any more, and neither end is told."""
+        """Lose the connection as if a middlebox forgot it: nothing arrives any more, and neither end is told."""
         self.up.lose()
         self.down.lose()
 
     def hold(self, side: str, seconds: float) -> None:
-        """Delay everything that this side sends from now on until that time."""
+        """Delay everything that this side sends within the next `seconds` until they have passed."""
         self._of(side)[1].hold_until = self.worker.process.now + seconds
 
     def leave_half_open(self, side: str) -> None:
-        """Break the connection for this side; the other side does not notice, and still receives what is under way, late."""
+        """Break the connection for this side only. The other side still receives what is on the way, and then its end."""
         end, pipe = self._of(side)
         pipe.send(FIN)
         end.break_now()
@@ -253,5 +252,5 @@ class NetConnection:
 
 
 def host(process: Process) -> str:
-    """`w1#3` runs on `w1`."""
+    """Return the host of a process: `w1` for `w1#3`."""
     return process.name.partition("#")[0]

@@ -1,4 +1,4 @@
-"""The app under test, where the kit's worker finds it: a worker knows an app by the name of a module and of a variable."""
+"""Holds the app under test, because a worker loads its app by the names of a module and a variable."""
 
 from typing import Any, Final
 

@@ -1,7 +1,7 @@
-"""A child process that is none: it stands in for `stoker.executors.process.Child` under a real supervisor.
+"""A simulated child process: it stands in for `stoker.executors.process.Child` under a real supervisor.
 
-The simulation runs pretended jobs in such children, the test kit runs the tasks of an app. What they share is here: a life
-in virtual time, a shared state in ordinary memory, and a pipe that takes a moment.
+The simulation runs simulated jobs in such children, the test kit runs the tasks of an app. They share what is here: starting
+and dying in virtual time, a shared state in ordinary memory, and a pipe with a delay.
 """
 
 from collections import deque
@@ -28,7 +28,7 @@ class MemorySharedState(SharedState):
 
 
 class Host(Protocol):
-    """The machine that a stand-in lives on."""
+    """The machine of a simulated child."""
 
     loop: SimLoop
     supervisor: Process
@@ -53,7 +53,7 @@ class StandInChild:
         self.jobs_taken = 0
         self.returncode: int | None = None
         self.held = False
-        """Whether something else keeps the pipe open: then its end tells of no death."""
+        """Whether another process keeps the pipe open: then the supervisor is not told of the child's death by its end."""
         self._died_at: float | None = None
         callbacks.started(self)  # type: ignore[arg-type]
         self.process.call_later(boot_seconds, self._boot)
@@ -65,11 +65,11 @@ class StandInChild:
         raise NotImplementedError
 
     def take(self, jobs: list[ChildJob]) -> None:
-        """Jobs have arrived. Runs in the child's process."""
+        """Take jobs that have arrived. Runs in the child's process."""
         raise NotImplementedError
 
     def died(self) -> None:
-        """It was killed, or ended itself."""
+        """Called when the child was killed or ended itself."""
 
     def tell(self, result: WorkOutcome) -> None:
         """Send a result to the supervisor."""
@@ -103,7 +103,7 @@ class StandInChild:
         self._gone()
 
     def poll(self) -> None:
-        """Ask the kernel whether it died; what it said before has been read by then."""
+        """Notice a death that the pipe did not tell, after everything that the child sent before has been read."""
         if self._died_at is not None and self.host.loop.time() > self._died_at + PIPE_SECONDS:
             self._gone()
 
@@ -118,7 +118,7 @@ class StandInChild:
             self.host.supervisor.call_later(PIPE_SECONDS, self._gone)
 
     def _gone(self) -> None:
-        """The supervisor finds the pipe closed; what was in it has been read by then."""
+        """Tell the supervisor that the child is gone, after everything in the pipe has been read."""
         if self.ended:
             return
         self.ended = True

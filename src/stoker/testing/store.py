@@ -1,4 +1,4 @@
-"""The embedded store in memory: the same SQL and the same transactions, without a file.
+"""The SQLite store in memory: the same SQL and the same transactions, without a file.
 
 The migrations run once in a process; each further store begins as a copy of the empty database that they left.
 """
@@ -27,10 +27,10 @@ class MemoryDatabase:
         self.applied: list[int] = []
 
     def check(self, monotonic: float) -> None:
-        """Nothing can happen to it."""
+        """Do nothing: a database in memory cannot be replaced or removed."""
 
     def reader(self) -> apsw.Connection:
-        """Reads use the one connection: nothing here runs beside anything else."""
+        """Return the one connection: nothing runs concurrently here."""
         return self.db
 
     def close(self) -> None:

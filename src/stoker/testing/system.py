@@ -1,9 +1,9 @@
 """A whole Stoker inside a test: the real coordinator, API, store and supervisor, on an event loop whose time is virtual.
 
-Two clocks. The loop's time moves by itself, a little with everything that happens, as in the simulation. The time of day,
-which decides what is due, stands still until the test moves it (`move_to`).
+There are two clocks. The loop's time advances by itself, a little with everything that happens, as in the simulation. The
+time of day, which decides what is due, stands still until the test moves it (`move_to`).
 
-Jobs start only while `settle` runs: before that the dispatcher is held, so that a test sees what was enqueued.
+Jobs start only while `settle` runs: otherwise dispatch asks for nothing, so that a test sees what was enqueued.
 """
 
 import contextlib
@@ -47,14 +47,14 @@ T = TypeVar("T")
 THREADS: Final = 8
 LEASE_SECONDS: Final = 15.0
 QUIET_SECONDS: Final = 0.06
-"""If nothing happens for so long in the loop's time, and nothing waits, nothing will."""
+"""The loop time without any event after which nothing more will happen, if no job waits."""
 PATIENCE_SECONDS: Final = 1.6
-"""The same while jobs wait: longer than the dispatcher takes to look by itself."""
+"""The same while jobs wait: longer than the poll interval of dispatch."""
 MANY_STEPS: Final = 5_000_000
 
 
 class KitClock:
-    """The time of day of the test, and the loop's own time for durations."""
+    """The clock of the test: its own time of day, and the loop's time for durations."""
 
     def __init__(self, loop: SimLoop, start_us: int) -> None:
         self._loop = loop
@@ -68,7 +68,7 @@ class KitClock:
 
 
 class Worker:
-    """One life of the kit's worker."""
+    """The kit's worker, for one session."""
 
     def __init__(self, system: "System", number: int) -> None:
         self._system = system
@@ -104,7 +104,7 @@ class Worker:
             self.process.call_later(0.0, self.supervisor._beat)
 
     def die(self) -> None:
-        """`kill -9`: the coordinator sees the connection end and hears nothing more."""
+        """Die as by `kill -9`: the coordinator sees the connection end and receives nothing more."""
         self.process.kill()
         if self.machine is not None:
             self.machine.kill_children()
@@ -113,12 +113,12 @@ class Worker:
 
 
 class System:
-    """Open with `open()`, and close it; everything else between them."""
+    """The coordinator, API, store and worker of a test. Use it between `open` and `close`."""
 
     def __init__(self, app: Any, start_us: int, overrides: MutableMapping[str, Any] | None = None) -> None:
         self.app = app
         self.lock = threading.RLock()
-        """One thread at a time: code under test may run in others, such as the handlers of a web framework."""
+        """Lets one thread at a time use the system: code under test may use several, as web frameworks do."""
         self.settings = _settings(overrides or {})
         self.loop = KitLoop(MANY_STEPS)
         self.clock = KitClock(self.loop, start_us)
@@ -133,7 +133,7 @@ class System:
         self._settling = 0
         self._dressed = False
         self._waiting_jobs: list[str] = []
-        """Ids of jobs whose tasks wait for other jobs."""
+        """Ids of jobs whose tasks are waiting for other jobs."""
         self.worker: Worker | None = None
         self.store: SqliteStore
         self.coordinator: Coordinator
@@ -167,7 +167,7 @@ class System:
         self.api = create_app(self.coordinator)
 
     def close(self) -> None:
-        """End everything, without a word to anything: what it knew is gone."""
+        """Leave the lifespans and discard everything else, without an orderly shutdown."""
         with self.lock:
             self.life.leave()
             self.closed = True
@@ -195,7 +195,7 @@ class System:
         self.loop.turn_until(is_up)
 
     def _renew_worker(self) -> None:
-        """A worker knows the tasks that there were when it started."""
+        """Replace the worker if the app's tasks or schedules have changed: it reads them when it starts."""
         worker = self.worker
         known = None if worker is None else (worker.types, worker.schedules)
         if worker is not None and known != (sorted(self.app.tasks), dict(getattr(self.app, "declared", {}))):
@@ -203,10 +203,10 @@ class System:
             self.span(QUIET_SECONDS)
             self._start_worker()
 
-    # ── turning ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── running the loop ───────────────────────────────────────────────────────────────────────────────────────────
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the coordinator's side to its end."""
+        """Run a coroutine in the coordinator's process and return its result."""
         with self.lock:
             task = self.server.spawn(work)
             with quiet_logs():
@@ -250,7 +250,7 @@ class System:
             raise self.desk.interrupted
 
     def settle(self) -> None:
-        """Run everything that is due now, and what follows from it at once."""
+        """Run everything that is due now, including jobs that become due thereby."""
         caller = context.running_job()
         with self.lock, quiet_logs(), self._as_in_a_child():
             if not self._settling:
@@ -278,7 +278,7 @@ class System:
                 return
 
     def _runs_others(self) -> bool:
-        """Whether async jobs run whose end will come by itself: not those that wait for this very call to return."""
+        """Return whether async jobs run that do not wait for this very call to return."""
         machine = None if self.worker is None else self.worker.machine
         children = [] if machine is None else machine.children
         return any(
@@ -295,7 +295,7 @@ class System:
         return any(row.status in ("queued", "running") and row.count for row in counts)
 
     def _nudge(self) -> None:
-        """The time of day moved, or something was submitted: everything that sleeps looks again."""
+        """Wake upkeep, schedules and dispatch, since the time of day moved or jobs were submitted."""
         self.server.call_later(0.0, self.coordinator._upkeep.nudge)
         self.server.call_later(0.0, self.coordinator.schedules._nudge.set)
         self.server.call_later(0.001, self.coordinator._dispatch.wake)
@@ -303,7 +303,7 @@ class System:
     # ── time and death ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def next_due(self) -> int | None:
-        """Return the next time at which something is due by the clock alone."""
+        """Return the next time at which a job, a limit or a schedule is due."""
         store = self.store
         times = [_at_once(ask()) for ask in (store.next_due_at, store.next_limit_at, store.next_schedule_at)]
         return min((at for at in times if at is not None), default=None)
@@ -315,7 +315,7 @@ class System:
         with self.lock, quiet_logs():
             self.clock.us = us
             if self.worker is not None:
-                self.worker.beat()  # or its long silence would speak against it
+                self.worker.beat()  # or its lease would have ended
             settling, self._settling = self._settling, 0
             try:
                 over: list[bool] = []
@@ -327,8 +327,8 @@ class System:
     def pass_time(
         self, until_us: int, enough: Callable[[], bool] = lambda: False, *, to_the_end: bool = True
     ) -> None:
-        """Run what is due now and at each later moment in order, until that time or until `enough()`. The clock then stands
-        at `until_us`, or where it was enough; without `to_the_end` at the last moment at which something was due."""
+        """Run what is due now and at each later moment in order, until `until_us` or until `enough()`. The clock then stands
+        at `until_us`, or at the moment when it was enough; without `to_the_end`, at the last moment with something due."""
         with self.lock, quiet_logs(), self._as_in_a_child():
             self._pass_time(until_us, enough, to_the_end=to_the_end)
 
@@ -347,7 +347,7 @@ class System:
             self.settle()
 
     def _lose_worker(self) -> None:
-        """Kill the worker, and let pass the time after which a coordinator gives it up."""
+        """Kill the worker, start another, and move the clock past the end of the lease."""
         if self.worker is not None:
             self.worker.die()
         self.desk.silenced.clear()
@@ -357,7 +357,7 @@ class System:
 
 
 def _at_once(read: Coroutine[Any, Any, T]) -> T:
-    """The result of a read of the store, which waits for nothing where it is in memory."""
+    """Return the result of a read of the store, which never awaits anything while it is in memory."""
     try:
         read.send(None)
     except StopIteration as end:
@@ -381,7 +381,7 @@ def _settings(overrides: MutableMapping[str, Any]) -> Settings:
 
 @contextlib.contextmanager
 def _path_kept() -> Iterator[None]:
-    """A child may look for its app in the working directory; the test keeps the path that it has."""
+    """Restore `sys.path`, to which loading an app may add the working directory."""
     path = sys.path[:]
     try:
         yield
@@ -391,7 +391,7 @@ def _path_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_logs() -> Iterator[None]:
-    """Drop what coordinator and worker log while they run here; log lines of the test and of its tasks stay."""
+    """Drop the log events of coordinator and worker inside the block, but not those of the test and its tasks."""
     config = structlog.get_config()
     if _drop in config["processors"]:
         yield

@@ -1,15 +1,15 @@
-"""Lists of jobs from the shared store, newest first, within the bounds of `stoker.store.walks`.
+"""Lists of jobs from the PostgreSQL store, newest first, within the bounds of `stoker.store.walks`.
 
-Which sources a page is read from depends on the filter, and a status says in which of the two tables they are:
+The filter decides which sources a page is read from, and the status which of the two tables they are in:
 
-- Jobs with a name, and failed, cancelled, scheduled, blocked and dead ones, have indexes in the order of their numbers.
-- Queued jobs stand in that order within each lane and rank, so their pairs are merged, where these are not too many.
-- Running jobs, jobs that failed in one way, and what a text finds in ids, names and errors, are read whole while they are
-  few. A text that is a part of types has the sources of these types besides.
+- Jobs with a name, and failed, cancelled, scheduled, blocked and dead ones, have indexes ordered by `seq`.
+- Queued jobs are ordered by `seq` within each pair of lane and rank, so pairs are merged, if there are not too many.
+- Running jobs, jobs of one fingerprint, and jobs whose id, name or error matches a text are read whole while they are few.
+  A text that matches names of types also has the sources of these types.
 - For everything else `jobs` or `history` is walked.
 
-Counters say at once when there is nothing to find. The statements run with `WALKING`, so that each source is read in the
-order of its index and stops where it may, whatever the statistics say of tables that were empty a minute ago.
+The counts tell at once when nothing matches. The statements run with `WALKING`, so that each source is read in the order of
+its index and stops as early as it may, even while the planner's statistics are stale.
 """
 
 from collections import Counter
@@ -49,11 +49,11 @@ WALKING: Final = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; "
     "SET LOCAL jit = off; SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL plan_cache_mode = force_custom_plan"
 )
-"""Begins the transaction of a list."""
+"""The statements that begin the transaction of a list."""
 _SMALL_STATUSES: Final[tuple[Status, ...]] = ("running", "queued")
 _INDEXED: Final[tuple[Status, ...]] = ("failed", "cancelled", "scheduled", "blocked")
 COMPARED_PAIRS: Final = 30
-"""Lanes and ranks that are walked one by one where their jobs must be compared."""
+"""The most pairs of lane and rank that are walked one by one, when their jobs must be compared with the filter."""
 _TABLES: Final = ("jobs", "history")
 _FAILED_IN_WAYS: Final = (
     "SELECT seq FROM stoker.{table} WHERE status = 'failed' AND fingerprint = ANY(?::text[])"
@@ -61,8 +61,8 @@ _FAILED_IN_WAYS: Final = (
 
 
 class PostgresListSource(NamedTuple):
-    """Where jobs are read from, newest first. `wanted` is what each of them is compared with; `?` in `key` stands for one of
-    `values`."""
+    """An index or a table from which jobs are read, newest first, and compared with `wanted`. Each `?` in `key` stands for
+    one of `values`."""
 
     table: str
     wanted: JobFilter
@@ -73,13 +73,13 @@ class PostgresListSource(NamedTuple):
     most: int | None = None
     """How many of them can match at most, where counters know it."""
     pairs: tuple[list[int], list[int]] | None = None
-    """Lanes and ranks: the source is one of each."""
+    """The lanes and, in the same order, the ranks of the pairs that the source merges."""
     but: JobFilter = JobFilter()
     """Jobs that another source has, which are passed over: no job may come from two sources."""
     plain: bool = False
     """Whether the index has nothing that does not match."""
     walk: str = "walk"
-    """The statement that walks it."""
+    """The name of the statement that walks the source."""
 
     @property
     def lookup(self) -> bool:
@@ -87,12 +87,12 @@ class PostgresListSource(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether everything that is read matches, or is little."""
+        """Return whether the source needs no walk in steps: every job matches, or there are few."""
         return self.whole or self.plain
 
 
 class PostgresLists:
-    """Pages of jobs and their totals, over one connection in one transaction. `memory` knows the lanes."""
+    """Reads pages of jobs and their totals, over one connection in one transaction. `memory` has the lanes."""
 
     def __init__(self, link: Link, memory: PostgresMemory, counts: Sequence[Count]) -> None:
         self._link = link
@@ -100,7 +100,7 @@ class PostgresLists:
         self._counts = counts
 
     async def page(self, query: JobQuery) -> tuple[Merged, int, bool]:
-        """The numbers of a page, the total of its list, and whether that was capped."""
+        """Return the sequence numbers of a page, the total of its list, and whether the total was capped."""
         wanted = query.filter
         sources = await self._sources(wanted)
         whole = spans = {
@@ -144,7 +144,7 @@ class PostgresLists:
         return merging
 
     async def _newest(self, source: PostgresListSource, span: Span, take: int) -> list[int]:
-        """The newest jobs of a source in which everything matches."""
+        """Return the newest jobs of a plain source."""
         if source.pairs is None:
             return await self._matches(source, span, take) if take else []
         lanes, ranks = source.pairs
@@ -167,7 +167,7 @@ class PostgresLists:
         return abreast.seqs
 
     async def _length(self, source: PostgresListSource, span: Span, most: int) -> int:
-        """How many jobs such a source has; where there are more, `most`."""
+        """Return how many jobs a plain source has, at most `most`."""
         if not most:
             return 0
         if source.pairs is None:
@@ -175,7 +175,7 @@ class PostgresLists:
         return int(await self._link.fetchval(Q["length_of_pairs"], *source.pairs, *span, most))
 
     async def _top(self, source: PostgresListSource, span: Span) -> int | None:
-        """A number above all that a source has."""
+        """Return a number above all sequence numbers of a source; None if it is empty."""
         if not source.lookup:
             return span.high
         _, highest = await self._walked(source, span, 1)
@@ -184,7 +184,7 @@ class PostgresLists:
     # ── which sources ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _sources(self, wanted: JobFilter) -> list[PostgresListSource]:
-        """Where the jobs of a filter are; nothing when the counters know that there are none."""
+        """Return the sources of the jobs that match a filter; none when the counts show that no job does."""
         found_in = present(wanted, self._counts)
         if not found_in:
             return []
@@ -243,7 +243,7 @@ class PostgresLists:
         return found
 
     async def _pairs(self, wanted: JobFilter) -> list[PostgresListSource] | None:
-        """The lanes and ranks in which such jobs are queued; None where there are too many."""
+        """Return sources for the pairs of lane and rank in which matching jobs are queued; None if there are too many."""
         types = wanted.text_types if wanted.text is None and wanted.text_types else None
         lanes = self._memory.lanes_matching(wanted.queue, wanted.type, types)
         if len(lanes) > SOURCES:
@@ -266,7 +266,7 @@ class PostgresLists:
         return [PostgresListSource("jobs", wanted, key, (row[0], row[1])) for row in kept] if few else None
 
     async def _searched(self, wanted: JobFilter, tables: Sequence[str]) -> list[PostgresListSource] | None:
-        """Where a text is found; None where it must be looked for job by job."""
+        """Return the sources of a search for text; None if it must be compared job by job."""
         text = wanted.text or ""
         ids = id_range(text)
         few_ids = 0 if ids is None else await self._at_most(SMALL, Q["ids_between"], *ids)
@@ -306,8 +306,8 @@ class PostgresLists:
     async def _described(
         self, wanted: JobFilter, found_in: Counter[Status], tables: Sequence[str]
     ) -> list[PostgresListSource]:
-        """Jobs by their metadata: those with the rarest entry, which are compared with the rest. A status is always
-        asked for: a job of the other table has none."""
+        """Return the jobs that have the rarest of the metadata entries; they are compared with the others. The status is
+        always part of the comparison, because the metadata table also has the jobs of the other table."""
         entries = []
         for entry in wanted.metadata:
             few = await self._at_most(SMALL, Q["metadata_entries"], *entry)
@@ -323,14 +323,14 @@ class PostgresLists:
         return found
 
     async def _few_alike(self, wanted: JobFilter) -> PostgresListSource | None:
-        """Jobs that failed in one way, while they are few."""
+        """Return the jobs with the fingerprint of the filter; None if there are many."""
         if await self._at_most(SMALL, Q["failed_alike"], wanted.fingerprint) is None:
             return None
         key = "status = 'failed' AND fingerprint = ?"
         return PostgresListSource("history", wanted, key, (wanted.fingerprint,), whole=True)
 
     async def _at_most(self, most: int, statement: str, *values: Any) -> int | None:
-        """How many rows a statement finds, None for more than `most`."""
+        """Return how many rows a statement finds; None for more than `most`."""
         found = int(await self._link.fetchval(statement, most + 1, *values))
         return None if found > most else found
 
@@ -353,7 +353,7 @@ class PostgresLists:
     def _walk(
         self, source: PostgresListSource, span: Span, budget: int, order: str = "DESC"
     ) -> tuple[str, list[Any]]:
-        """The first jobs of a source."""
+        """Return the statement for the first jobs of a source, and its values."""
         limit = None if source.whole else budget
         more = ", discarded_at, fingerprint" if source.table == "history" else ""
         sql = Q[source.walk].format(table=source.table, key=source.key, order=order, more=more)
@@ -362,7 +362,7 @@ class PostgresLists:
     def _matching(
         self, source: PostgresListSource, span: Span, budget: int, take: int, order: str = "DESC"
     ) -> tuple[str, list[Any]]:
-        """Those of them that match."""
+        """Return the statement for those of the first jobs that match, and its values."""
         walk, values = self._walk(source, span, budget, order)
         compared = Clauses() if source.plain else self._compared(source)
         sql = Q["walk_matches"].format(walk=walk, where=compared.where)
@@ -383,13 +383,13 @@ class PostgresLists:
         return await self._link.fetch(numbered(sql), *values)
 
     async def _matches(self, source: PostgresListSource, span: Span, take: int) -> list[int]:
-        """The first jobs of a source that is exact."""
+        """Return the first matching jobs of an exact source."""
         return [row[0] for row in await self._rows(*self._matching(source, span, take, take))]
 
     async def _step(
         self, source: PostgresListSource, span: Span, budget: int
     ) -> tuple[list[int], int, int | None]:
-        """What a walk finds on its way, how many jobs it looks at, and the lowest number among them."""
+        """Return the matches of one step, how many jobs it looked at, and the lowest sequence number among those."""
         walk, values = self._walk(source, span, budget)
         compared = self._compared(source)
         sql = Q["walk_step"].format(walk=walk, where=compared.where)
@@ -397,14 +397,14 @@ class PostgresLists:
         return seqs or [], looked_at, lowest
 
     async def _walked(self, source: PostgresListSource, span: Span, budget: int) -> Any:
-        """How many jobs a walk looks at, and the lowest number among them."""
+        """Return how many jobs a walk looks at, and the lowest sequence number among them."""
         walk, values = self._walk(source, span, budget)
         return (await self._rows(Q["walked"].format(walk=walk), values))[0]
 
     async def _skipped(
         self, query: JobQuery, sources: Sequence[PostgresListSource], spans: Mapping[str, Span], total: int
     ) -> Merged:
-        """A page far into a list whose length is known; what is nearer to its end is counted from there."""
+        """Return a page far into a list whose length is known, counted from whichever end is nearer."""
         take, skip = query.limit + 1, query.offset
         from_the_end = 2 * skip > total
         if from_the_end:
@@ -436,7 +436,7 @@ class PostgresLists:
     async def _one_table(
         self, spans: Mapping[str, Span], take: int, skip: int, order: str
     ) -> list[int] | None:
-        """A page of all jobs that lies in one table, with nothing of the other one before it; None where it does not."""
+        """Return a page of all jobs; None if jobs of both tables come before its end."""
         newest = order == "DESC"
         (table, span), *others = sorted(
             spans.items(), key=lambda item: -item[1].high if newest else item[1].low

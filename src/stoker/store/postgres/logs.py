@@ -1,17 +1,17 @@
-"""Output in the shared database, written and read by any coordinator: `stoker.store.logs.Logs`.
+"""Output in PostgreSQL, written and read by any coordinator: `stoker.store.logs.Logs`.
 
-Pieces gather as in the embedded store (`stoker.store.gather`), and a connection is taken from the pool only for the
+Pieces are buffered as in the SQLite store (`stoker.store.gather`), and a connection is taken from the pool only for the
 transaction that writes them. That transaction does not wait for the disk (`synchronous_commit = off`): a crash of the server
 may lose the last moments of output, and harms nothing else.
 
-Several coordinators may write output of one job: its next attempt runs at another one, or a worker moves there while an
-attempt goes on. So nothing is believed that was known before. A write holds the job's row in `outputs`, reads there how far
-each attempt reaches, and judges its pieces by that; what another coordinator has stored is not stored again. While it
-holds the row it takes its numbers, so for one job the order of numbers is the order of commits, and who follows skips
-nothing. A write that may or may not have been committed is simply done again.
+Several coordinators may write output of one job: its next attempt runs at another one, or its worker reconnects to another
+one during an attempt. So a write relies on nothing from memory. It locks the job's row in `outputs`, reads how far the
+output of each attempt reaches, and stores only what is missing. Chunk numbers are taken under the same lock, so for one job
+their order is the order of commits, and a client that follows the output skips nothing. A write whose commit is uncertain
+is repeated.
 
-A worker that moves leaves its last output with the old coordinator, where it lingers for a moment. The new one, hearing of
-an attempt from its middle on, gives the old one that moment (`MOVE_SECONDS`) before it takes what is missing for lost.
+When a worker reconnects elsewhere, its last output may still be buffered in the old coordinator. If the first piece that the
+new one receives is from the middle of an attempt, it waits up to `MOVE_SECONDS` before it marks the gap as lost.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ Q: Final = load("stoker.store.postgres", "logs.sql")
 
 UNSYNCED: Final = "SET LOCAL synchronous_commit = off"
 BY_INDEX: Final = "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off"
-"""Plans outlive the size of the tables that they were made for. Walking the index is right at any size, and stops where a
+"""Cached plans outlive the table sizes that they were made for. Walking the index is right at any size, and stops where a
 page ends."""
 WRITE_TRIES: Final = 3
 WRITE_SECONDS: Final = 15.0
 MOVE_SECONDS: Final = 0.3
 MOVE_LOOKS: Final = 6
 INLINE_BYTES: Final = 64 * 1024
-"""More than this is compressed in a thread: the event loop has others to serve."""
+"""More than this is compressed in a thread, so as not to block the event loop."""
 PAGE_ROWS: Final = 1000
 SEEN_ATTEMPTS: Final = 10_000
 
@@ -58,7 +58,7 @@ _decode: Final = msgspec.json.Decoder(list[Reach]).decode
 
 
 class Known(NamedTuple):
-    """The row of a job, locked."""
+    """The locked row of a job."""
 
     key: int
     next_seq: int
@@ -66,7 +66,7 @@ class Known(NamedTuple):
 
 
 class LogChanges(NamedTuple):
-    """What a write changes, as rows of values."""
+    """The rows that a write changes and adds."""
 
     extents: list[tuple[int, int, str]]
     chunks: list[tuple[int, int, int, int, int, bytes]]
@@ -79,7 +79,8 @@ class PostgresLogs:
         self._database = database
         self._gather = Gather(self._write, max_waiting_bytes=max_waiting_bytes)
         self._seen: dict[Key, int] = {}
-        """How far the attempts that were written here lately came: what follows on that is not awaited from elsewhere."""
+        """Where the output of recent attempts ended that was written here. A piece that continues there need not wait for
+        another coordinator."""
         self._tell: Callable[[Iterable[str]], None] = lambda job_ids: None
         self._closed = False
 
@@ -113,7 +114,7 @@ class PostgresLogs:
         self._tell({job_id for job_id, _ in attempts})
 
     async def _change(self, work: Callable[[Link], Awaitable[None]]) -> None:
-        """Do this in a transaction, again if need be: a connection that died in the pool is no reason to fail."""
+        """Run `work` in a transaction; retry when a pooled connection turns out to be dead."""
         for left in range(WRITE_TRIES, 0, -1):
             try:
                 return await self._change_once(work)
@@ -188,7 +189,7 @@ class PostgresLogs:
 
 
 async def _store(link: Link, attempts: Attempts) -> None:
-    """May be repeated: what is stored already is recognised by its place."""
+    """Store pieces. It may be repeated: pieces that are stored already are recognised by their offset."""
     created_at: dict[str, int] = {}
     for (job_id, _), pieces in sorted(attempts.items()):
         created_at.setdefault(job_id, pieces[0].at)
@@ -214,7 +215,7 @@ async def _planned(attempts: Attempts, known: Mapping[str, Known]) -> LogChanges
 
 
 def plan_write(attempts: Attempts, known: Mapping[str, Known]) -> LogChanges:
-    """What to store of these pieces, given how far the attempts of their jobs reach."""
+    """Return what to store of these pieces, given how far the output of their attempts reaches."""
     plan = LogChanges([], [])
     by_job: dict[str, list[Sequence[Piece]]] = {}
     for (job_id, _), pieces in attempts.items():
@@ -260,5 +261,5 @@ def _page(rows: Sequence[Any], which: Selection, after: int) -> LogPage:
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """Rows as columns, also where there are none."""
+    """Transpose rows to `width` columns, also when there are no rows."""
     return [[row[place] for row in rows] for place in range(width)]

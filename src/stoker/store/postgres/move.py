@@ -1,7 +1,7 @@
 """Moving jobs out of and into a PostgreSQL database: `stoker.store.move.Source` and `Target`.
 
 A target may be in use: each batch is a transaction like those of a coordinator, with numbers from the same sequence, lanes
-under the same lock and totals added in the same order. Coordinators find the new jobs when they next look around.
+under the same lock and counts updated in the same order. Coordinators find the new jobs at their next poll.
 """
 
 import contextlib
@@ -51,15 +51,15 @@ M: Final = {
 }
 PAGE: Final = 500
 PAGE_BYTES: Final = 8 * 1024 * 1024
-"""A page is read in so many rows, or fewer where rows are so large that they would not fit into this."""
+"""The limits of a page in rows and, by the size of the rows before, in bytes."""
 OUTPUT_PAGE: Final = 20
-"""Jobs whose output is read at a time; each attempt may have a megabyte."""
+"""Jobs whose output is read at a time; each attempt has up to 1 MiB."""
 SHARDS: Final = 64
 _UNREADABLE: Final = "the database cannot be read; run the export again"
 
 
 class PostgresSource:
-    """A database in one snapshot. Its coordinators go on meanwhile; only vacuuming waits for the end of this."""
+    """Reads a database in one snapshot. Its coordinators go on meanwhile; only vacuum is held up until the end."""
 
     name = "postgresql"
 
@@ -165,7 +165,7 @@ class PostgresSource:
 
 
 def _next_page(page: list[MovingJob]) -> int:
-    """How many rows to ask for next, judged by the size of the last ones."""
+    """Return how many rows to read next, by the average size of the last ones."""
     size = sum(len(moving.job.payload) + len(moving.job.result or b"") for moving in page) // len(page)
     return max(1, min(PAGE, PAGE_BYTES // max(size, 1)))
 
@@ -308,9 +308,9 @@ class PostgresTarget:
 def plan_outputs(
     outputs: Sequence[OutputLine], known: Mapping[str, tuple[int, int, list[Reach]]]
 ) -> tuple[int, list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """How many of these are stored, and the rows that this changes and adds, given each job's key, its next number and how
-    far its claims reach. Output under a claim that is not later than all
-    that is there is left out: positions grow with claims, and followers rely on it."""
+    """Return how many outputs to store, the rows of `outputs` to change and the chunks to add. `known` has the key, the next
+    chunk number and the reaches of each job. Output of a claim that is not later than all stored ones is left out:
+    positions grow with claims, and clients that follow the output rely on it."""
     stored = 0
     extents: list[tuple[Any, ...]] = []
     chunks: list[tuple[Any, ...]] = []
@@ -335,5 +335,5 @@ def plan_outputs(
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """Rows as columns, also where there are none."""
+    """Transpose rows to `width` columns, also when there are no rows."""
     return [[row[place] for row in rows] for place in range(width)]

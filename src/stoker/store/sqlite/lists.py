@@ -1,15 +1,15 @@
-"""Lists of jobs from the embedded store, newest first, within the bounds of `stoker.store.walks`.
+"""Lists of jobs from the SQLite store, newest first, within the bounds of `stoker.store.walks`.
 
-Which sources a page is read from depends on the filter:
+The filter decides which sources a page is read from:
 
-- Jobs with a name, and failed, cancelled, scheduled, blocked and dead ones, have indexes in the order of their numbers.
-- Queued jobs stand in that order within each lane and rank, so their pairs are merged, where these are not too many.
-- Running jobs, jobs that failed in one way, and what a text finds in ids, names and errors, are read whole while they are
-  few. A text that is a part of types has the sources of these types besides.
-- For everything else the table is walked. Completed jobs may lie under a long backlog, so their walk begins at the highest
-  number that ever completed, which the writer keeps in memory.
+- Jobs with a name, and failed, cancelled, scheduled, blocked and dead ones, have indexes ordered by `seq`.
+- Queued jobs are ordered by `seq` within each pair of lane and rank, so pairs are merged, if there are not too many.
+- Running jobs, jobs of one fingerprint, and jobs whose id, name or error matches a text are read whole while they are few.
+  A text that matches names of types also has the sources of these types.
+- For everything else the table is walked. A long backlog may be newer than all completed jobs, so a walk for these begins at
+  the highest `seq` that ever completed, which the writer keeps in memory.
 
-Counters say at once when there is nothing to find: a status without jobs of that type and queue is not looked for.
+The counts tell at once when nothing matches: a status without jobs of that type and queue is not searched.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ _IN_ORDER: Final[dict[Status, str]] = {
     "blocked": "jobs_blocked",
     "scheduled": "jobs_scheduled",
 }
-"""Statuses with an index in the order of numbers."""
+"""Statuses with an index ordered by `seq`."""
 _WHOLE: Final[dict[Status, str]] = {
     "scheduled": "jobs_due",
     "running": "jobs_running",
@@ -63,7 +63,7 @@ _WHOLE: Final[dict[Status, str]] = {
 
 
 class SqliteListSource(NamedTuple):
-    """Where jobs are read from, newest first. `wanted` is what each of them is compared with."""
+    """An index or the table, from which jobs are read, newest first, and compared with `wanted`."""
 
     index_sql: str
     wanted: JobFilter
@@ -78,9 +78,9 @@ class SqliteListSource(NamedTuple):
     but: JobFilter = JobFilter()
     """Jobs that another source has, which are passed over: no job may come from two sources."""
     pairs: tuple[tuple[int, int], ...] = ()
-    """Lanes and ranks, whose values `key` asks for: the source is all of them together."""
+    """The pairs of lane and rank that the source merges; each is the values of `key`."""
     walk: str = "walk"
-    """The statement that walks it."""
+    """The name of the statement that walks the source."""
 
     @property
     def lookup(self) -> bool:
@@ -88,20 +88,20 @@ class SqliteListSource(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Whether everything that is read matches, or is little."""
+        """Return whether the source needs no walk in steps: every job matches, or there are few."""
         return self.whole or self.plain
 
 
 class SqliteLists:
-    """Pages of jobs and their totals, over one connection. `completed_to` is the highest number that ever completed, or None
-    while that is not known."""
+    """Reads pages of jobs and their totals, over one connection. `completed_to` returns the highest `seq` that ever
+    completed, or None while that is not known."""
 
     def __init__(self, db: apsw.Connection, completed_to: Callable[[], int | None]) -> None:
         self._db = db
         self._completed_to = completed_to
 
     def page(self, query: JobQuery, counts: Sequence[Count]) -> tuple[Merged, int, bool]:
-        """The numbers of a page, the total of its list, and whether that was capped."""
+        """Return the sequence numbers of a page, the total of its list, and whether the total was capped."""
         wanted = query.filter
         sources = self._sources(wanted, counts)
         whole = span = self._span(wanted)
@@ -142,7 +142,7 @@ class SqliteLists:
         return merging
 
     def _newest(self, source: SqliteListSource, span: Span, take: int) -> list[int]:
-        """The newest jobs of a source in which everything matches."""
+        """Return the newest jobs of a plain source."""
         if not source.pairs:
             return self._matches(source, span, take)
         abreast = Abreast(len(source.pairs), span.high, take)
@@ -157,7 +157,7 @@ class SqliteLists:
         return abreast.seqs
 
     def _length(self, source: SqliteListSource, span: Span, most: int) -> int:
-        """How many jobs such a source has; where there are more, at least `most`."""
+        """Return how many jobs a plain source has, counting no further than `most`."""
         found = 0
         for place in range(len(source.pairs) or 1):
             if found >= most:
@@ -170,7 +170,7 @@ class SqliteLists:
         return source._replace(values=source.pairs[place], pairs=())
 
     def _top(self, source: SqliteListSource, span: Span) -> int | None:
-        """A number above all that a source has."""
+        """Return a number above all sequence numbers of a source; None if it is empty."""
         if not source.lookup:
             return self._within(source, span).high
         _, highest = self._walked(source, span, 1)
@@ -179,7 +179,7 @@ class SqliteLists:
     # ── which sources ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sources(self, wanted: JobFilter, counts: Sequence[Count]) -> list[SqliteListSource]:
-        """Where the jobs of a filter are; nothing when the counters know that there are none."""
+        """Return the sources of the jobs that match a filter; none when the counts show that no job does."""
         found_in = present(wanted, counts)
         if not found_in:
             return []
@@ -232,7 +232,7 @@ class SqliteLists:
         return found
 
     def _pairs(self, wanted: JobFilter) -> list[SqliteListSource] | None:
-        """The lanes and ranks in which such jobs are queued; None where there are too many."""
+        """Return sources for the pairs of lane and rank in which matching jobs are queued; None if there are too many."""
         types = json_text(wanted.text_types) if wanted.text is None and wanted.text_types else None
         lanes = self._db.execute(
             Q["matching_lanes"],
@@ -256,7 +256,7 @@ class SqliteLists:
         return [SqliteListSource("INDEXED BY jobs_ready", wanted, key, pair) for pair in pairs]
 
     def _searched(self, wanted: JobFilter, counts: Sequence[Count]) -> list[SqliteListSource] | None:
-        """Where a text is found; None where it must be looked for job by job."""
+        """Return the sources of a search for text; None if it must be compared job by job."""
         text = wanted.text or ""
         ids = id_range(text) or ("", "")
         few_ids = self._at_most(SMALL, Q["ids_between"], *ids)
@@ -285,7 +285,7 @@ class SqliteLists:
         return [SqliteListSource("NOT INDEXED", rest, key, tuple(values), whole=True, but=but), *found]
 
     def _described(self, wanted: JobFilter) -> SqliteListSource:
-        """Jobs by their metadata: those with the rarest entry, which are compared with the rest."""
+        """Return the jobs that have the rarest of the metadata entries; they are compared with the others."""
         entries = [
             (
                 SMALL + 1 if (few := self._at_most(SMALL, Q["metadata_entries"], *entry)) is None else few,
@@ -297,14 +297,14 @@ class SqliteLists:
         return SqliteListSource("metadata", wanted, values=entry, whole=number <= SMALL, walk="metadata_walk")
 
     def _few_alike(self, wanted: JobFilter) -> SqliteListSource | None:
-        """Jobs that failed in one way, while they are few."""
+        """Return the jobs with the fingerprint of the filter; None if there are many."""
         if self._at_most(SMALL, Q["failed_alike"], wanted.fingerprint) is None:
             return None
         key = "status = 'failed' AND fingerprint = ?"
         return SqliteListSource("INDEXED BY jobs_fingerprint", wanted, key, (wanted.fingerprint,), whole=True)
 
     def _at_most(self, most: int, statement: str, *values: Any) -> int | None:
-        """How many rows a statement finds, None for more than `most`."""
+        """Return how many rows a statement finds; None for more than `most`."""
         sql = f"SELECT count(*) FROM (SELECT 1 FROM ({statement}) LIMIT ?)"  # noqa: S608
         (number,) = self._db.execute(sql, (*values, most + 1)).fetchone() or (0,)
         return None if number > most else int(number)
@@ -330,7 +330,7 @@ class SqliteLists:
         return halving.low
 
     def _within(self, source: SqliteListSource, span: Span) -> Span:
-        """A walk for completed jobs begins no higher than the highest of them."""
+        """Narrow the span of a walk for completed jobs to the highest `seq` that ever completed."""
         if source.index_sql == "NOT INDEXED" and source.wanted.statuses == ("completed",):
             highest = self._completed_to()
             return span if highest is None else span._replace(high=min(span.high, highest + 1))
@@ -339,7 +339,7 @@ class SqliteLists:
     def _walk(
         self, source: SqliteListSource, span: Span, budget: int, order: str = "DESC"
     ) -> tuple[str, list[Any], str, list[Any]]:
-        """A statement for the first jobs of a source, and what they are compared with, each with its values."""
+        """Return the statement for the first jobs of a source, and the condition to compare them with, each with values."""
         low, high = self._within(source, span)
         where, compared = ("1", []) if source.plain else _compared(source)
         limit = -1 if source.whole else budget
@@ -365,14 +365,14 @@ class SqliteLists:
         return [int(row[0]) for row in self._db.execute(sql, (*values, *compared, take, skip))]
 
     def _walked(self, source: SqliteListSource, span: Span, budget: int) -> Any:
-        """How many jobs a walk looks at, and the lowest number among them."""
+        """Return how many jobs a walk looks at, and the lowest sequence number among them."""
         walk, values, _, _ = self._walk(
             source._replace(wanted=JobFilter(status=source.wanted.status), but=JobFilter()), span, budget
         )
         return self._db.execute(Q["walked"].format(walk=walk), values).fetchone()
 
     def _skipping(self, query: JobQuery, source: SqliteListSource, span: Span, total: int) -> Merged:
-        """A page of one source whose length is known; what is nearer to the end of the list is counted from there."""
+        """Return a page of one source whose length is known, counted from whichever end is nearer."""
         take, skip = query.limit + 1, query.offset
         from_the_end = query.before_seq is None and 2 * skip > total
         if from_the_end:
@@ -404,7 +404,7 @@ _COLUMN_OF: Final = {
 
 
 def _compared(source: SqliteListSource) -> tuple[str, list[Any]]:
-    """What the jobs of a source are compared with, and its values."""
+    """Return the condition that jobs of a source are compared with, and its values."""
     where, values = filter_sql(source.wanted)
     if source.but == JobFilter():
         return where, values
@@ -413,7 +413,7 @@ def _compared(source: SqliteListSource) -> tuple[str, list[Any]]:
 
 
 def _columns(source: SqliteListSource) -> list[str]:
-    """The columns that the jobs of a source are compared by."""
+    """Return the columns that the comparison needs."""
     return _columns_of(source.wanted) + _columns_of(source.but)
 
 

@@ -1,10 +1,10 @@
 """Output in a SQLite file of its own, next to that of the jobs: `stoker.store.logs.Logs`.
 
-One thread owns the file. Pieces gather for a moment and are written in one transaction (`stoker.store.gather`); a read first
-waits for what was appended before it.
+One thread owns the file. Pieces are buffered for a moment and written in one transaction (`stoker.store.gather`); a read
+first waits until what was appended before it is written.
 
 `synchronous=NORMAL`: a commit does not wait for the disk. A killed process loses nothing that was committed, a power cut
-may lose the last moments, and neither harms the file. For outcomes that would be too little; output is not worth a sync.
+may lose the last moments, and neither harms the file. That would not do for outcomes; output is not worth a sync.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class SqliteLogs:
     def open(
         cls, path: Path, *, threads: bool = True, max_waiting_bytes: int = MAX_WAITING_BYTES
     ) -> "SqliteLogs":
-        """Open or create the file of output. The caller must hold the lock of the jobs' file, which stands for both."""
+        """Open or create the file of output. The caller must hold the lock of the jobs' file, which covers both."""
         try:
             private_files.make_file(path)
             private_files.mend_database(path)
@@ -63,7 +63,7 @@ class SqliteLogs:
 
     @classmethod
     def open_in_memory(cls) -> "SqliteLogs":
-        """Output that ends with the process, written on the caller's thread: for the test kit."""
+        """Keep output in memory and write it on the caller's thread: for the test kit."""
         return cls(Book(_open(Path(":memory:"))), threads=False, max_waiting_bytes=MAX_WAITING_BYTES)
 
     @property
@@ -102,7 +102,7 @@ class SqliteLogs:
         self._book.close()
 
     def _call(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
-        """Put something into the line of the thread that owns the file."""
+        """Queue a call for the thread that owns the file; without that thread, call at once."""
         loop = asyncio.get_running_loop()
         if self._closed:
             return _failed(loop, StoreUnavailable("the store of output is closed"))
@@ -123,7 +123,7 @@ def _failed(loop: asyncio.AbstractEventLoop, error: Exception) -> "asyncio.Futur
 
 
 class Book:
-    """The statements, over the one connection. Used by one thread at a time."""
+    """Reads and writes the file over its one connection. Used by one thread at a time."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
@@ -131,7 +131,7 @@ class Book:
         self._last_output = int(next(db.execute(Q["last_output"]))[0])
 
     def write(self, pieces: Iterable[Piece]) -> None:
-        """Store these in one transaction, all or none."""
+        """Store pieces in one transaction."""
         attempts = by_attempt(pieces)
         with _refusals(), self._db:
             self._recall(attempts)
@@ -139,7 +139,7 @@ class Book:
         self._known |= after
 
     def _recall(self, keys: Iterable[Key]) -> None:
-        """Know how far these attempts reach, those not seen lately from the file."""
+        """Load how far the output of these attempts reaches, if it is not in memory."""
         if len(self._known) > KNOWN_ATTEMPTS:
             self._known.clear()
         unknown = [key for key in keys if key not in self._known]
@@ -214,7 +214,7 @@ class Book:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turns what SQLite raises into what callers know."""
+    """Turn errors of SQLite into `StoreUnavailable`."""
     try:
         yield
     except apsw.Error as error:

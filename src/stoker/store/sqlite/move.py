@@ -49,8 +49,8 @@ _CHARGED: Final = ATTEMPT_COLUMNS.index("charged")
 
 
 class SqliteSource:
-    """A file, read by a connection that cannot write. A coordinator that uses it goes on, but as long as this reads, the
-    write-ahead log beside the file only grows."""
+    """Reads a file through a read-only connection. Its coordinator goes on meanwhile, but until this ends the write-ahead
+    log cannot be truncated."""
 
     name = "sqlite"
 
@@ -129,7 +129,7 @@ def _output_line(fields: list[Any], chunks: Iterator[tuple[Any, ...]]) -> Output
 
 
 def _logs_snapshot(path: Path) -> apsw.Connection | None:
-    """The output, where there is any. Its snapshot is a moment later than that of the jobs."""
+    """Open a snapshot of the output; None if there is no file. It is slightly later than the snapshot of the jobs."""
     if not path.exists():
         return None
     db = database.open_reader(path)
@@ -160,7 +160,7 @@ def _snapshot(path: Path) -> apsw.Connection:
 
 
 class _AttemptsBySeq:
-    """Rows of attempts in the order of jobs, handed out job by job."""
+    """Hands out rows of attempts, which are sorted by job, for one job after the other."""
 
     def __init__(self, rows: Iterator[tuple[Any, ...]]) -> None:
         self._rows = rows
@@ -178,7 +178,7 @@ class _AttemptsBySeq:
 
 
 class SqliteTarget:
-    """A file, held under the lock that coordinators hold: what one keeps in memory must not change behind its back."""
+    """Fills a file under the lock of a coordinator, because a coordinator keeps parts of the database in memory."""
 
     def __init__(self, path: Path, file: database.DatabaseFile, clock: Clock) -> None:
         self._path = path
@@ -191,7 +191,7 @@ class SqliteTarget:
 
     @classmethod
     async def open(cls, path: Path, clock: Clock) -> "SqliteTarget":
-        """Take the file, make it if it is not there and bring its schema up to date."""
+        """Lock the file, create it if it does not exist, and bring its schema up to date."""
         file = database.DatabaseFile.open(path)
         try:
             return cls(path, file, clock)
@@ -246,7 +246,8 @@ class SqliteTarget:
         return replace(moving, job=replace(job, seq=seq, lane_id=lane_id))
 
     def _lane_id(self, lane: Lane) -> int:
-        """A batch that fails ends the import, and with it this memory: a lane that was not stored is not missed."""
+        """Return the id of a lane, inserted if it is new. A failed batch ends the import, so `_memory` need not be rolled
+        back."""
         id = self._memory.lanes.get(lane)
         if id is None:
             id = len(self._memory.lanes) + 1
@@ -283,7 +284,7 @@ class SqliteTarget:
         return stored
 
     async def finish(self) -> None:
-        """The files are whole by themselves, without the logs beside them."""
+        """Checkpoint, so that the files are complete without their write-ahead logs."""
         with _refusals("the database refused to be written"):
             for db in filter(None, (self._db, self._logs)):
                 db.execute("PRAGMA optimize").fetchall()
@@ -298,7 +299,7 @@ class SqliteTarget:
 async def _open_logs(path: Path) -> apsw.Connection:
     await SqliteLogs.open(
         path, threads=False
-    ).close()  # makes the tables, or refuses a file that it does not know
+    ).close()  # creates the tables, or refuses a file of a later version
     return database.open_writer(path)
 
 
@@ -323,7 +324,7 @@ def _rows(db: apsw.Connection, sql: str, *values: Any) -> Iterator[tuple[Any, ..
 
 @contextmanager
 def _refusals(what: str) -> Iterator[None]:
-    """Turns what SQLite and the file system raise into what callers know."""
+    """Turn errors of SQLite and the file system into `StoreUnavailable`."""
     try:
         yield
     except (apsw.Error, OSError) as error:
