@@ -101,8 +101,10 @@ async def _submit_whole(request: Request, specs: Sequence[JobSpec]) -> Response:
     check_payloads(specs, context.settings.max_payload_bytes)
     check_ids(specs, now)
     header = header_key(request.headers)
-    named = header is not None or any(
-        spec.idempotency_key is not None or spec.unique_key is not None for spec in specs
+    named = (
+        header is not None
+        or [spec.idempotency_key for spec in specs].count(None) < len(specs)
+        or [spec.unique_key for spec in specs].count(None) < len(specs)
     )
     submissions = (
         named_submissions(context, specs, header, now) if named else plain_submissions(context, specs, now)

@@ -211,6 +211,8 @@ def _batch(context: Context, alike: Sequence[JobSpec], now: int, run_at: int, pa
 
 def _remember_callers(ids: Sequence[str], specs: Sequence[JobSpec]) -> None:
     """Jobs that say by themselves where they come from are linked to that, and not to the request that brought them."""
+    if [spec.traceparent for spec in specs].count(None) == len(specs):
+        return
     for id, spec in zip(ids, specs, strict=True):
         if spec.traceparent is not None:
             tracing.remember_caller(id, spec.traceparent.encode())

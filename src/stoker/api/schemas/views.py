@@ -317,12 +317,9 @@ class FreshJobs:
 
     def render_batch(self, batch: JobBatch) -> bytes:
         head, middle, tail = self._head, self._middle, self._tail(batch.template)
-        return b",".join(
-            [
-                head + id.encode() + middle + payload + tail
-                for id, payload in zip(batch.ids, batch.payloads, strict=True)
-            ]
-        )
+        ids = ",".join(batch.ids).encode().split(b",")
+        own = [id + middle + payload for id, payload in zip(ids, batch.payloads, strict=True)]
+        return b"".join((head, b"".join((tail, b",", head)).join(own), tail))
 
     def _tail(self, job: Job) -> bytes:
         time = rfc3339(job.created_at).encode()
