@@ -11,7 +11,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from stoker import JobFailed, ResultTimeout, Stoker, StokerError, cancelled, current_job, progress
+from stoker import (
+    JobFailed,
+    ResultTimeout,
+    Stoker,
+    StokerError,
+    as_completed,
+    cancelled,
+    current_job,
+    gather,
+    progress,
+)
 from stoker.task_errors import RetryAfter
 from stoker.testing.kit import START, Kit
 from stoker.testing.plugin import stoker_test
@@ -84,6 +94,34 @@ def test_enqueued_jobs_have_the_arguments_that_a_worker_would_call_with(app: Sto
         assert [call.id for call in t.enqueued()] == [second.id]
         assert [call.id for call in t.done(ship)] == [first.id]
         assert first.handle.status() == "completed"
+
+
+@pytest.mark.parametrize("return_exceptions", [False, True])
+def test_a_wait_for_many_jobs_times_out_in_virtual_time(app: Stoker, return_exceptions: bool) -> None:
+    @app.task
+    def ship(order: int) -> int:
+        return order
+
+    with app.testing() as t:
+        jobs = [ship.submit(1), ship.options(delay_sec=3_600).submit(2)]
+        began = t.now
+        with pytest.raises(ResultTimeout):
+            gather(jobs, timeout=60, return_exceptions=return_exceptions)
+        assert (t.now - began).total_seconds() == 60
+        assert gather(jobs, timeout=7_200) == [1, 2]
+
+
+async def test_jobs_that_ended_in_time_come_before_the_timeout(app: Stoker) -> None:
+    @app.task
+    def ship(order: int) -> int:
+        return order
+
+    with app.testing():
+        late, soon = ship.options(delay_sec=3_600).submit(2), ship.submit(1)
+        came = aiter(as_completed([late, soon], timeout=60))
+        assert (await anext(came)).id == soon.id
+        with pytest.raises(ResultTimeout):
+            await anext(came)
 
 
 def test_arguments_and_results_are_really_serialised(app: Stoker) -> None:

@@ -184,11 +184,11 @@ class Completed(Generic[R]):
         for job_id in [job_id for job_id in left if not can_share(job_id)]:
             yield from _ended(left, {job_id: _alone(left[job_id][0], self._timeout)})
         receiver = ThreadReceiver()
-        _add(left, receiver)
+        _add(left, receiver, self._timeout)
         try:
             while left:
                 outcomes = receiver.next(deadline)
-                if outcomes is None:
+                if not outcomes:
                     first = next(iter(left.values()))[0]
                     look = first._transport.run(last_look(first.id, self._timeout or 0))
                     outcomes = {first.id.lower(): look}
@@ -203,11 +203,11 @@ class Completed(Generic[R]):
             for job in _ended(left, {job_id: await _alone_async(left[job_id][0], self._timeout)}):
                 yield job
         receiver = StreamReceiver()
-        _add(left, receiver)
+        _add(left, receiver, self._timeout)
         try:
             while left:
                 outcomes = await receiver.next(deadline)
-                if outcomes is None:
+                if not outcomes:
                     first = next(iter(left.values()))[0]
                     look = first._transport.run_async(last_look(first.id, self._timeout or 0))
                     outcomes = {first.id.lower(): await look}
@@ -246,9 +246,9 @@ def _by_server(jobs: Iterable[JobHandle[Any]]) -> dict[Transport, list[str]]:
     return {transport: list(ids) for transport, ids in servers.items()}
 
 
-def _add(left: Handles[Any], receiver: Receiver) -> None:
+def _add(left: Handles[Any], receiver: Receiver, timeout: float | None) -> None:
     for transport, ids in _by_server(jobs[0] for jobs in left.values()).items():
-        transport.waits.add(ids, receiver)
+        transport.waits.add(ids, receiver, timeout)
 
 
 def _remove(left: Handles[Any], receiver: Receiver) -> None:

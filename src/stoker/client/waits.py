@@ -51,7 +51,7 @@ class Receiver(Protocol):
         ...
 
     def take(self, outcomes: Mapping[str, Outcome]) -> None:
-        """Take the outcomes of jobs, by id. Called by the courier; must not block."""
+        """Take the outcomes of jobs, by id; none if the time is up. Called by the courier; must not block."""
         ...
 
 
@@ -236,8 +236,9 @@ class ClientWaits:
             mine = self._loops[loop] = LoopReceiver(self, loop)
         return mine
 
-    def add(self, job_ids: Iterable[str], receiver: Receiver) -> None:
-        """Tell the receiver when these jobs have ended."""
+    def add(self, job_ids: Iterable[str], receiver: Receiver, timeout: float | None = None) -> None:
+        """Tell the receiver when these jobs have ended. The receiver keeps the timeout; in the test kit, where time is
+        virtual, it is kept here."""
         with self._lock:
             for job_id in job_ids:
                 known = self._receivers.get(job_id)

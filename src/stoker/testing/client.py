@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
-from stoker.client.errors import StokerError
+from stoker.client.errors import ResultTimeout, StokerError
 from stoker.client.http1 import ExchangeError, RawAnswer
 from stoker.client.outcomes import Outcome, WaitFailure, failure, last_look
 from stoker.client.requests import FINAL, ApiRequest, JobInfo, check_timeout
@@ -88,11 +88,16 @@ class KitWaits(ClientWaits):
     async def wait_async(self, job_id: str, timeout: float | None) -> JobInfo:
         return self.wait(job_id, timeout)
 
-    def add(self, job_ids: Iterable[str], receiver: Receiver) -> None:
+    def add(self, job_ids: Iterable[str], receiver: Receiver, timeout: float | None = None) -> None:
         wanted = list(job_ids)
-        self._pass(wanted, None)
-        for job_id in wanted:
-            receiver.take({job_id: self._outcome(job_id)})
+        self._pass(wanted, timeout)
+        outcomes = {job_id: self._outcome(job_id) for job_id in wanted}
+        if timeout is not None:
+            outcomes = {id: outcome for id, outcome in outcomes.items() if not _timed_out(outcome)}
+        for job_id, outcome in outcomes.items():
+            receiver.take({job_id: outcome})
+        if len(outcomes) < len(wanted):
+            receiver.take({})
 
     def remove(self, job_ids: Iterable[str], receiver: Receiver) -> None:
         """Do nothing: `add` has delivered all outcomes."""
@@ -121,6 +126,10 @@ class KitWaits(ClientWaits):
             system.settle()
             if not ended():
                 system.pass_time(until, ended, to_the_end=timeout is not None)
+
+
+def _timed_out(outcome: Outcome) -> bool:
+    return isinstance(outcome, WaitFailure) and isinstance(outcome.error(), ResultTimeout)
 
 
 def _own(error: StokerError) -> WaitFailure:
