@@ -15,7 +15,7 @@ import msgspec
 from bench.command import leave, limited
 from bench.context import Run
 from bench.cost import stores
-from bench.cost.calls import HOW_TO_COUNT, find_counter
+from bench.cost.calls import HOW_TO_COUNT, Counter, find_counter
 from bench.cost.figures import Bounds, Costs, Quotient, Subject, cost_table, quotient_table, quotients
 from bench.cost.measure import IDLE, Cost, Revision, bench_of
 from bench.cost.revisions import other_revision, this_revision
@@ -108,12 +108,10 @@ def _measured(options: argparse.Namespace, folder: Path, stack: ExitStack) -> tu
         "system calls": HOW_TO_COUNT if counter is None else counter.name,
     }
     costs: dict[Revision, defaultdict[Subject, list[Cost]]] = {each: defaultdict(list) for each in revisions}
-    for revision, store in _turns(options, revisions, _stores(options, folder, stack)):
-        with bench_of(revision, store, counter) as bench:
-            for workload, cost in bench.costs(_amounts(options)):
-                costs[revision][Subject(store.name, workload.name)].append(cost)
-                run.progress(_progress(revision, store, workload.name, cost))
-            costs[revision][Subject(store.name, IDLE)].append(bench.idle(_IDLE_SECONDS))
+    for in_turn, store in _turns(options, revisions, _stores(options, folder, stack)):
+        for (revision, subject), cost in _side_by_side(in_turn, store, counter, _amounts(options)):
+            costs[revision][subject].append(cost)
+            run.progress(_progress(revision, subject, cost))
     environment["load average at the end"] = load_average()
     bounds = Bounds(options.most, options.least_rate)
     found = quotients(costs[revisions[0]], costs[revisions[1]], bounds) if options.base else []
@@ -127,12 +125,33 @@ def _amounts(options: argparse.Namespace) -> dict[Workload, int]:
 
 def _turns(
     options: argparse.Namespace, revisions: Sequence[Revision], places: Sequence[stores.Store]
-) -> Iterator[tuple[Revision, stores.Store]]:
-    """Every round, every store, every revision; who begins alternates, since the second finds a warmer machine."""
+) -> Iterator[tuple[Sequence[Revision], stores.Store]]:
+    """Every round, every store; which revision begins alternates, since the second finds a warmer machine."""
     for turn in range(options.pairs if len(revisions) > 1 else options.rounds):
         for store in places:
-            for revision in revisions if turn % 2 else reversed(revisions):
-                yield revision, store
+            yield (revisions if turn % 2 else revisions[::-1]), store
+
+
+def _side_by_side(
+    revisions: Sequence[Revision],
+    store: stores.Store,
+    counter: Counter | None,
+    amounts: Mapping[Workload, int],
+) -> Iterator[tuple[tuple[Revision, Subject], Cost]]:
+    """Measure all revisions on systems that are up at the same time, workload by workload. A shared machine may become
+    faster or slower within minutes; what is compared is seconds apart."""
+    with ExitStack() as stack:
+        benches = {each: stack.enter_context(bench_of(each, store, counter)) for each in revisions}
+        quick = {
+            (revision, workload): bench.cost(workload, jobs)
+            for workload, jobs in amounts.items()
+            for revision, bench in benches.items()
+        }
+        for (revision, workload), cost in quick.items():
+            counted = benches[revision].counted(workload, amounts[workload], cost)
+            yield (revision, Subject(store.name, workload.name)), counted
+        for revision, bench in benches.items():
+            yield (revision, Subject(store.name, IDLE)), bench.idle(_IDLE_SECONDS)
 
 
 def _stores(options: argparse.Namespace, folder: Path, stack: ExitStack) -> list[stores.Store]:
@@ -148,10 +167,10 @@ def _stores(options: argparse.Namespace, folder: Path, stack: ExitStack) -> list
     return found
 
 
-def _progress(revision: Revision, store: stores.Store, workload: str, cost: Cost) -> str:
+def _progress(revision: Revision, subject: Subject, cost: Cost) -> str:
     cpu, calls = sum(cost.cpu_us.values()), sum(cost.calls.values())
     figures = f"{cpu:.1f} µs, {calls:.2f} calls, {cost.transactions:.3f} transactions a job, {cost.rate:,.0f} jobs/s"
-    return f"{revision.name}, {store.name}, {workload}: {figures}"
+    return f"{revision.name}, {subject.store}, {subject.workload}: {figures}"
 
 
 def _report(

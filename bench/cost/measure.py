@@ -95,25 +95,20 @@ class Bench:
     def _stage(self, jobs: int) -> Stage:
         return Stage(self._system, jobs, self._completed)
 
-    def costs(self, workloads: Mapping[Workload, int]) -> Iterator[tuple[Workload, Cost]]:
-        """Each workload with so many jobs, in that order.
+    def cost(self, workload: Workload, jobs: int) -> Cost:
+        """Run so many jobs. Calls are counted too, unless counting disturbs."""
+        counter = self._counter
+        return self._run(workload, jobs, None if counter is None or counter.disturbs else counter)
 
-        Where counting disturbs, it comes when all else is measured: the coordinator learns from it that jobs take long, and
-        gives fewer at a time to a worker for a while.
-        """
+    def counted(self, workload: Workload, jobs: int, cost: Cost) -> Cost:
+        """The cost with its calls, which are counted in a run of their own where counting disturbs. That comes when all else
+        is measured: the coordinator learns from it that jobs take long, and gives a worker fewer at a time for a while."""
         if self._counter is None or not self._counter.disturbs:
-            for workload, jobs in workloads.items():
-                yield workload, self._run(workload, jobs, self._counter)
-            return
-        quick = {workload: self._run(workload, jobs, None) for workload, jobs in workloads.items()}
-        for workload, jobs in workloads.items():
-            counted = self._run(workload, max(jobs // _TRACED_SHARE, BATCH), self._counter)
-            yield (
-                workload,
-                msgspec.structs.replace(
-                    quick[workload], calls=counted.calls, working=counted.working, counted_rate=counted.rate
-                ),
-            )
+            return cost
+        counted = self._run(workload, max(jobs // _TRACED_SHARE, BATCH), self._counter)
+        return msgspec.structs.replace(
+            cost, calls=counted.calls, working=counted.working, counted_rate=counted.rate
+        )
 
     def _run(self, workload: Workload, jobs: int, counter: Counter | None) -> Cost:
         if not workload.uses_sdk:

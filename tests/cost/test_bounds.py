@@ -47,7 +47,11 @@ def costs_of(
 ) -> dict[str, Cost]:
     with bench_of(revision, store, counter) as bench:
         idle = bench.idle(IDLE_SECONDS)
-        return {workload.name: without_idle(cost, idle) for workload, cost in bench.costs(workloads)}
+        quick = {workload: bench.cost(workload, jobs) for workload, jobs in workloads.items()}
+        return {
+            workload.name: without_idle(bench.counted(workload, workloads[workload], cost), idle)
+            for workload, cost in quick.items()
+        }
 
 
 def exceeded(store: str, costs: Mapping[str, Cost], *, slowed: bool) -> list[str]:
