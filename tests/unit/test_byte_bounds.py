@@ -71,3 +71,11 @@ def test_a_plan_that_fits_stays_as_it_is() -> None:
     placed = [Placed(a_batch([b"1"] * 100, 1), "a", 1)]
     cut, more = within(Plan(placed, 7, []), [a_worker("a")], {}, ByteBounds())
     assert (cut.placed, cut.cursor, cut.rest, more) == (placed, 7, [], False)
+
+
+def test_what_waits_for_a_worker_counts_also_where_it_is_known_from_elsewhere() -> None:
+    """Found by seed 1699: it had just come back to this coordinator, and stood in the list twice."""
+    placed = [Placed(a_batch([b"12"], 1), "a", 1)]
+    here, elsewhere = replace(a_worker("a"), unsent_bytes=9), replace(a_worker("a"), present=False)
+    cut, _ = within(Plan(placed, 0, []), [here, elsewhere], {}, ByteBounds(line=10))
+    assert cut.placed == []

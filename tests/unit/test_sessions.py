@@ -385,6 +385,13 @@ def test_workers_at_other_coordinators_count() -> None:
     assert offered(sessions, "echo")
 
 
+def test_a_worker_that_comes_here_is_no_longer_elsewhere() -> None:
+    sessions = Sessions()
+    sessions.note_elsewhere([a_row("w1", "echo")])
+    sessions.add(a_session("w1"))
+    assert [view.session_id for view in sessions.views(START_US)] == ["w1"]
+
+
 def test_one_elsewhere_serves_every_type() -> None:
     sessions = Sessions()
     assert not sessions.serves("odd")

@@ -367,6 +367,7 @@ class Sessions:
         replaced = self._sessions.get(session.id)
         self._sessions[session.id] = session
         self._departed.pop(session.id, None)
+        self._elsewhere = [view for view in self._elsewhere if view.session_id != session.id]
         self._count_types()
         return replaced
 

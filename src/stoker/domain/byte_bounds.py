@@ -69,7 +69,7 @@ def within(
 ) -> tuple[Plan, bool]:
     """Cut a plan to these bounds; `sizes` has the lengths of the payloads that were not read. Return the plan, and whether
     the bound of the claim itself cut something off: then another claim may follow at once."""
-    rooms = {worker.session_id: _Room(worker) for worker in workers}
+    rooms = {worker.session_id: _Room(worker) for worker in workers if worker.present}
     left = bounds.claim
     kept: list[Placed] = []
     rest = [*plan.rest]
