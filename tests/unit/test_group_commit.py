@@ -324,3 +324,19 @@ async def test_nothing_is_claimed_by_a_group_that_closes() -> None:
         await group.close()
         await call
         assert disk.transactions == [[1]]
+
+
+async def test_those_that_were_answered_go_on_before_the_next_transaction() -> None:
+    async with a_group() as (group, disk):
+        log: list[str] = []
+
+        class MoreToClaim(Capacity):
+            def granted(self, granted: Any) -> None:
+                super().granted(granted)
+                self.wanted = len(log) < 2
+                group.claim_soon()
+
+        group.claims = Claims(MoreToClaim(log), claim, lambda: True)
+        log.append(await group.call(verb, 1))
+        assert log == ["granted: did capacity", "did 1"]
+        await until(lambda: len(disk.transactions) == 2 or len(log) == 3)
