@@ -340,7 +340,7 @@ class Turns:
 def test_threads_that_were_told_submit_again_before_the_next_request_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sharing, "RETURN_SECONDS", 10)
+    monkeypatch.setattr(sharing, "RETURN_SECONDS", 1)
     turns = Turns("abcd")
     turns.run()
     assert turns.sent[:2] == ["a", "bcd"]
