@@ -144,7 +144,8 @@ class GroupCommit:
                 self._pending -= _weight(commands)
                 self._pending_bytes -= sum([command.size for command in commands])
                 if self._wake.is_set():
-                    await asyncio.sleep(0)  # those that were answered go on before the next transaction is made
+                    # Those that were answered go on before the next transaction is made.
+                    await asyncio.sleep(0)
 
     def _take(self) -> list[Command]:
         commands: list[Command] = []
