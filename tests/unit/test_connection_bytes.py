@@ -34,6 +34,12 @@ class Wire:
         self.read += 1
         return data
 
+    def send_now(self, data: bytes | str) -> bool:
+        if not self.open.is_set():
+            return False
+        self.sent.append(codec.decode_to_worker(data))
+        return True
+
     async def send(self, data: bytes | str) -> None:
         await self.open.wait()
         self.sent.append(codec.decode_to_worker(data))

@@ -50,6 +50,9 @@ class FakeWorker:
     async def receive(self) -> bytes | str | None:
         return await self._to_coordinator.get()
 
+    def send_now(self, data: bytes | str) -> bool:
+        return False
+
     async def send(self, data: bytes | str) -> None:
         self.got.append(codec.decode_to_worker(data))
 

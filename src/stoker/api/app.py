@@ -34,6 +34,7 @@ from stoker.api.server.exchange import (
     Stream,
     problem_response,
 )
+from stoker.api.server.http_protocol import ANSWER
 from stoker.api.server.limits import SubmissionLimiter, window
 from stoker.api.server.routing import Action, Params, Route, Router
 from stoker.api.server.security import Guard
@@ -115,8 +116,10 @@ class App:
             await streaming.send_stream(response, answer_headers, scope, receive, send)
             return
         body = b"" if scope["method"] == "HEAD" else response.body
-        await send({"type": "http.response.start", "status": response.status, "headers": answer_headers})
-        await send({"type": "http.response.body", "body": body})
+        answer = scope.get(ANSWER)
+        if answer is None or not answer(response.status, answer_headers, body):
+            await send({"type": "http.response.start", "status": response.status, "headers": answer_headers})
+            await send({"type": "http.response.body", "body": body})
         if isinstance(response, RevocableResponse) and streaming.GONE in scope:
             response.lost()
 
@@ -182,7 +185,9 @@ class App:
         if refusal is not None:
             await sockets.deny(scope, receive, send, refusal, self._answer_headers(refusal, request_id, None))
             return
-        await sockets.serve(self._context.workers, receive, send, [(b"x-request-id", request_id.encode())])
+        await sockets.serve(
+            self._context.workers, scope, receive, send, [(b"x-request-id", request_id.encode())]
+        )
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes], request_id: str) -> Response | None:
         """Why the handshake is refused; None for a worker that may come in."""

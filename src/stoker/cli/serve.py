@@ -16,7 +16,7 @@ import uvicorn
 from stoker import __version__, tracing
 from stoker.api.app import App, create_app
 from stoker.api.server.http_guard import GuardedProtocol
-from stoker.api.server.websocket_protocol import RefusalIsAnAnswerProtocol
+from stoker.api.server.websocket_protocol import WorkerProtocol
 from stoker.cli import hints, output
 from stoker.cli.exits import Exit
 from stoker.cli.signals import on_signals
@@ -164,7 +164,7 @@ def _config(app: App) -> uvicorn.Config:
     options: dict[str, Any] = {
         "loop": "none",  # it runs on ours
         "http": GuardedProtocol,
-        "ws": RefusalIsAnAnswerProtocol,
+        "ws": WorkerProtocol,
         "ws_max_size": MAX_FRAME_BYTES,
         "ws_per_message_deflate": False,
         "ws_ping_interval": None,  # the workers' own heartbeats do this

@@ -1,6 +1,7 @@
 """One worker's WebSocket, from hello to goodbye."""
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
@@ -53,6 +54,10 @@ class Socket(Protocol):
 
     async def send(self, data: bytes | str) -> None: ...
 
+    def send_now(self, data: bytes | str) -> bool:
+        """Send if that needs no waiting; return whether it was sent."""
+        ...
+
     async def close(self, code: int, reason: str) -> None: ...
 
 
@@ -83,6 +88,8 @@ class Connection:
         self._max_result_bytes = max_result_bytes
         self._text = False
         self._outbox: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._sending = False
+        """Whether a frame that came out of the outbox is being sent."""
         self._unsent = Unsent()
         self._storing_bytes = 0
         self._stored = asyncio.Event()
@@ -142,7 +149,7 @@ class Connection:
             return None
         if hello.any_type:
             self._sessions.note_named(await self._store.sessions(), self._store.now_us())
-        session = WorkerSession(hello, self._outbox.put_nowait)
+        session = WorkerSession(hello, self._put)
         session.unsent = self._unsent
         session.batches = hello.batches and not self._text
         session.heard_at = self._store.now_us()
@@ -152,7 +159,7 @@ class Connection:
         replaced = self._sessions.add(session)
         if replaced is not None:
             replaced.send(frames.Refused("another connection of this session took over"))
-        self._outbox.put_nowait(
+        self._put(
             frames.Welcome(
                 frames.PROTOCOL,
                 session.id,
@@ -322,6 +329,24 @@ class Connection:
             await self._sink.hand_back(session, unsent, "the worker left before it was sent")
         log.info("worker_gone", worker_id=session.id, worker=session.name)
 
+    # ── going out ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _put(self, frame: Frame) -> None:
+        """Send a frame at once where nothing waits before it and the connection takes it; else leave it to the sender."""
+        if not self._sending and self._outbox.empty() and not isinstance(frame, frames.Refused):
+            with contextlib.suppress(Exception):  # the sender meets it again, and gives the connection up
+                if self._socket.send_now(self._encoded(frame)):
+                    self._sent(frame)
+                    return
+        self._outbox.put_nowait(frame)
+
+    def _encoded(self, frame: Frame) -> bytes | str:
+        return codec.encode_text(frame) if self._text else codec.encode(frame)
+
+    def _sent(self, frame: Frame) -> None:
+        if isinstance(frame, frames.Assign) and self._unsent.written() > SLOW_BYTES:
+            self._sink.wake()  # something may have been kept back from a connection that had so much to carry
+
     async def _send_all(self) -> None:
         try:
             await self._send_for_ever()
@@ -331,10 +356,10 @@ class Connection:
 
     async def _send_for_ever(self) -> None:
         while (frame := await self._outbox.get()) is not None:
-            data: bytes | str = codec.encode_text(frame) if self._text else codec.encode(frame)
-            await self._socket.send(data)
-            if isinstance(frame, frames.Assign) and self._unsent.written() > SLOW_BYTES:
-                self._sink.wake()  # something may have been kept back from a connection that had so much to carry
+            self._sending = True
+            await self._socket.send(self._encoded(frame))
+            self._sending = False
+            self._sent(frame)
             if isinstance(frame, frames.Refused):
                 await self._socket.close(CLOSE_REFUSED, frame.reason[:120])
 

@@ -175,6 +175,12 @@ class ConnectionEnd:
         elif self.strict:
             raise ConnectionClosedError(None, None)
 
+    def send_now(self, data: bytes | str) -> bool:
+        if self.closed or self._out.full:
+            return False
+        self._out.send(data)
+        return True
+
     async def close(self, code: int = 1000, reason: str = "") -> None:
         self.close_now()
 

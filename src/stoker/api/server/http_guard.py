@@ -153,7 +153,7 @@ class GuardedProtocol(OneWriteProtocol):
 
     def _look(self) -> None:
         self._timer = None
-        if not self._awaits_something() or self.timeout_keep_alive_task is not None:
+        if not self._awaits_something() or self.idle_since is not None:
             return
         left = self._seconds_left()
         if left > 0:

@@ -1,66 +1,25 @@
-"""uvicorn's HTTP protocol, with the head and the body of an answer in one write.
+"""uvicorn's HTTP protocol, with a short way for an answer that is known as a whole.
 
 uvicorn hands the transport the head of a response and then its body, and each becomes a system call and a wake-up of
-the client. For small answers those two writes are a good part of a request's cost (docs/decisions/0005), so the head
-waits for the body that follows it in the same turn of the loop.
+the client. For small answers those two writes are a good part of a request's cost (docs/decisions/0005), so the
+application may give a whole answer to `answer`, which it finds in the scope, and it is written at once. Nor is a timer
+made and cancelled for every answer: one timer a connection looks when it was last in use.
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from stoker.api.server.exchange import Header
 from stoker.api.server.streaming import GONE
 
-_HEAD: Final = b"HTTP/1."
+ANSWER: Final = "stoker.answer"
+"""In the scope of a request: gives a whole answer at once. `answer(status, headers, body)` returns whether it could."""
+CLOSE: Final[Header] = (b"connection", b"close")
 _LARGE_BYTES: Final = 64 * 1024
 """A body beyond this is not copied to save a system call."""
-
-
-class OneWriteTransport:
-    """A transport that joins the head of a response with what is written next."""
-
-    __slots__ = ("_head", "_loop", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._head: bytes | None = None
-
-    def write(self, data: bytes) -> None:
-        head = self._head
-        if head is not None:
-            self._head = None
-            if len(data) > _LARGE_BYTES:
-                self._transport.write(head)
-                self._transport.write(data)
-            else:
-                self._transport.write(head + data)
-        elif data.startswith(_HEAD):
-            self._head = data
-            self._loop.call_soon(self._flush)  # an answer without a body, or one whose body comes later
-        else:
-            self._transport.write(data)
-
-    def _flush(self) -> None:
-        head, self._head = self._head, None
-        if head is not None:
-            self._transport.write(head)
-
-    def forget(self) -> None:
-        """The connection is lost, and what waits with it."""
-        self._head = None
-
-    def write_eof(self) -> None:
-        self._flush()
-        self._transport.write_eof()
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 class OneWriteProtocol(HttpToolsProtocol):
@@ -69,12 +28,13 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     answering: RequestResponseCycle | None = None
     """The request that was handed to the application last."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(OneWriteTransport(transport, self.loop))  # type: ignore[arg-type]
+    idle_since: float | None = None
+    """When the last answer was given, while no request came after it."""
+    _idle_timer: asyncio.TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.transport.forget()  # type: ignore[attr-defined]
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         self.pipeline.clear()
         for cycle in self.unanswered():
             cycle.scope[GONE] = True  # type: ignore[typeddict-unknown-key]
@@ -91,4 +51,62 @@ class OneWriteProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self.answering = cycle
+        cycle.scope[ANSWER] = self.answer  # type: ignore[typeddict-unknown-key]
         super()._start_asgi_task(cycle, app)
+
+    def answer(self, status: int, headers: Sequence[Header], body: bytes) -> bool:
+        """Write the whole answer to the request that is being answered. Return False, and write nothing, where the client is
+        slow or gone."""
+        cycle = self.answering
+        if cycle is None or cycle.disconnected or cycle.response_started or self.flow.write_paused:
+            return False
+        lines = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            lines.append(b"%b: %b\r\n" % (name, value))
+            if name == b"connection" and value == b"close":
+                cycle.keep_alive = False
+        if not cycle.keep_alive and CLOSE not in headers:
+            lines.append(b"connection: close\r\n")
+        head = b"".join(lines)
+        if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+            raise ValueError("a header of the answer has a line end in it")
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        if len(body) > _LARGE_BYTES:
+            self.transport.write(head + b"\r\n")
+            self.transport.write(body)
+        else:
+            self.transport.write(b"%b\r\n%b" % (head, body))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+        return True
+
+    # --- a connection that is not in use ---------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        """Begin the next request of the line, or note that the connection is idle."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self.idle_since = self.loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._look_whether_idle)
+
+    def _unset_keepalive_if_required(self) -> None:
+        self.idle_since = None
+
+    def _look_whether_idle(self) -> None:
+        self._idle_timer = None
+        if self.idle_since is None or self.transport.is_closing():
+            return
+        left = self.idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._idle_timer = self.loop.call_later(left, self._look_whether_idle)
+        else:
+            self.transport.close()

@@ -1,5 +1,6 @@
 """A worker's WebSocket, from the handshake to the end. The coordinator sees frames, never ASGI messages."""
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -7,6 +8,9 @@ from starlette.types import Receive, Scope, Send
 
 from stoker.api.server.exchange import Header, Response
 from stoker.coordinator.workers import WorkerService
+
+WRITE: Final = "stoker.write"
+"""In the scope of a WebSocket: sends a message if that needs no waiting, and returns whether it did."""
 
 _log = structlog.get_logger(__name__)
 
@@ -18,9 +22,10 @@ _NORMAL: Final = 1000
 class AsgiSocket:
     """The `Socket` of `stoker.coordinator.connection` of an ASGI connection."""
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
+        self._write: Callable[[bytes | str], bool] = scope.get(WRITE, _cannot_write)
         self._open = True
 
     async def receive(self) -> bytes | str | None:
@@ -38,6 +43,9 @@ class AsgiSocket:
         kind = "bytes" if isinstance(data, bytes) else "text"
         await self._send_if_open({"type": "websocket.send", kind: data})
 
+    def send_now(self, data: bytes | str) -> bool:
+        return self._open and self._write(data)
+
     async def close(self, code: int, reason: str) -> None:
         await self._send_if_open({"type": "websocket.close", "code": code, "reason": reason})
         self._open = False
@@ -52,11 +60,18 @@ class AsgiSocket:
             self._open = False
 
 
-async def serve(workers: WorkerService, receive: Receive, send: Send, headers: list[Header]) -> None:
+def _cannot_write(data: bytes | str) -> bool:
+    """Stands in where the server has no way to send at once."""
+    return False
+
+
+async def serve(
+    workers: WorkerService, scope: Scope, receive: Receive, send: Send, headers: list[Header]
+) -> None:
     """Let the worker in and hand the connection to the coordinator."""
     await receive()  # websocket.connect
     await send({"type": "websocket.accept", "headers": headers})
-    socket = AsgiSocket(receive, send)
+    socket = AsgiSocket(scope, receive, send)
     code, reason = _NORMAL, ""
     try:
         await workers.serve(socket)
