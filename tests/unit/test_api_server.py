@@ -15,6 +15,7 @@ from websockets.sync.client import ClientConnection, connect
 from stoker.api.app import create_app
 from stoker.api.server.http_guard import GuardedProtocol
 from stoker.api.server.security import Guard
+from stoker.api.server.websocket_protocol import WorkerProtocol
 from stoker.settings import Settings
 from tests.unit.test_api_service import JSON, TOKEN, FakeService
 
@@ -42,7 +43,7 @@ def served(service: FakeService, http: type[GuardedProtocol] = GuardedProtocol) 
         port=0,
         loop="uvloop",
         http=http,
-        ws="websockets-sansio",
+        ws=WorkerProtocol,
         ws_per_message_deflate=False,
         log_level="critical",
         timeout_graceful_shutdown=1,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
+from stoker.api.server.exchange import Header
 from stoker.api.server.http_guard import MAX_HEAD_BYTES, MAX_URL_BYTES, GuardedProtocol
 from stoker.coordinator.jobs import Submitted
 from stoker.store.submissions import Submission
@@ -26,6 +27,12 @@ POST = b"POST /jobs HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\n"
 class Hasty(GuardedProtocol):
     head_seconds = 0.4
     body_seconds = 0.6
+
+
+class Brief(GuardedProtocol):
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.timeout_keep_alive = 0.3  # type: ignore[assignment]  # whole seconds in uvicorn's settings
 
 
 class Answer(NamedTuple):
@@ -166,6 +173,30 @@ def test_an_idle_connection_is_kept_as_long_as_ever(hasty: int) -> None:
             connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
             time.sleep(1)
+
+
+def test_a_connection_is_closed_when_no_request_has_come_for_a_while() -> None:
+    with served(FakeService(), Brief) as port, dial(port) as connection:
+        began = time.monotonic()
+        while time.monotonic() < began + 0.7:  # longer than it may be idle
+            connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        last = time.monotonic()
+        assert until_closed(connection) == b""
+        assert time.monotonic() >= last + 0.2
+
+
+def test_no_header_of_an_answer_can_begin_another_line() -> None:
+    class Answering(GuardedProtocol):
+        def answer(self, status: int, headers: Sequence[Header], body: bytes) -> bool:
+            for value in (b"a\r\nb: c", b"a\nb", b"a\rb", b"a\0b"):
+                with pytest.raises(ValueError, match="line end"):
+                    super().answer(status, [(b"x-name", value)], body)
+            return super().answer(status, headers, body)
+
+    with served(FakeService(), Answering) as port, dial(port) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n")
+        assert parsed(until_closed(connection)).status == 200
 
 
 def test_a_refused_upload_that_stops_is_not_answered_twice(hasty: int) -> None:

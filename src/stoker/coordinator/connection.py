@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Coroutine
 from typing import Any, Final, Protocol
 
@@ -87,9 +88,12 @@ class Connection:
         self._timeout_sec = heartbeat_timeout_sec
         self._max_result_bytes = max_result_bytes
         self._text = False
-        self._outbox: asyncio.Queue[Frame | None] = asyncio.Queue()
+        self._outbox: deque[Frame | None] = deque()
+        self._flush_due = False
+        self._left_over = asyncio.Event()
+        """Set when the sender has to wait for the connection to take what the outbox holds."""
         self._sending = False
-        """Whether a frame that came out of the outbox is being sent."""
+        """Whether the sender does that now."""
         self._unsent = Unsent()
         self._storing_bytes = 0
         self._stored = asyncio.Event()
@@ -121,7 +125,7 @@ class Connection:
     async def _finish(self, sender: asyncio.Task[None]) -> None:
         for task in self._tasks:
             task.cancel()
-        self._outbox.put_nowait(None)
+        self._put(None)
         await asyncio.gather(sender, *self._tasks, return_exceptions=True)
 
     # ── coming in ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -200,7 +204,7 @@ class Connection:
 
     def _refuse(self, reason: str, *, new_session: bool = False) -> None:
         """Send the reason and close; the sender closes the connection after this frame."""
-        self._outbox.put_nowait(frames.Refused(reason, new_session))
+        self._put(frames.Refused(reason, new_session))
 
     def _cancel_again(self, session: WorkerSession, held: list[Claim]) -> None:
         """Cancels that were asked for while this worker was away."""
@@ -331,14 +335,30 @@ class Connection:
 
     # ── going out ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _put(self, frame: Frame) -> None:
-        """Send a frame at once where nothing waits before it and the connection takes it; else leave it to the sender."""
-        if not self._sending and self._outbox.empty() and not isinstance(frame, frames.Refused):
-            with contextlib.suppress(Exception):  # the sender meets it again, and gives the connection up
-                if self._socket.send_now(self._encoded(frame)):
-                    self._sent(frame)
-                    return
-        self._outbox.put_nowait(frame)
+    def _put(self, frame: Frame | None) -> None:
+        """Send a frame at the end of this turn of the loop, after the answers that other clients wait for; None ends it."""
+        self._outbox.append(frame)
+        if not self._flush_due:
+            self._flush_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Send what the outbox holds, as far as the connection takes it at once; the sender does the rest."""
+        self._flush_due = False
+        if self._sending:
+            return
+        with contextlib.suppress(Exception):  # the sender meets it again, and gives the connection up
+            while self._outbox:
+                frame = self._outbox[0]
+                if frame is None or isinstance(frame, frames.Refused):
+                    break
+                if not self._socket.send_now(self._encoded(frame)):
+                    break
+                self._outbox.popleft()
+                self._sent(frame)
+            else:
+                return
+        self._left_over.set()
 
     def _encoded(self, frame: Frame) -> bytes | str:
         return codec.encode_text(frame) if self._text else codec.encode(frame)
@@ -355,13 +375,19 @@ class Connection:
             await self._socket.close(CLOSE_UNSTORED, "could not send; reconnect")
 
     async def _send_for_ever(self) -> None:
-        while (frame := await self._outbox.get()) is not None:
+        while True:
+            await self._left_over.wait()
+            self._left_over.clear()
             self._sending = True
-            await self._socket.send(self._encoded(frame))
+            while self._outbox:
+                frame = self._outbox.popleft()
+                if frame is None:
+                    return
+                await self._socket.send(self._encoded(frame))
+                self._sent(frame)
+                if isinstance(frame, frames.Refused):
+                    await self._socket.close(CLOSE_REFUSED, frame.reason[:120])
             self._sending = False
-            self._sent(frame)
-            if isinstance(frame, frames.Refused):
-                await self._socket.close(CLOSE_REFUSED, frame.reason[:120])
 
 
 def _row(hello: frames.Hello, now: int) -> Session:

@@ -69,7 +69,10 @@ def within(
 ) -> tuple[Plan, bool]:
     """Cut a plan to these bounds; `sizes` has the lengths of the payloads that were not read. Return the plan, and whether
     the bound of the claim itself cut something off: then another claim may follow at once."""
-    rooms = {worker.session_id: _Room(worker) for worker in workers if worker.present}
+    present = [worker for worker in workers if worker.present]
+    if _fits_anywhere(plan, present, sizes, bounds):
+        return plan, False
+    rooms = {worker.session_id: _Room(worker) for worker in present}
     left = bounds.claim
     kept: list[Placed] = []
     rest = [*plan.rest]
@@ -90,6 +93,17 @@ def within(
         rest.append(placed.batch.part(slice(count, len(placed.batch), 1)))
         del rooms[placed.session_id]
     return Plan(kept, plan.cursor, rest), cut
+
+
+def _fits_anywhere(
+    plan: Plan, workers: Iterable[WorkerView], sizes: Mapping[int, int], bounds: ByteBounds
+) -> bool:
+    """Whether the whole plan would be within the bounds if one of these workers got all of it, as small payloads are."""
+    total = sum(sizes.values()) + sum([sum(map(len, placed.batch.payloads)) for placed in plan.placed])
+    return total <= bounds.claim and all(
+        worker.unsent_bytes + total <= bounds.line and worker.held_bytes + total <= bounds.held
+        for worker in workers
+    )
 
 
 def _fitting(

@@ -97,6 +97,9 @@ def _stored_batch(job: Job) -> JobBatch:
 
 def joined(batches: Iterable[JobBatch]) -> list[JobBatch]:
     """Join adjacent batches that share a template and whose numbers follow each other."""
+    batches = list(batches)
+    if len(batches) < 2:
+        return batches
     runs: list[list[JobBatch]] = []
     shared: Job | None = None
     named = False

@@ -164,6 +164,9 @@ def plan(
 ) -> Plan:
     """Place candidates, in order, on the workers that serve their lane. Spends the capacity of the views it is
     given."""
+    candidates = list(candidates)
+    if len(candidates) == 1 and len(candidates[0]) == 1:
+        return _plan_for_one(candidates[0], lanes, now, policy, cursor, run_us)
     placed: list[Placed] = []
     rest: list[JobBatch] = []
     open_lanes: dict[int, _LaneState] = {}
@@ -203,6 +206,23 @@ def plan(
             followers.cut |= bool(later)
             rest.extend(later)
     return Plan(placed, cursor, rest, followers.cut)
+
+
+def _plan_for_one(
+    batch: JobBatch,
+    lanes: Mapping[int, list[WorkerView]],
+    now: int,
+    policy: Policy,
+    cursor: int,
+    run_us: Mapping[str, int],
+) -> Plan:
+    """Return the plan for a job that is alone, as most are while a system is not busy: it is in no other job's way."""
+    job = batch.template
+    lane = _LaneState(lanes[job.lane_id], prefetch_cost(run_us.get(job.type)))
+    worker, threads = _find(job, cursor, [], lane, now, policy)
+    if worker is None:
+        return Plan([], cursor, [batch])
+    return Plan([Placed(batch, worker.session_id, threads)], cursor + 1, [])
 
 
 class _Followers:
@@ -377,7 +397,9 @@ def _place(allocation: _Allocation, lane: _LaneState, now: int, policy: Policy) 
         if allocation.left > 1 and lane.free_spent and not lane.has_async:
             _allocate_prefetch(allocation, lane, now)
             return
-        worker, threads = _find(allocation, lane, now, policy)
+        worker, threads = _find(
+            allocation.template, allocation.cursor, allocation.on_free_threads, lane, now, policy
+        )
         if worker is None:
             return
         allocation.give(worker, threads, now)
@@ -404,16 +426,21 @@ def _allocate_prefetch(allocation: _Allocation, lane: _LaneState, now: int) -> N
 
 
 def _find(
-    allocation: _Allocation, lane: _LaneState, now: int, policy: Policy
+    job: Job,
+    cursor: int,
+    on_free_threads: list[WorkerView],
+    lane: _LaneState,
+    now: int,
+    policy: Policy,
 ) -> tuple[WorkerView | None, int]:
-    """A worker for the next job, its capacity already spent, and the threads that the job gets there."""
-    job, cursor = allocation.template, allocation.cursor
+    """Return a worker for the next job, its capacity already spent, and the threads that the job gets there. A worker that
+    gives it a free thread is added to `on_free_threads`."""
     if lane.has_async:
         worker = _side_by_side(job, lane.workers)
         if worker is not None:
             if worker.async_used == 0:
                 worker.free -= 1
-                allocation.on_free_threads.append(worker)
+                on_free_threads.append(worker)
             worker.async_used += 1
             worker.async_room -= 1
             return worker, 1
@@ -422,7 +449,7 @@ def _find(
         worker, threads = _with_free_threads(job, lane.workers, now, policy, cursor)
         if worker is not None:
             worker.free -= threads
-            allocation.on_free_threads.append(worker)
+            on_free_threads.append(worker)
         elif job.thread_demand == 1:
             lane.free_spent = True
     if worker is None:

@@ -5,7 +5,7 @@ only when it ends: the counters as its last statement, the memory after the comm
 trace.
 """
 
-from collections import Counter
+from collections import defaultdict
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ class TransactionState:
 
     def __init__(self, now: int) -> None:
         self._now = now
-        self._deltas: Counter[tuple[str, str, str]] = Counter()
+        self._deltas: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         """Changes of the counters, by queue, type and status."""
         self._woken: set[int] = set()
         """Lanes in which this transaction leaves queued jobs."""

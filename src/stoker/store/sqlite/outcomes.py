@@ -39,14 +39,10 @@ class SqliteOutcomes(SqliteTransactionState):
         leaving = any(done.claim.extras is not None for done in all_done)
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             chunk = rows[first : first + ROWS_PER_STATEMENT]
-            self._db.execute("SAVEPOINT completions")
-            if self._write_rows(Q["complete_jobs"], chunk) == len(chunk):
-                self._db.execute("RELEASE completions")
+            if self._all_written(chunk):
                 if leaving:
                     written.update((row[0], row[1]) for row in chunk)
             else:  # one of these completions is stale: find out which, one by one
-                self._db.execute("ROLLBACK TO completions")
-                self._db.execute("RELEASE completions")
                 claims = list(chain.from_iterable([[done.claim] * len(done) for done in all_done]))
                 refused |= self._complete_singly(chunk, claims[first : first + ROWS_PER_STATEMENT], written)
         for done in all_done:
@@ -57,6 +53,17 @@ class SqliteOutcomes(SqliteTransactionState):
                 if leaves_something(done.claim.extras):
                     self._left_behind += [seq for seq in done.seqs if (seq, claim_id) in written]
         return refused
+
+    def _all_written(self, rows: list[CompletionRow]) -> bool:
+        """Write these completions; False, and nothing is written, if one of them is stale."""
+        if len(rows) == 1:
+            return self._write_rows(Q["complete_jobs"], rows) == 1
+        self._db.execute("SAVEPOINT completions")
+        complete = self._write_rows(Q["complete_jobs"], rows) == len(rows)
+        if not complete:
+            self._db.execute("ROLLBACK TO completions")
+        self._db.execute("RELEASE completions")
+        return complete
 
     def _complete_singly(
         self, rows: list[CompletionRow], claims: list[Claim], written: set[tuple[int, int]]

@@ -44,6 +44,8 @@ class SqliteUniqueKeys(CallKeys):
 
     def keep(self) -> list[Settled]:
         """Keep what this call took; the jobs that it replaces."""
+        if not self._call:
+            return []
         replaced = list(self._replaced.values())
         self._db.executemany(Q["take_key"], self._taken.items())
         # Holders that were stored before are read again, for they may change; those of this transaction are not written yet.

@@ -20,6 +20,7 @@ import apsw
 from stoker.domain.errors import StoreUnavailable
 
 T = TypeVar("T")
+BUSY_MS: Final = 5_000
 QUICK_SECONDS: Final = 0.002
 """Statements that took longer than this have much to commit."""
 QUICK_COMMIT_SECONDS: Final = 0.005
@@ -82,6 +83,7 @@ def _settle(future: asyncio.Future[float], seconds: float, error: Exception | No
 class ThreadWriter:
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
+        self._db.set_busy_timeout(0)
         self._thread = StatementThread(db, "stoker-commit")
         self._usual_seconds = 0.0
 
@@ -118,12 +120,14 @@ class ThreadWriter:
     async def _begin(self) -> None:
         # No other process writes to this file in normal operation, so the lock is free; when one does (a shell, a backup),
         # the wait for it must not stop the event loop.
-        self._db.set_busy_timeout(0)
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except apsw.BusyError:
-            self._db.set_busy_timeout(5_000)
-            await self._thread.execute("BEGIN IMMEDIATE")
+            self._db.set_busy_timeout(BUSY_MS)
+            try:
+                await self._thread.execute("BEGIN IMMEDIATE")
+            finally:
+                self._db.set_busy_timeout(0)
 
     def _roll_back(self) -> None:
         if self._db.in_transaction:
