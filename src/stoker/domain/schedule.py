@@ -430,7 +430,7 @@ def _fired(schedule: Schedule, fire: list[int], ticks: list[Tick], now: int, rel
     return Step(_due(after, now), [*ticks, *skipped], chosen, hold, cancel, release)
 
 
-def settled(
+def after_inserts(
     decision: ScheduleDecision, inserted: Sequence[Inserted], now: int
 ) -> tuple[Schedule | None, list[Tick]]:
     """Return the row and the records to write, once it is known what became of the firings."""
