@@ -6,7 +6,7 @@ from stoker.domain.unique import Settled, settle
 
 
 class CallKeys:
-    """What one call takes and replaces, until it is known that nothing of it is refused."""
+    """Keeps the unique keys that one call takes or replaces, so that all are dropped if the call is refused."""
 
     def __init__(self, now: int) -> None:
         self._now = now
