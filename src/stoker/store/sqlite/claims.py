@@ -160,7 +160,8 @@ class SqliteClaims(SqliteTransactionState):
         return found
 
     def _first_of(self, lanes: list[int]) -> list[JobBatch]:
-        """Return the first job of each of these lanes. No worker has room for it now, but it may close the prefetch to others."""
+        """Return the first job of each of these lanes. No worker has room for it now, but it may close the prefetch to
+        others."""
         if not lanes:
             return []
         known = self._memory.first_in_line.recall(lanes, self._now)
