@@ -252,8 +252,7 @@ class ChildPool:
             self._ended(ends)
 
     def _complete(self, slot: Slot, completed: OutcomeBatch) -> OutcomeBatch:
-        """Return the completed work that this worker still holds, with its ids and claims filled in. Other results are
-        ignored: their work was taken back or dropped."""
+        """Return the completed work that is still held here, with ids and claims; other work was taken back or dropped."""
         sent, held = slot.sent, self.works
         works = [sent.pop(index, None) for index in completed.indexes]
         ours = [work for work in works if work is not None and held.get(work.id) is work]
@@ -346,8 +345,7 @@ class ChildPool:
         return starts
 
     def _watch(self, slot: Slot, work: Work, started: float, now: float) -> bool:
-        """Check running work: end it if it must end, and take back work behind it if it is long. Return whether its
-        start is to be reported now."""
+        """End running work if it must end, and take back work behind a long job. Return whether to report its start now."""
         ran = now - started
         if not isinstance(slot.state, Ending):
             reason = states.reason_to_end(work, held=self._is_current(work), ran=ran)
