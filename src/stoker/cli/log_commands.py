@@ -119,7 +119,7 @@ class Marks:
 
 
 def end_words(attempt: AttemptInfo) -> str:
-    """How an attempt ended: `attempt 1 failed: ValueError: no; retried after 1.7s`."""
+    """Return how an attempt ended: `attempt 1 failed: ValueError: no; retried after 1.7s`."""
     outcome = output.outcome_words(attempt.outcome) or "ended"
     told = f"attempt {attempt.attempt} {'failed' if outcome == 'error' else outcome}"
     if attempt.error is not None:

@@ -65,7 +65,7 @@ class HeldClaims(msgspec.Struct, frozen=True, eq=False, gc=False):
     """The average bytes of a job in the worker's memory."""
 
     def claim(self, id: str) -> Claim:
-        """The claim of one of these jobs."""
+        """Return the claim of one of these jobs."""
         if self.template.id == id:
             return self.template
         place = self.places[id]
@@ -282,7 +282,7 @@ def compare(
 
 
 def _is_old(claim: Claim, now: int) -> bool:
-    """Whether its assignment had time enough to arrive. A claim that was made far in the future was made before the
+    """Return whether its assignment had time enough to arrive. A claim that was made far in the future was made before the
     clock was set back, and would look new until the clock has caught up."""
     return abs(now - claim.claimed_at) > GRACE_US
 
@@ -396,7 +396,7 @@ class Sessions:
         return here + [ghost for _, ghost in self._departed.values()] + self._elsewhere
 
     def named(self, now: int) -> frozenset[str]:
-        """The types that a session of the last minute names. Counted anew when sessions change, and every second."""
+        """Return the types that a session of the last minute names. Counted anew when sessions change, and every second."""
         until, taken = self._taken
         if until <= now or now < until - NAMED_US:
             since = now - SEEN_LATELY_US

@@ -144,12 +144,12 @@ def _shortly(errors: list[dict[str, Any]]) -> str:
 
 
 def _is_ours(bare: Any) -> bool:
-    """Whether `from_json` makes values of this type."""
+    """Return whether `from_json` makes values of this type."""
     return is_path(bare) or isinstance(bare, ReadByPydantic) or is_model(bare)
 
 
 def _takes_json(bare: Any) -> bool:
-    """Whether values that JSON has are of this type already, as of `object` and `Iterable`."""
+    """Return whether values that JSON has are of this type already, as of `object` and `Iterable`."""
     try:
         return any(issubclass(kind, bare) for kind in _JSON_TYPES)
     except TypeError:

@@ -466,8 +466,8 @@ def next_ticks(schedule: Schedule, now: int, count: int) -> list[int]:
 
 
 def is_news(last: Declaration | None, digest: bytes, version: int | None, *, empty: bool) -> bool:
-    """Whether a declaration is to be applied: it differs from the app's last one, and its version is not older. An app that
-    never declared anything, and does not now, is no news."""
+    """Return whether a declaration is to be applied: it differs from the app's last one, and its version is not older.
+    An app that never declared anything, and does not now, is no news."""
     if last is None:
         return not empty
     older = (version if version is not None else -1) < (last.version if last.version is not None else -1)

@@ -719,7 +719,7 @@ stop it: the process waits at its next line until the reader goes on.
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     return _INTRO + "".join(_row(event) for event in TABLE)
 
 

@@ -20,7 +20,7 @@ from stoker.worker.routes import Executor
 
 
 class AnyGuardian(Protocol):
-    """What a supervisor asks of its guardian, which kills the children that a killed supervisor leaves behind."""
+    """The interface of a guardian, which kills the children that a killed supervisor leaves behind."""
 
     @property
     def pid(self) -> int: ...

@@ -19,7 +19,8 @@ from stoker.store.unique import CallKeys
 
 
 class Again(Exception):
-    """Another coordinator got in between: the same transaction, run again, will see what it did."""
+    """Raised when another coordinator changed something in between: run the transaction again, and it will see the
+    change."""
 
 
 class KeysNeeded(Again):
