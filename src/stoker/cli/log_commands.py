@@ -56,7 +56,7 @@ def logs(
 
 
 def print_entries(entries: Iterable[LogEntry], as_json: bool, marks: Marks | None = None) -> None:
-    """Print each entry as soon as it arrives. A terminal obeys control characters and anyone who may submit can write them,
+    """Print each entry as soon as it arrives. A terminal obeys control characters and every job can write them,
     so there they are escaped; a file or a pipe gets them as they are, without marks."""
     terminal = sys.stdout.isatty()
     if as_json or not terminal:

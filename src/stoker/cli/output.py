@@ -1,7 +1,7 @@
 """How answers look: tables for people, JSON for programs, everything else on stderr.
 
 Text that came from a job is shown as text: markup is not interpreted and control characters are escaped, since a
-terminal obeys them and anyone who may submit can write them. Off a terminal there is no colour and nothing is cut
+terminal obeys them and every client that may submit can write them. Off a terminal there is no colour and nothing is cut
 to fit a width.
 """
 

@@ -34,10 +34,10 @@ Policy = Literal["round_robin", "least_loaded", "least_recently_used"]
 PREFETCH_US: Final = 20_000
 PREFETCH_MAX_JOBS: Final = 2_000
 SHORTEST_US: Final = 20
-"""No job is cheaper than what it costs to hand it over."""
+"""The least that a job takes of the prefetch: what it costs to hand it over."""
 FEW: Final = 64
 FOLLOWERS: Final = 256
-"""When up to `FEW` jobs of better ranks were placed, so many of lower ranks go with them, and the others in the next plan:
+"""When up to `FEW` jobs of better ranks were placed, this many of lower ranks go with them, and the others in the next plan:
 an urgent job is not kept until a thousand others are claimed and sent with it."""
 RESERVE_AFTER_US: Final = 2_000_000
 DEGRADE_AFTER_US: Final = 5_000_000
@@ -340,7 +340,7 @@ class _Allocation:
         self.give_turns([worker], threads, 1, now)
 
     def give_turns(self, workers: list[WorkerView], threads: int, turns: int, now: int) -> None:
-        """The next jobs to these workers in turn, until each has had so many."""
+        """Give the next jobs to these workers in turn, `turns` times each."""
         step = len(workers)
         first, end = self.count, self.count + turns * step
         for place, worker in enumerate(workers, first):

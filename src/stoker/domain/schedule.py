@@ -43,7 +43,7 @@ MAX_JITTER_SEC: Final = 86_400
 MAX_BACKFILL: Final = 1_000
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_OPEN: Final = 100
-"""So many jobs that have not ended are remembered for `overlap` and `pause_after_failures`."""
+"""The most unfinished jobs that a schedule remembers, for `overlap` and `pause_after_failures`."""
 POLL_US: Final = SECOND
 """How often to look whether a job that is held back may start."""
 

@@ -12,7 +12,7 @@ from typing import Final
 MIN_CHARS: Final = 8
 """Fewer are refused: they fit too many."""
 RECENT_JOBS: Final = 10_000
-"""The end of an id is looked for among so many jobs, the newest."""
+"""The number of newest jobs among which the end of an id is looked for."""
 
 _PART: Final = re.compile(r"[0-9a-f-]{8,36}")
 _ID_DIGITS: Final = 32

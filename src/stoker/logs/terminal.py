@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TextIO
 import structlog
 
 FEW: Final = 5
-"""So many jobs may end in a second with a line for each."""
+"""The most jobs that may end within a second and still get a line each."""
 TICK_SECONDS: Final = 1.0
 SHORT_ID_CHARS: Final = 8
 _MAX_TYPE_CHARS: Final = 20

@@ -30,7 +30,7 @@ def keeps_of(jobs: Iterable[Job]) -> list[tuple[int, int]]:
 
 
 LOOKS: Final = 128
-"""After so many looks a purge begins anew with the oldest jobs."""
+"""The number of looks after which a purge begins again with the oldest jobs."""
 
 
 class PurgedUntil:
