@@ -10,7 +10,7 @@ from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch, batch_of, joined
 from stoker.domain.keeping import kept_until
 from stoker.domain.placement import lane_key
-from stoker.domain.unique import Settled
+from stoker.domain.unique import KeyTaken
 from stoker.domain.webhooks import delivery_of
 from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, named_by_client
 from stoker.store.ended_jobs import metadata_rows
@@ -23,7 +23,7 @@ from stoker.store.submissions import Accepted, Submission
 KeyName = tuple[str, str]
 
 
-Resolved = tuple[Submission, KeyName | None, Sequence[Part], Settled | None]
+Resolved = tuple[Submission, KeyName | None, Sequence[Part], KeyTaken | None]
 
 
 class PostgresSubmissions(PostgresTransactionState):
