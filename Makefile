@@ -60,7 +60,7 @@ types-test: $(DEV) ## Check the SDK's types with mypy and with Pyright, both str
 	$(BIN)/python -m pytest tests/typing
 
 .PHONY: cluster
-cluster: $(DEV) ## Three coordinators, four workers, PostgreSQL and Redis: 20,000 jobs, everybody killed in turn
+cluster: $(DEV) ## Three coordinators, four workers, PostgreSQL and Redis: 20,000 jobs, each killed in turn
 	CLUSTER_JOBS=20000 CLUSTER_LOST_COMMITS=1000 $(BIN)/python -m pytest tests/e2e/test_cluster.py
 
 .PHONY: sdk-death

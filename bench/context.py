@@ -70,7 +70,7 @@ class Run:
         return time.monotonic() - self._started
 
     def progress(self, text: str) -> None:
-        """A line for whoever waits; stdout is for the result."""
+        """Print a line of progress on stderr; stdout is for the result."""
         print(f"[{self.seconds:5.0f} s] {text}", file=sys.stderr, flush=True)
 
 

@@ -39,7 +39,7 @@ def write_finished(path: Path, number: int) -> None:
     """Fill a new database with completed jobs, far faster than by running them.
 
     Rows and counters are those that the same jobs would leave if they had run, written with the store's own statements; only
-    the syncs are left out, since nobody depends on this file yet.
+    the syncs are left out, since nothing depends on this file yet.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     db = database.open_writer(path)

@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
 
 
 def tethered(command: Sequence[str], parent: int | None = None) -> list[str]:
-    """The command, ended by the kernel when `parent` (this process, or with 0 whoever starts it) ends."""
+    """The command, ended by the kernel when `parent` (this process, or with 0 the one that starts it) ends."""
     owner = os.getpid() if parent is None else parent
     return [sys.executable, str(Path(tether.__file__)), str(owner), *command]
 

@@ -1,7 +1,7 @@
 """The processes of a system by what they do, and the CPU time that each kind has used so far.
 
 The kernel's clock of a process (`clock_getcpuclockid`) counts nanoseconds of all its threads, ended ones included, and
-everybody may read it. A process that has ended and was waited for is found in its parent's account, in ticks of 10 ms.
+every user may read it. A process that has ended and was waited for is found in its parent's account, in ticks of 10 ms.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Whether jobs that nobody can run stand in the way of one that somebody can: the same echo on an empty queue and behind a
+"""Measures whether jobs that no worker serves delay one that a worker serves: the same echo on an empty queue and behind a
 crowd, in turn."""
 
 import shutil
@@ -22,7 +22,7 @@ def run(context: Context) -> list[Line]:
     with System(folders[0]) as empty, System(folders[1]) as crowded:
         empty.add_worker()
         crowded.add_worker()
-        context.progress(f"submitting {sizes.unserved:,} jobs of a type that nobody serves")
+        context.progress(f"submitting {sizes.unserved:,} jobs of a type that no worker serves")
         load = Load(crowded.port, sizes.unserved // _BATCH, 2, "/jobs/batch", _BATCH, "nobody-serves-this")
         if generate(load).accepted != load.requests:
             raise BenchFailed("the unserved jobs were not all accepted")

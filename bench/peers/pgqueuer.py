@@ -13,7 +13,7 @@ import msgspec
 
 from bench.peers.script import JOB, Consume, Produce, Started, Submit, main
 
-# By name: an extra, which whoever checks types need not have.
+# Imported by name, because it is an extra: type checks run without it.
 pgqueuer: Any = importlib.import_module("pgqueuer")
 
 PROBE: Final = timedelta(seconds=0.2)

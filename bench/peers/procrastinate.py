@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from bench.peers.script import JOB, Consume, Produce, Started, Submit, main
 
-# By name: an extra, which whoever checks types need not have.
+# Imported by name, because it is an extra: type checks run without it.
 procrastinate: Any = importlib.import_module("procrastinate")
 
 LISTENERS: Final = """

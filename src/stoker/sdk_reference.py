@@ -295,7 +295,7 @@ def _find(path: str) -> Any:
 
 
 def _function(value: Any) -> Any:
-    """The function of a property or a static method; of a fixture, what pytest wrapped."""
+    """Return the function of a property or a static method; of a fixture, what pytest wrapped."""
     if isinstance(value, staticmethod):
         return value.__func__
     if isinstance(value, property):
@@ -310,7 +310,7 @@ def _is_record(kind: type) -> bool:
 
 
 def _is_made_for_you(kind: type) -> bool:
-    """Whether programs never call the class: they get such objects from an app, a task, or an `except`."""
+    """Return whether programs never call the class: they get such objects from an app, a task, or an `except`."""
     return kind.__module__.startswith("stoker.client.") and kind.__name__ not in ("Stoker", "Retry")
 
 
@@ -366,7 +366,7 @@ def _attributes(kind: type) -> Iterator[tuple[str, str, str]]:
 
 
 def _assigned(value: ast.expr, arguments: dict[str, ast.arg]) -> str:
-    """The type of what is assigned, where it is an argument, a field of one, or a call whose result is plain."""
+    """Return the type of what is assigned, where it is an argument, a field of one, or a call whose result is plain."""
     match value:
         case ast.Name(name) if name in arguments and arguments[name].annotation is not None:
             return ast.unparse(arguments[name].annotation)  # type: ignore[arg-type]
@@ -385,7 +385,7 @@ def _assigned(value: ast.expr, arguments: dict[str, ast.arg]) -> str:
 
 
 def _alias(name: str, module: str) -> str:
-    """The source of a type alias, or the summary of a class."""
+    """Return the source of a type alias, or the summary of a class."""
     owner = import_module(module)
     for statement in ast.parse(inspect.getsource(owner)).body:
         match statement:

@@ -84,7 +84,7 @@ def span_id(job_id: str, claim_id: int, what: str = "run") -> int:
 
 
 def traceparent(job_id: str | None = None, claim_id: int | None = None) -> str:
-    """The W3C header that makes what follows a part of a job's run; by default of the job that this code runs for."""
+    """Return the W3C header that makes what follows a part of a job's run; by default of the job that this code runs for."""
     if job_id is None or claim_id is None:
         job = current_job()
         job_id, claim_id = job.id, job.claim_id
@@ -290,7 +290,7 @@ def _attributes(job_id: str, type: str, queue: str) -> dict[str, Any]:
 
 
 def is_wanted(environ: Mapping[str, str]) -> bool:
-    """Whether OpenTelemetry's own variables ask for traces."""
+    """Return whether OpenTelemetry's own variables ask for traces."""
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     exporter = environ.get("OTEL_TRACES_EXPORTER", "")

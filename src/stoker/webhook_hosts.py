@@ -66,7 +66,7 @@ def parse_url(url: str) -> WebhookTarget:
 
 
 def check_url(url: str, listed: Sequence[str]) -> WebhookTarget:
-    """The parts of an address whose host is on the list. Raises `NotListed`."""
+    """Return the parts of an address whose host is on the list. Raises `NotListed`."""
     target = parse_url(url)
     if not listed:
         raise NotListed("cannot be used: webhooks are off until STOKER_WEBHOOK_HOSTS lists where they may go")
@@ -78,7 +78,7 @@ def check_url(url: str, listed: Sequence[str]) -> WebhookTarget:
 
 
 def may_dial(text: str, listed: Sequence[str]) -> bool:
-    """Whether a resolved address may be dialled: a public one, or one that is listed as an address."""
+    """Return whether a resolved address may be dialled: a public one, or one that is listed as an address."""
     address = _address(text)
     if address is None:
         return False

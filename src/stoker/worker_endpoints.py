@@ -47,7 +47,7 @@ def parse(text: str) -> EndpointUrl:
 
 
 def find_listed(text: str, listed: Iterable[str]) -> EndpointUrl | None:
-    """The address if the list has it, or has a beginning of it that ends where a path segment does."""
+    """Return the address if the list has it, or has a beginning of it that ends where a path segment does."""
     try:
         wanted = parse(text)
     except ValueError:

@@ -13,7 +13,7 @@ from tests.conformance.moving import edited
 from tests.conformance.stores import every_job
 from tests.conformance.test_move import PAIRS, Move
 from tests.support.clock import START_US, FakeClock
-from tests.support.schedules import Desk
+from tests.support.schedules import ScheduleDriver
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: "-to-".join(pair))
@@ -23,14 +23,14 @@ def move(request: pytest.FixtureRequest, place: Path, clock: FakeClock) -> Move:
 
 async def exported(move: Move, clock: FakeClock) -> list[bytes]:
     async with move.source() as store:
-        desk = Desk(store)
-        await desk.set("every", every_sec=60, overlap="skip", jitter_sec=5, pause_after_failures=3)
-        await desk.set("paused", cron="@daily", timezone="Europe/Berlin", paused=True)
-        await desk.declare(
+        driver = ScheduleDriver(store)
+        await driver.set("every", every_sec=60, overlap="skip", jitter_sec=5, pause_after_failures=3)
+        await driver.set("paused", cron="@daily", timezone="Europe/Berlin", paused=True)
+        await driver.declare(
             "app", 3, [DeclaredSchedule(name="of-app", cron="@hourly", job=b'{"type":"echo"}')]
         )
         clock.advance(66)
-        await desk.fire_all()
+        await driver.fire_all()
     return await move.export()
 
 
@@ -42,7 +42,7 @@ async def test_schedules_arrive_as_they_were(move: Move, clock: FakeClock) -> No
         assert await target.schedules(SchedulesQuery()) == await source.schedules(SchedulesQuery())
         assert await target.schedule_app("app") == await source.schedule_app("app")
         clock.advance(60)
-        await Desk(target).fire_all()
+        await ScheduleDriver(target).fire_all()
         (job,) = await every_job(target)  # it waits still, so that the next tick is skipped
         recorded = await target.schedule_ticks("every", 10)
         assert [(tick.tick, tick.outcome) for tick in recorded] == [(START_US + 120 * SECOND, "skipped")]

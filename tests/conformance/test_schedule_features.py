@@ -16,7 +16,7 @@ from stoker.wire.schedules import ScheduleFields
 from tests.conformance.steps import claim, end
 from tests.conformance.stores import every_job
 from tests.support.clock import FakeClock
-from tests.support.schedules import HOOK_HOSTS, Desk
+from tests.support.schedules import HOOK_HOSTS, ScheduleDriver
 
 URL = f"https://{HOOK_HOSTS[0]}/ended"
 DAY = 86_400 * SECOND
@@ -29,11 +29,11 @@ async def deliveries(store: Store) -> int:
 async def test_the_jobs_of_a_schedule_have_its_policy_retention_and_webhook(
     store: Store, clock: FakeClock
 ) -> None:
-    desk = Desk(store)
+    driver = ScheduleDriver(store)
     retry = RetryRules(delays_sec=(1.0, 5.0))
-    await desk.set(job=JobSpec(retry=retry, keep_sec=60, notify_url=URL))
+    await driver.set(job=JobSpec(retry=retry, keep_sec=60, notify_url=URL))
     clock.advance(60)
-    await desk.fire()
+    await driver.fire()
     (job,) = await claim(store)
     used = extras.decode(job.extras)
     assert (used.retry, used.keep_sec, used.notify_url, used.schedule) == (retry, 60, URL, "s")
@@ -46,11 +46,11 @@ async def test_the_jobs_of_a_schedule_have_its_policy_retention_and_webhook(
 
 
 async def test_a_job_that_its_successor_cancels_tells_of_its_end(store: Store, clock: FakeClock) -> None:
-    desk = Desk(store)
-    await desk.set(overlap="cancel_previous", job=JobSpec(keep_sec=0, notify_url=URL))
+    driver = ScheduleDriver(store)
+    await driver.set(overlap="cancel_previous", job=JobSpec(keep_sec=0, notify_url=URL))
     for _ in range(2):
         clock.advance(60)
-        await desk.fire()
+        await driver.fire()
     jobs = [job for job in await every_job(store) if job.queue != WEBHOOK_QUEUE]
     assert [job.status for job in jobs] == ["queued", "cancelled"]
     assert await deliveries(store) == 1

@@ -35,7 +35,7 @@ from tests.conformance.steps import (
 )
 from tests.conformance.stores import every_job
 from tests.support.clock import START_US, FakeClock
-from tests.support.schedules import Desk
+from tests.support.schedules import ScheduleDriver
 
 
 def a_unique_job(store: Store, key: str = "k", until: UniqueUntil = "finished", **fields: Any) -> Job:
@@ -52,49 +52,49 @@ async def put(store: Store, job: Job, on_conflict: OnConflict = "return", **more
 
 
 async def test_the_job_of_a_schedule_takes_its_key_and_finds_it_taken(store: Store, clock: FakeClock) -> None:
-    desk = Desk(store)
+    driver = ScheduleDriver(store)
     for name in ("one", "two"):
-        await desk.set(name, job=JobSpec(unique_key="k"))
+        await driver.set(name, job=JobSpec(unique_key="k"))
     clock.advance(60)
-    await desk.fire_all()
+    await driver.fire_all()
     (job,) = await every_job(store)
     assert await store.key_holder("k") == job.id
     assert (await put(store, a_unique_job(store))).unique == "existing"
-    fired = [(await desk.ticks(name, 9))[0].outcome for name in ("one", "two")]
+    fired = [(await driver.ticks(name, 9))[0].outcome for name in ("one", "two")]
     assert sorted(fired) == ["fired", "skipped"]
     (running,) = await claim(store)
     await end(store, running)
     assert await store.key_holder("k") is None
     clock.advance(60)
-    await desk.fire_all()
+    await driver.fire_all()
     assert len(await every_job(store)) == 2
 
 
 async def test_a_trigger_and_a_backfill_respect_keys(store: Store, clock: FakeClock) -> None:
-    desk = Desk(store)
+    driver = ScheduleDriver(store)
     first = await put(store, a_unique_job(store))
-    await desk.set(paused=True, job=JobSpec(unique_key="k"))
-    assert (await desk.trigger("s")).batch.template.id == first.job.id
+    await driver.set(paused=True, job=JobSpec(unique_key="k"))
+    assert (await driver.trigger("s")).batch.template.id == first.job.id
     clock.advance(300)
-    await desk.resume("s")
-    done = await desk.backfill("s", START_US, START_US + 300 * SECOND)
+    await driver.resume("s")
+    done = await driver.backfill("s", START_US, START_US + 300 * SECOND)
     assert (done.jobs, len(await every_job(store))) == ([], 1)
-    await desk.set(job=JobSpec(unique_key="k", on_conflict="reject"))
+    await driver.set(job=JobSpec(unique_key="k", on_conflict="reject"))
     with pytest.raises(StateConflict, match=first.job.id):
-        await desk.trigger("s")
-    await desk.set(job=JobSpec(payload=msgspec.Raw(b"2"), unique_key="k", on_conflict="replace"))
-    assert (await desk.trigger("s")).batch.template.id == first.job.id
+        await driver.trigger("s")
+    await driver.set(job=JobSpec(payload=msgspec.Raw(b"2"), unique_key="k", on_conflict="replace"))
+    assert (await driver.trigger("s")).batch.template.id == first.job.id
     assert (await look(store, first.job)).payload == b"2"
 
 
 async def test_submissions_and_schedules_that_come_together_share_one_holder(
     store: Store, clock: FakeClock
 ) -> None:
-    desk = Desk(store)
+    driver = ScheduleDriver(store)
     for number in range(5):
-        await desk.set(f"s{number}", job=JobSpec(unique_key="k"))
+        await driver.set(f"s{number}", job=JobSpec(unique_key="k"))
     clock.advance(60)
-    await asyncio.gather(*(put(store, a_unique_job(store)) for _ in range(5)), desk.fire_all())
+    await asyncio.gather(*(put(store, a_unique_job(store)) for _ in range(5)), driver.fire_all())
     assert len(await every_job(store)) == 1
 
 

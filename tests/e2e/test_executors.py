@@ -237,10 +237,10 @@ def test_an_async_task_can_fail_time_out_and_be_cancelled_alone(shop: tuple[Syst
         server.submit("nap", {"seconds": 60}, timeout_sec=0.5, max_attempts=1)["id"], within=4
     )
     assert (late["status"], late["error"]["type"]) == ("failed", "timeout")
-    doomed = server.submit("nap", {"seconds": 60})
-    server.started(doomed["id"])
-    server.post(f"/jobs/{doomed['id']}/cancel")
-    assert server.ended(doomed["id"], within=4)["status"] == "cancelled"
+    long_job = server.submit("nap", {"seconds": 60})
+    server.started(long_job["id"])
+    server.post(f"/jobs/{long_job['id']}/cancel")
+    assert server.ended(long_job["id"], within=4)["status"] == "cancelled"
     done = server.ended(neighbour["id"])
     assert (done["status"], done["attempt"], done["claim_id"]) == ("completed", 1, 1)
 

@@ -24,7 +24,7 @@ def default_backoff(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[
 
 
 @pytest.fixture(scope="module")
-def doomed(server: Server, crew: str) -> dict[str, str]:
+def failing_jobs(server: Server, crew: str) -> dict[str, str]:
     """Ids of jobs whose fate takes a while, by task; they run while other tests do."""
     payloads: dict[str, Any] = {"leave": {"tag": "leave"}, "die": {"tag": "die"}, "spin": {"seconds": 6}}
     ids = {
@@ -47,7 +47,7 @@ def between(attempt: Job, field: str, other: Job, other_field: str) -> float:
 
 
 def test_replay_by_id_by_filter_and_all_run_dead_letters_again_and_discard_ends_them(
-    default_backoff: tuple[Server, str], doomed: dict[str, str], town: System, server: Server, crew: str
+    default_backoff: tuple[Server, str], failing_jobs: dict[str, str], town: System, server: Server, crew: str
 ) -> None:
     ids = [
         server.submit("boom", {"tag": f"dead-{n}"}, queue=crew, max_attempts=1, name=f"dead {n}")["id"]
@@ -110,8 +110,8 @@ def test_nothing_named_is_not_everything(server: Server, verb: str, body: object
     assert server.http.post(f"/dlq/{verb}", json=body).status_code == 422
 
 
-def test_a_job_that_fails_a_few_times_then_succeeds(server: Server, doomed: dict[str, str]) -> None:
-    ended = server.ended(doomed["fail"])
+def test_a_job_that_fails_a_few_times_then_succeeds(server: Server, failing_jobs: dict[str, str]) -> None:
+    ended = server.ended(failing_jobs["fail"])
     assert (ended["status"], ended["attempt"], ended["error"]) == ("completed", 3, None)
     assert [attempt["outcome"] for attempt in ended["attempts"]] == ["error", "error", "completed"]
 
@@ -120,9 +120,9 @@ def test_a_job_that_fails_a_few_times_then_succeeds(server: Server, doomed: dict
     ("task", "detail"), [("leave", {"exit_code": 3}), ("die", {"signal": 9})], ids=["os._exit", "SIGKILL"]
 )
 def test_a_job_that_kills_its_process_is_a_dead_letter_after_three_crashes(
-    town: System, server: Server, doomed: dict[str, str], task: str, detail: dict[str, int]
+    town: System, server: Server, failing_jobs: dict[str, str], task: str, detail: dict[str, int]
 ) -> None:
-    ended = server.ended(doomed[task])
+    ended = server.ended(failing_jobs[task])
     assert (ended["status"], ended["crashes"], ended["attempt"]) == ("failed", 3, 3)
     assert ended["error"]["type"] == "crash"
     assert detail.items() <= ended["error"].items()
@@ -183,9 +183,9 @@ def test_a_payload_that_does_not_fit_the_function_fails_at_once(server: Server, 
 
 
 def test_a_job_that_holds_the_interpreter_lock_beyond_the_timeout_is_not_given_up(
-    server: Server, doomed: dict[str, str]
+    server: Server, failing_jobs: dict[str, str]
 ) -> None:
-    ended = server.ended(doomed["spin"], within=40)
+    ended = server.ended(failing_jobs["spin"], within=40)
     assert (ended["status"], ended["attempt"]) == ("completed", 1)
     assert ended["result"] > 2.5, "it did not outlast the heartbeat timeout, so this proves nothing"
 

@@ -19,7 +19,7 @@ from stoker.executors.pipe import ChildJob, Ready, WorkOutcome
 from stoker.executors.process import Callbacks
 from stoker.testing.loop import Process, SimLoop
 from stoker.testing.stand_in import PIPE_SECONDS, StandInChild
-from stoker.worker.machine import NoKeeper
+from stoker.worker.machine import NoGuardian
 from stoker.worker.routes import Executor
 from tests.checkers.history import Effect
 
@@ -84,8 +84,8 @@ class SimMachine:
     def adopt_orphans(self) -> None: ...
     def reap_orphans(self, known: Collection[int]) -> None: ...
 
-    def guardian(self, mark: str) -> NoKeeper:
-        return NoKeeper()
+    def guardian(self, mark: str) -> NoGuardian:
+        return NoGuardian()
 
     def memory_kb(self, pid: int) -> int:
         return 1024

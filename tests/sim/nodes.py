@@ -60,7 +60,7 @@ class NoLogs:
     async def close(self) -> None: ...
 
 
-class BusLines:
+class SimulatedBuses:
     """Notifications between coordinators: late, lost or twice, as the world likes it."""
 
     def __init__(self, world: "World") -> None:
@@ -68,39 +68,39 @@ class BusLines:
         self.loss = 0.0
         self.listeners: dict[str, tuple[Process, Receive]] = {}
 
-    def line(self, node: "CoordinatorNode") -> "BusLine":
+    def of(self, node: "CoordinatorNode") -> "SimulatedBus":
         assert node.process is not None
-        return BusLine(self, node.name, node.process)
+        return SimulatedBus(self, node.name, node.process)
 
 
-class BusLine:
+class SimulatedBus:
     """One coordinator's end of the bus (`stoker.bus.base.Bus`)."""
 
-    def __init__(self, lines: BusLines, name: str, process: Process) -> None:
-        self._lines = lines
+    def __init__(self, buses: SimulatedBuses, name: str, process: Process) -> None:
+        self._buses = buses
         self._name = name
         self._process = process
-        self._random = lines.world.random(f"{process.name}/bus")
+        self._random = buses.world.random(f"{process.name}/bus")
 
     def start(self, receive: Receive) -> None:
-        self._lines.listeners[self._name] = self._process, receive
+        self._buses.listeners[self._name] = self._process, receive
         self._process.call_later(0.0, receive, [JobsWaiting()])
 
     def publish(self, notification: Notification) -> None:
-        for name, (process, receive) in self._lines.listeners.items():
+        for name, (process, receive) in self._buses.listeners.items():
             copies = self._random.choice([1, 1, 1, 2])
-            if name != self._name and self._random.random() >= self._lines.loss:
+            if name != self._name and self._random.random() >= self._buses.loss:
                 for _ in range(copies):
                     process.call_later(
-                        self._lines.world.weather.latency(self._random), receive, [notification]
+                        self._buses.world.weather.latency(self._random), receive, [notification]
                     )
 
     @property
     def connected(self) -> bool:
-        return self._lines.loss < 1.0
+        return self._buses.loss < 1.0
 
     async def close(self) -> None:
-        self._lines.listeners.pop(self._name, None)
+        self._buses.listeners.pop(self._name, None)
 
 
 class CoordinatorNode:

@@ -63,7 +63,7 @@ from tests.sim.faults import Fate
 from tests.sim.limit_client import LimitClient
 from tests.sim.machine import ERROR, Deed
 from tests.sim.meter import BOUNDS, Meter
-from tests.sim.nodes import BusLines, CoordinatorNode, NoLogs, WorkerNode
+from tests.sim.nodes import CoordinatorNode, NoLogs, SimulatedBuses, WorkerNode
 from tests.sim.ticking import Ticking, expected_ticks, fired_ticks, is_over
 from tests.sim.watcher import Watcher
 
@@ -133,7 +133,7 @@ class World:
         self.disk = Disk(self.random("disk"))
         self.database: Database | None = None
         """A store that coordinators share; None when the one coordinator has it embedded."""
-        self.bus = BusLines(self)
+        self.bus = SimulatedBuses(self)
         self._eye: apsw.Connection | None = None
         self.coordinators: list[CoordinatorNode] = []
         self.workers: list[WorkerNode] = []
@@ -216,7 +216,7 @@ class World:
             node.clock,
             job_log,
             NoLogs(),
-            bus=self.bus.line(node) if store.shared else None,
+            bus=self.bus.of(node) if store.shared else None,
             new_id=lambda: f"{node.name}-{next(ids)}",
             spread=spread,
         )

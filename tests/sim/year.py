@@ -40,7 +40,7 @@ from stoker.store.sqlite import schedules as sqlite_schedules
 from stoker.store.sqlite.store import SqliteStore
 from tests.conformance.steps import a_worker, claim, ends, report
 from tests.conformance.stores import fast_folder
-from tests.support.schedules import Desk, a_definition
+from tests.support.schedules import ScheduleDriver, a_definition
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
@@ -298,7 +298,7 @@ class Year:
         self.clock = clock
         self.plans = schedules
         self.numbers = iter(range(1, 10_000_000))
-        self.desks = [Desk(store, new_id=self._id) for _ in range(3)]
+        self.drivers = [ScheduleDriver(store, new_id=self._id) for _ in range(3)]
         self.alive = [True, True, True]
         self.looks: list[int] = []
         self.events: list[tuple[int, str]] = []
@@ -318,7 +318,7 @@ class Year:
                 "job": JobSpec(type="echo"),
             }
             fields |= {"every_sec": plan.every_sec} if plan.every_sec else {"cron": plan.cron}
-            await self.desks[0].put(plan.name, a_definition(**fields))
+            await self.drivers[0].put(plan.name, a_definition(**fields))
         self._plan_faults()
         while self.clock.now < self.span.end:
             await self._step()
@@ -359,9 +359,9 @@ class Year:
         ):  # nobody looks for a while, and the first to do so may crash over all that is due
             self.clock.now += chance.choice((30, 90, 4000, 9 * 3600, 5 * 86_400)) * SECOND
             if chance.random() < 0.5:
-                await self._crash(self.desks[self.alive.index(True)])
+                await self._crash(self.drivers[self.alive.index(True)])
         elif what == "death":
-            self.alive = [chance.random() < 0.5 for _ in self.desks]
+            self.alive = [chance.random() < 0.5 for _ in self.drivers]
             self.alive[chance.randrange(3)] = True
         elif what == "ahead":
             self.clock.now += chance.choice((5, 100, 3 * 3600)) * SECOND
@@ -371,14 +371,14 @@ class Year:
 
     async def _look(self) -> None:
         """Whoever is alive looks, at the same time; one may crash in the middle of it."""
-        desks = [desk for desk, alive in zip(self.desks, self.alive, strict=True) if alive]
+        drivers = [driver for driver, alive in zip(self.drivers, self.alive, strict=True) if alive]
         if self.chance.random() < 0.05:
-            await self._crash(self.chance.choice(desks))
+            await self._crash(self.chance.choice(drivers))
         if self.chance.random() < 0.05:  # its transaction is stored, and nobody hears of it
-            await self.store.change_schedules(ScheduleChange(desks[0]._decide_due, limit=3))
+            await self.store.change_schedules(ScheduleChange(drivers[0]._decide_due, limit=3))
         # Each turn advances one schedule at least, and none twice.
         for _ in range(len(self.plans) + 1):
-            if not any(await asyncio.gather(*(desk.fire() for desk in desks))):
+            if not any(await asyncio.gather(*(driver.fire() for driver in drivers))):
                 break
             due = await self.store.next_schedule_at()
             if due is None or due > self.clock.now:
@@ -387,12 +387,12 @@ class Year:
             raise Endless(f"what is due at {_text(self.clock.now)} stays due")
         self.looks.append(self.clock.now)
 
-    async def _crash(self, desk: Desk) -> None:
+    async def _crash(self, driver: ScheduleDriver) -> None:
         countdown = self.chance.randrange(3)
 
         def crashing(seen: Any) -> ScheduleDecision | None:
             nonlocal countdown
-            decision = desk._decide_due(seen)
+            decision = driver._decide_due(seen)
             countdown -= 1
             if countdown < 0:
                 raise Crash

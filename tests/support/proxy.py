@@ -125,7 +125,7 @@ class Pair:
         self._proxy = proxy
         self._client = client
         self._server = server
-        self._doomed = False
+        self._answer_lost = False
         self._listener = proxy.listen()
         for line in (client, server):
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -147,16 +147,16 @@ class Pair:
                 fate = self._proxy.fate() if data.endswith(COMMIT) else "pass"
                 if fate == "before":
                     break
-                self._doomed = fate == "after"
+                self._answer_lost = fate == "after"
                 self._listener.up(data)
                 self._server.sendall(data)
-        if not self._doomed:  # else the answer, once it is there, ends the connection
+        if not self._answer_lost:  # else the answer, once it is there, ends the connection
             self.end()
 
     def _downstream(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._server.recv(CHUNK):
-                if self._doomed:
+                if self._answer_lost:
                     break
                 self._listener.down(data)
                 self._client.sendall(data)

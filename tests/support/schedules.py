@@ -27,8 +27,8 @@ class Changes(JobObserver):
         self._changes += changed
 
 
-class Desk(Schedules):
-    """What a coordinator does with schedules, told to do it; `changed` is what it was told of."""
+class ScheduleDriver(Schedules):
+    """A coordinator's schedules without its loop: a test fires them. `changed` has what its observer was told."""
 
     def __init__(self, store: Store, new_id: Any = new_id) -> None:
         self.changed: list[ScheduleChanged] = []

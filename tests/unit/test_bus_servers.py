@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis as RedisClient
 
 from stoker.bus.base import CancelClaim, Changed, DrainSession, JobsWaiting, Notification, ProgressOf, Watch
-from stoker.bus.line import LineBus
+from stoker.bus.connected import ConnectedBus
 from stoker.bus.postgres import CHANNEL, PostgresBus
 from stoker.bus.redis import RedisBus
 from tests.support import servers
@@ -78,7 +78,7 @@ def server(request: pytest.FixtureRequest) -> Server:
     return found
 
 
-def bus_on(server: Server) -> LineBus:
+def bus_on(server: Server) -> ConnectedBus:
     return PostgresBus(server.url) if isinstance(server, servers.Postgres) else RedisBus(server.url)
 
 
@@ -94,7 +94,7 @@ async def put_on_the_line(server: Server, text: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def buses(server: Server, count: int) -> AsyncIterator[list[tuple[LineBus, Heard]]]:
+async def buses(server: Server, count: int) -> AsyncIterator[list[tuple[ConnectedBus, Heard]]]:
     """So many buses, connected; what connecting told is forgotten."""
     made = [(bus_on(server), Heard()) for _ in range(count)]
     for bus, heard in made:
@@ -212,7 +212,7 @@ async def test_flushing_redis_loses_no_notifications(redis: servers.Redis) -> No
 async def test_a_connection_that_postgresql_ends_is_replaced(postgres: servers.Postgres) -> None:
     async with buses(postgres, 2) as [(sender, own), (receiver, heard)]:
         ended = postgres.psql(
-            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'stoker news'"
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'stoker bus'"
         )
         assert ended == "2"
         await eventually(
@@ -230,6 +230,6 @@ async def test_the_connection_to_postgresql_is_never_left_in_a_transaction(
         sender.publish(Changed(["a"]))
         await eventually(lambda: heard.ids() == {"a"})
         states = postgres.psql(
-            "SELECT DISTINCT state FROM pg_stat_activity WHERE application_name = 'stoker news'"
+            "SELECT DISTINCT state FROM pg_stat_activity WHERE application_name = 'stoker bus'"
         )
         assert states == "idle"

@@ -189,13 +189,13 @@ async def test_a_session_that_was_given_up_is_not_heard_any_more(clock: FakeCloc
         def append(self, pieces: list[Any]) -> None:
             appended.extend(pieces)
 
-    desk = JobOutput(Store(), Kept(), sessions, Observers())  # type: ignore[arg-type]  # what a desk uses of them
+    job_output = JobOutput(Store(), Kept(), sessions, Observers())  # type: ignore[arg-type]  # what it uses of them
     claim = jobs.a_claim()
     session.hold(claim)
     chunk = OutputChunk(claim.id, claim.claim_id, "log", 0, b"x")
-    desk.take(session, [chunk])
+    job_output.take(session, [chunk])
     sessions.remove(session, clock.now_us())
-    desk.take(session, [chunk])
+    job_output.take(session, [chunk])
     assert [(piece.job_id, piece.stream, piece.at) for piece in appended] == [
         (claim.id, "log", clock.now_us())
     ]
@@ -281,11 +281,11 @@ async def test_a_coordinator_that_leaves_lets_followers_go_without_calling_it_th
 
 async def test_who_stops_following_leaves_nothing_behind(house: House) -> None:
     job = await house.job()
-    desk = house.coordinator._job_output
+    job_output = house.coordinator._job_output
     waiting = asyncio.create_task(house.coordinator.output.page(Selection(job.id), 0, WAIT))
-    await until(lambda: len(desk._followers) == 1)
+    await until(lambda: len(job_output._followers) == 1)
     waiting.cancel()
-    await until(lambda: len(desk._followers) == 0)
+    await until(lambda: len(job_output._followers) == 0)
 
 
 @pytest.mark.parametrize(

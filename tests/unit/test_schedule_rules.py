@@ -157,7 +157,7 @@ def test_the_same_definition_again_changes_nothing_but_the_time_of_the_change() 
 def test_a_refused_job_is_a_skipped_tick() -> None:
     job = a_job()
     decision = ScheduleDecision(a_schedule(), firings=[Firing("tick", START, job)])
-    after, (tick,) = rules.settled(decision, [Inserted(None, refused="the key is taken")], START)
+    after, (tick,) = rules.after_inserts(decision, [Inserted(None, refused="the key is taken")], START)
     assert (tick.outcome, tick.reason, tick.job_id) == ("skipped", "the key is taken", None)
     assert after is not None
     assert after.last_job_id is None

@@ -189,7 +189,7 @@ async def test_what_happened_is_counted_in_both_buckets() -> None:
     metrics.ended(ended)
     series.ended(ended)
     series.expired(Expired([], [Lost(a_claim(), "queued"), Lost(a_claim(), "failed")]))
-    await series.settle()
+    await series.write_now()
     for length in (FINE_SEC, COARSE_SEC):
         at = NOW - NOW % (length * SECOND)
         tally = store.tallies[length, at, ("default", "echo")]
@@ -238,10 +238,10 @@ async def test_what_could_not_be_written_is_written_later() -> None:
     metrics.submitted([accepted(a_job(), False)], ())
     store.fails = True
     with pytest.raises(StoreUnavailable):
-        await series.settle()
+        await series.write_now()
     store.fails = False
     store.now += 600 * SECOND
-    await series.settle()
+    await series.write_now()
     assert store.tallies[10, NOW - NOW % (10 * SECOND), ("default", "echo")].submitted == 1
 
 
@@ -258,11 +258,11 @@ async def test_a_read_does_not_wait_for_a_slow_disk() -> None:
     store.put_series = put_slowly  # type: ignore[method-assign]
     metrics.submitted([accepted(a_job(), False)], ())
     async with asyncio.timeout(10):
-        await series.settle()
-        await series.settle()
+        await series.write_now()
+        await series.write_now()
     assert store.writes == 0
     written.set()
-    await series.settle()
+    await series.write_now()
     assert store.writes == 1, "both reads waited for the same"
 
 
@@ -281,7 +281,7 @@ async def test_many_pairs_of_queue_and_type_share_a_row() -> None:
     store, metrics = FakeStore(), Metrics("0")
     series = a_series(store, metrics)
     metrics.submitted([accepted(a_job(type=f"t{n}"), False) for n in range(MAX_PAIRS + 50)], ())
-    await series.settle()
+    await series.write_now()
     fine = [tally for (length, _, _), tally in store.tallies.items() if length == FINE_SEC]
     assert len(fine) <= MAX_PAIRS + 1
     assert sum(tally.submitted for tally in fine) == MAX_PAIRS + 50

@@ -497,10 +497,10 @@ def test_a_worker_can_die_while_the_task_runs(app: Stoker) -> None:
     with app.testing() as t:
 
         @app.task(max_attempts=1)
-        def doomed() -> None:
+        def crashing() -> None:
             t.crash(current_job().id)
 
-        job = doomed.submit()
+        job = crashing.submit()
         t.run_until_idle()
         assert (job.status(), outcomes(job)) == ("failed", ["lost"])
         with pytest.raises(StokerError, match="has no next attempt"):

@@ -55,7 +55,7 @@ class FakeBus:
         self.notifications.append(notification)
 
 
-class Desk:
+class FakeCoordinator:
     """A coordinator, as far as waits are concerned."""
 
     def __init__(self, *, shared: bool = False) -> None:
@@ -97,132 +97,132 @@ def some(number: int) -> list[str]:
     return [f"job {n}" for n in range(number)]
 
 
-async def settled(desk: Desk, looks: int = 1) -> None:
-    """Until so many reads were made and somebody waits."""
+async def until_waiting(coordinator: FakeCoordinator, looks: int = 1) -> None:
+    """Return once this many reads were made, and a request waits."""
     for _ in range(100 * looks):
         await asyncio.sleep(0)
-    assert len(desk.store.looks) >= looks
+    assert len(coordinator.store.looks) >= looks
 
 
 async def test_what_has_ended_already_is_answered_at_once() -> None:
-    desk = Desk()
+    coordinator = FakeCoordinator()
     for id in some(5):
-        desk.store.put(id, "completed" if id in ("job 1", "job 3") else "running")
-    waited = await desk.waits.for_any(["job 4", "job 3", "job 1", "job 0"], 60, 10_000)
+        coordinator.store.put(id, "completed" if id in ("job 1", "job 3") else "running")
+    waited = await coordinator.waits.for_any(["job 4", "job 3", "job 1", "job 0"], 60, 10_000)
     assert ids_of(waited) == ["job 3", "job 1"]
     assert (waited.pending, waited.missing) == (2, [])
     assert waited.counts == {"completed": 2, "running": 2}
 
 
 async def test_a_job_that_ends_is_the_only_one_that_is_read_again() -> None:
-    desk = Desk()
+    coordinator = FakeCoordinator()
     for id in some(3_000):
-        desk.store.put(id)
-    with desk.waiting(some(3_000)) as task:
-        await settled(desk, looks=3)
-        assert [len(look) for look in desk.store.looks] == [1_000] * 3, "a part at a time"
-        desk.end("job 7")
-        desk.end("job 8", status="failed")
+        coordinator.store.put(id)
+    with coordinator.waiting(some(3_000)) as task:
+        await until_waiting(coordinator, looks=3)
+        assert [len(look) for look in coordinator.store.looks] == [1_000] * 3, "a part at a time"
+        coordinator.end("job 7")
+        coordinator.end("job 8", status="failed")
         waited = await task
     assert ids_of(waited) == ["job 7", "job 8"], "what ends in the same moment goes along"
-    assert desk.store.looks[3:] == [["job 7", "job 8"]]
-    assert desk.store.reads == [["job 7", "job 8"]]
+    assert coordinator.store.looks[3:] == [["job 7", "job 8"]]
+    assert coordinator.store.reads == [["job 7", "job 8"]]
     assert waited.pending == 2_998
 
 
 async def test_ids_of_no_job_are_answered_at_once() -> None:
-    desk = Desk()
-    desk.store.put("job 0")
-    waited = await desk.waits.for_any(["job 0", "job 1"], 60, 10_000)
+    coordinator = FakeCoordinator()
+    coordinator.store.put("job 0")
+    waited = await coordinator.waits.for_any(["job 0", "job 1"], 60, 10_000)
     assert (waited.missing, waited.pending, ids_of(waited)) == (["job 1"], 1, [])
 
 
 async def test_the_time_ends_a_wait_and_so_does_the_end_of_the_coordinator() -> None:
-    desk = Desk()
-    desk.store.put("job 0")
-    assert (await desk.waits.for_any(["job 0"], 0.01, 10_000)).pending == 1
-    assert (await desk.waits.for_any(["job 0"], 0, 10_000)).pending == 1
-    with desk.waiting(["job 0"]) as task:
-        await settled(desk, looks=3)
-        desk.waits.closing = True
-        desk.waiters.finished_all()
+    coordinator = FakeCoordinator()
+    coordinator.store.put("job 0")
+    assert (await coordinator.waits.for_any(["job 0"], 0.01, 10_000)).pending == 1
+    assert (await coordinator.waits.for_any(["job 0"], 0, 10_000)).pending == 1
+    with coordinator.waiting(["job 0"]) as task:
+        await until_waiting(coordinator, looks=3)
+        coordinator.waits.closing = True
+        coordinator.waiters.finished_all()
         assert (await task).pending == 1
 
 
 async def test_a_wait_that_is_given_up_leaves_nothing_behind() -> None:
-    desk = Desk()
-    desk.store.put("job 0")
-    with desk.waiting(["job 0"]) as task:
-        await settled(desk)
+    coordinator = FakeCoordinator()
+    coordinator.store.put("job 0")
+    with coordinator.waiting(["job 0"]) as task:
+        await until_waiting(coordinator)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_two_who_wait_for_one_job_both_hear_of_it() -> None:
-    desk = Desk()
+    coordinator = FakeCoordinator()
     for id in some(2):
-        desk.store.put(id)
-    with desk.waiting(some(2)) as first, desk.waiting(["job 0"]) as second:
-        await settled(desk, looks=2)
-        assert desk.waiters.many_ids == 3
-        desk.end("job 0")
+        coordinator.store.put(id)
+    with coordinator.waiting(some(2)) as first, coordinator.waiting(["job 0"]) as second:
+        await until_waiting(coordinator, looks=2)
+        assert coordinator.waiters.many_ids == 3
+        coordinator.end("job 0")
         assert ids_of(await first) == ids_of(await second) == ["job 0"]
 
 
 async def test_an_answer_is_bounded_by_bytes() -> None:
-    desk = Desk()
+    coordinator = FakeCoordinator()
     for id in some(10):
-        desk.store.put(id, "completed", result=b"1" * 300_000)
-    waited = await desk.waits.for_any(some(10), 60, 10_000)
+        coordinator.store.put(id, "completed", result=b"1" * 300_000)
+    waited = await coordinator.waits.for_any(some(10), 60, 10_000)
     assert ids_of(waited) == some(3)
     assert waited.pending == 7
-    desk.store.put("job 0", "completed", result=b"1" * 5_000_000)
-    assert ids_of(await desk.waits.for_any(some(10), 60, 10_000)) == ["job 0"], "at least one"
-    assert sum(len(read) for read in desk.store.reads) == 4, "what does not fit is not read"
+    coordinator.store.put("job 0", "completed", result=b"1" * 5_000_000)
+    assert ids_of(await coordinator.waits.for_any(some(10), 60, 10_000)) == ["job 0"], "at least one"
+    assert sum(len(read) for read in coordinator.store.reads) == 4, "what does not fit is not read"
 
 
 async def test_a_job_that_runs_again_meanwhile_is_not_shown() -> None:
-    desk = Desk()
-    desk.store.put("job 0", "failed")
+    coordinator = FakeCoordinator()
+    coordinator.store.put("job 0", "failed")
 
     async def replayed(ids: Sequence[str]) -> list[Job | None]:
-        desk.store.put("job 0", "queued")
-        return [desk.store.jobs[id] for id in ids]
+        coordinator.store.put("job 0", "queued")
+        return [coordinator.store.jobs[id] for id in ids]
 
-    desk.store.get = replayed  # type: ignore[method-assign]
-    waited = await desk.waits.for_any(["job 0"], 60, 10_000)
+    coordinator.store.get = replayed  # type: ignore[method-assign]
+    waited = await coordinator.waits.for_any(["job 0"], 60, 10_000)
     assert (ids_of(waited), waited.pending) == ([], 1)
 
 
 async def test_only_so_many_jobs_are_waited_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waits, "MAX_IDS", 3)
-    desk = Desk()
+    coordinator = FakeCoordinator()
     for id in some(4):
-        desk.store.put(id)
-    with desk.waiting(some(2)) as task:
-        await settled(desk)
+        coordinator.store.put(id)
+    with coordinator.waiting(some(2)) as task:
+        await until_waiting(coordinator)
         with pytest.raises(Overloaded, match="are waited for at this coordinator"):
-            await desk.waits.for_any(some(2), 60, 10_000)
-        assert (await desk.waits.for_any(some(4), 0, 10_000)).pending == 4, "a look is always possible"
-        desk.end("job 0")
+            await coordinator.waits.for_any(some(2), 60, 10_000)
+        assert (await coordinator.waits.for_any(some(4), 0, 10_000)).pending == 4, "a look is always possible"
+        coordinator.end("job 0")
         await task
 
 
 async def test_others_are_told_once_and_a_look_stands_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waits, "LOOK_SECONDS", 0.01)
-    desk = Desk(shared=True)
+    coordinator = FakeCoordinator(shared=True)
     for id in some(3):
-        desk.store.put(id)
-    with desk.waiting(some(3)) as task:
-        await settled(desk)
-        desk.store.put("job 1", "completed")  # nobody says so
+        coordinator.store.put(id)
+    with coordinator.waiting(some(3)) as task:
+        await until_waiting(coordinator)
+        coordinator.store.put("job 1", "completed")  # nobody says so
         assert ids_of(await task) == ["job 1"]
-    with desk.waiting(["job 0", "job 2", "job 3"]) as task:
-        desk.store.put("job 3")
-        await settled(desk, looks=len(desk.store.looks) + 1)
-        desk.end("job 0")
+    with coordinator.waiting(["job 0", "job 2", "job 3"]) as task:
+        coordinator.store.put("job 3")
+        await until_waiting(coordinator, looks=len(coordinator.store.looks) + 1)
+        coordinator.end("job 0")
         await task
-    assert desk.bus.notifications == [Watch(some(3)), Watch(["job 3"])]
+    assert coordinator.bus.notifications == [Watch(some(3)), Watch(["job 3"])]
 
 
 def test_more_jobs_gather_for_longer_and_are_looked_at_less_often() -> None:

@@ -61,7 +61,7 @@ _ONLY_ONCE: Final = frozenset(
 
 
 def create_app(services: Services, *, new_id: NewId = ids.new_id) -> "App":
-    """The API of one coordinator; to be closed after its last request."""
+    """Return the API of one coordinator; to be closed after its last request."""
     settings, jobs = services.settings, services.jobs
     limit = settings.rate_limit_jobs_per_min
     limiter = SubmissionLimiter(limit, window(settings), jobs.known_key, jobs.known_ids) if limit else None
@@ -126,7 +126,7 @@ class App:
     async def _answer(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, request_id: str
     ) -> Response:
-        """The response, also to what is refused."""
+        """Return the response, also to what is refused."""
         try:
             return await self._handle(scope, headers, receive)
         except RequestProblem as problem:
@@ -217,7 +217,7 @@ class App:
             guard.check_origin(headers, "https" if secure else "http")
 
     def _request_id(self, headers: Mapping[bytes, bytes]) -> str:
-        """The caller's id if it is fit for a log, else a new one; every log line of this request carries it."""
+        """Return the caller's id if it is fit for a log, else a new one; every log line of this request carries it."""
         given = headers.get(b"x-request-id")
         request_id = None if given is None else _usable(given)
         if request_id is None:
@@ -238,7 +238,7 @@ class App:
 
 
 def _defect(scope: Scope, request_id: str) -> Response:
-    """The answer when everything else failed. The log may be what did."""
+    """Return the answer when everything else failed. The log may be what did."""
     with contextlib.suppress(Exception):
         _log.exception("request_failed", method=scope.get("method", "WEBSOCKET"), path=scope["path"])
     detail = "this is a defect of the server; its log has the details under this request_id"

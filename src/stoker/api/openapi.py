@@ -58,7 +58,7 @@ _ANSWER_HEADERS: Final[dict[int, Schema]] = {
 
 
 def document(endpoints: Iterable[Endpoint]) -> bytes:
-    """The document as JSON."""
+    """Return the document as JSON."""
     shown = [endpoint for endpoint in endpoints if endpoint.documented]
     paths: dict[str, Schema] = {}
     for endpoint in shown:
@@ -202,7 +202,7 @@ def _success(endpoint: Endpoint) -> Schema:
 
 
 def _event(kind: type[msgspec.Struct]) -> Schema:
-    """One event of a stream, in the words in which later versions of OpenAPI describe them."""
+    """Return one event of a stream, in the words in which later versions of OpenAPI describe them."""
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": _ref(kind)}
     name = {"const": kind.__name__.removesuffix("View").lower()}
     return {
@@ -226,7 +226,7 @@ def _refusal(status: int) -> Schema:
 
 
 def components(endpoints: Iterable[Endpoint]) -> Schema:
-    """The schemas of every struct that the endpoints name, by the struct's name."""
+    """Return the schemas of every struct that the endpoints name, by the struct's name."""
     named: dict[str, Any] = {ProblemDocument.__name__: ProblemDocument}
     for endpoint in endpoints:
         other = endpoint.or_body[0] if endpoint.or_body else None
@@ -341,7 +341,7 @@ def _describable(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 
 def portable(schema: Any) -> Any:
-    """The same schema with patterns that every dialect of regular expressions understands, not only Python's."""
+    """Return the schema with patterns that every dialect of regular expressions understands, not only Python's."""
     if isinstance(schema, dict):
         return {
             key: _portable_pattern(value) if key == "pattern" else portable(value)

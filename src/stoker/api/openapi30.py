@@ -18,12 +18,12 @@ _NULL: Final = {"type": "null"}
 
 @cache
 def document_30(document: bytes) -> bytes:
-    """The document as JSON, made on first demand."""
+    """Return the document as JSON, made on first demand."""
     return msgspec.json.encode(downgrade(msgspec.json.decode(document)))
 
 
 def downgrade(document: dict[str, Any]) -> dict[str, Any]:
-    """The document in the words of OpenAPI 3.0."""
+    """Return the document in the words of OpenAPI 3.0."""
     info = {**document["info"], "license": {"name": document["info"]["license"]["name"]}}
     components = {
         **document["components"],

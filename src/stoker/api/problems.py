@@ -237,7 +237,7 @@ def _taken(error: IdempotencyMismatch | IdMismatch | JobPruned, field: str) -> R
 
 
 def from_domain(error: StokerDomainError, field: str = "id") -> RequestProblem:
-    """The coordinator's own errors, as answers. `field` is the one with the id of a job that was submitted."""
+    """Return the coordinator's own errors, as answers. `field` is the one with the id of a job that was submitted."""
     detail = str(error)
     match error:
         case MissingError():
@@ -289,7 +289,7 @@ as in `ValueError`, and is tried again.
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     answers = "".join(f"| `{k.urn}` | {k.status} | {k.title} | {k.value.text} |\n" for k in Kind)
     jobs = "".join(f"| `{error.name}` | {error.retried} | {error.text} |\n" for error in error_types.TABLE)
     return f"{_INTRO}{answers}{_OF_JOBS}{jobs}"

@@ -33,7 +33,7 @@ Whatever is not a success is a problem document (RFC 9457, `application/problem+
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     shown = [endpoint for endpoint in ENDPOINTS if endpoint.documented]
     parts = [_INTRODUCTION, *_overview(shown)]
     for tag in dict.fromkeys(endpoint.tag for endpoint in shown):

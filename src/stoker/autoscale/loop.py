@@ -43,7 +43,7 @@ class CoordinatorClient(Protocol):
 
 
 def rules_of(settings: Settings) -> Rules:
-    """The operator's rules."""
+    """Return the operator's rules."""
     return Rules(
         threshold_high=settings.queue_threshold_high,
         threshold_low=settings.queue_threshold_low,
@@ -104,7 +104,7 @@ class Autoscaler:
             await asyncio.sleep(TICK_SECONDS)
 
     async def tick(self) -> Decision | None:
-        """One turn; None when it could not see."""
+        """Look and act once. Return None if the coordinator could not be asked."""
         try:
             fleet = await self._look()
         except (StokerError, ProviderError) as error:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from stoker.bus.line import Hear, LineBus
+from stoker.bus.connected import ConnectedBus, Hear
 
 CHANNEL: Final = "stoker_news"
 MAX_BYTES: Final = 7_900
@@ -25,7 +25,7 @@ _NOTIFY: Final = (
 )
 
 
-class PostgresBus(LineBus):
+class PostgresBus(ConnectedBus):
     """A bus over LISTEN and NOTIFY."""
 
     name = "postgresql"
@@ -36,23 +36,23 @@ class PostgresBus(LineBus):
         super().__init__()
         self._url = url
 
-    async def _open(self, hear: Hear) -> "PostgresLine":
+    async def _open(self, hear: Hear) -> "PostgresBusConnection":
         connection = await asyncpg.connect(
             self._url,
             timeout=self.answer_seconds,
             command_timeout=self.answer_seconds,
-            server_settings={"application_name": "stoker news"},
+            server_settings={"application_name": "stoker bus"},
         )
         try:
             # A hint is not worth a wait for the disk.
             await connection.execute("SET synchronous_commit = off")
-            return await PostgresLine.over(connection, hear)
+            return await PostgresBusConnection.over(connection, hear)
         except BaseException:
             connection.terminate()
             raise
 
 
-class PostgresLine:
+class PostgresBusConnection:
     """One connection that notifies and listens."""
 
     def __init__(self, connection: "asyncpg.Connection[Any]") -> None:
@@ -60,11 +60,11 @@ class PostgresLine:
         self._lost = asyncio.Event()
 
     @classmethod
-    async def over(cls, connection: "asyncpg.Connection[Any]", hear: Hear) -> "PostgresLine":
-        line = cls(connection)
-        connection.add_termination_listener(lambda _: line._lost.set())
+    async def over(cls, connection: "asyncpg.Connection[Any]", hear: Hear) -> "PostgresBusConnection":
+        opened = cls(connection)
+        connection.add_termination_listener(lambda _: opened._lost.set())
         await connection.add_listener(CHANNEL, lambda _, __, ___, payload: hear(str(payload)))
-        return line
+        return opened
 
     async def send(self, messages: Sequence[bytes]) -> None:
         read_only = await self._connection.fetchval(

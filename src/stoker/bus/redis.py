@@ -10,7 +10,7 @@ from typing import Final
 
 from redis.asyncio.client import PubSub, Redis
 
-from stoker.bus.line import Hear, LineBus
+from stoker.bus.connected import ConnectedBus, Hear
 from stoker.bus.redis_link import client_of
 
 MAX_BYTES: Final = 256 * 1024
@@ -18,7 +18,7 @@ ANSWER_SECONDS: Final = 2.0
 """No request waits for the bus, so this is longer than the timeout of the job cache."""
 
 
-class RedisBus(LineBus):
+class RedisBus(ConnectedBus):
     """A bus over a channel of Redis."""
 
     name = "redis"
@@ -29,16 +29,16 @@ class RedisBus(LineBus):
         super().__init__()
         self._url = url
 
-    async def _open(self, hear: Hear) -> "RedisLine":
+    async def _open(self, hear: Hear) -> "RedisBusConnection":
         client = client_of(self._url)
         try:
-            return await RedisLine.over(client, hear)
+            return await RedisBusConnection.over(client, hear)
         except BaseException:
             await client.aclose()
             raise
 
 
-class RedisLine:
+class RedisBusConnection:
     """One connection that publishes and one that is subscribed."""
 
     def __init__(self, client: Redis, pubsub: PubSub, hear: Hear) -> None:
@@ -48,14 +48,14 @@ class RedisLine:
         self._channel = channel_of(client)
 
     @classmethod
-    async def over(cls, client: Redis, hear: Hear) -> "RedisLine":
-        line = cls(client, client.pubsub(ignore_subscribe_messages=True), hear)
+    async def over(cls, client: Redis, hear: Hear) -> "RedisBusConnection":
+        opened = cls(client, client.pubsub(ignore_subscribe_messages=True), hear)
         try:
-            await line._pubsub.subscribe(line._channel)
+            await opened._pubsub.subscribe(opened._channel)
         except BaseException:
-            await line._pubsub.aclose()  # type: ignore[no-untyped-call]
+            await opened._pubsub.aclose()  # type: ignore[no-untyped-call]
             raise
-        return line
+        return opened
 
     async def send(self, messages: Sequence[bytes]) -> None:
         if len(messages) == 1:

@@ -48,7 +48,7 @@ def _asked(context: typer.Context, path: str, key: str) -> list[dict[str, Any]]:
 
 
 def looked_up(url: str | None, token: str | None, path: str, key: str) -> list[dict[str, Any]]:
-    """The rows under this key of what the coordinator answers; none if it does not answer soon."""
+    """Return the rows under this key of what the coordinator answers; none if it does not answer soon."""
     import httpx
 
     from stoker.client.transport import Transport

@@ -15,7 +15,7 @@ from stoker.settings import Settings, load
 
 
 def settings_for(database: str | None) -> Settings:
-    """The settings, with the database from the command line if it was named there."""
+    """Return the settings, with the database from the command line if it was named there."""
     settings = load(os.environ, {"database_url": database})
     for warning in settings.warnings:
         output.note(f"warning: {warning}")
@@ -23,7 +23,7 @@ def settings_for(database: str | None) -> Settings:
 
 
 def shown(settings: Settings) -> str:
-    """The database as it may be printed: without a password."""
+    """Return the database as it may be printed: without a password."""
     if not settings.on_postgres:
         return str(settings.database_path)
     from stoker.store.postgres.database import shown as without_password

@@ -52,7 +52,7 @@ RUNNER = {
 
 
 def exit_for(error: errors.StokerError | SettingsError) -> Exit:
-    """The code for an error."""
+    """Return the code for an error."""
     match error:
         case SettingsError() | errors.ArgumentError():
             return Exit.USAGE
@@ -70,7 +70,7 @@ def exit_for(error: errors.StokerError | SettingsError) -> Exit:
 
 
 def exit_for_status(status: str) -> Exit:
-    """The code for a job that has ended."""
+    """Return the code for a job that has ended."""
     return {"failed": Exit.JOB_FAILED, "cancelled": Exit.JOB_CANCELLED}.get(status, Exit.OK)
 
 
@@ -98,7 +98,7 @@ What a [runner](runner.md) says of its job. An end by a signal is a crash, which
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     commands = "".join(f"| {code.value} | `{code.name}` | {MEANINGS[code]} |\n" for code in Exit)
     runners = "".join(f"| {code} | {text} | {retried} |\n" for code, (text, retried) in RUNNER.items())
     return f"{_INTRO}{commands}{_RUNNERS}{runners}"

@@ -44,7 +44,7 @@ def print_job(job: dict[str, Any]) -> None:
 
 
 def grouped(job: dict[str, Any], now: datetime) -> list[Facts]:
-    """What a job is and how it went; where it runs and what it may use; when. Groups without facts are left out."""
+    """Return what a job is and how it went; where it runs and what it may use; when. Groups without facts are left out."""
     left = {
         name: value for name, value in job.items() if name not in _ELSEWHERE and value not in (None, {}, [])
     }
@@ -129,7 +129,7 @@ def _between(start: str | None, end: str | None) -> str | None:
 
 
 def _took(left: dict[str, Any]) -> str | None:
-    """How long the job waited, ran, and took from its submission to its end."""
+    """Return how long the job waited, ran, and took from its submission to its end."""
     named = {"waited": "queue_time_sec", "ran": "execution_time_sec", "in total": "total_time_sec"}
     told = {name: left.pop(field, None) for name, field in named.items()}
     parts = [f"{name} {output.duration(value)}" for name, value in told.items() if value is not None]
@@ -167,7 +167,7 @@ _ATTEMPTS = output.Listing(
 
 
 def one_line(error: dict[str, Any] | None) -> str | None:
-    """The class and message of an error."""
+    """Return the class and message of an error."""
     if error is None:
         return None
     return ": ".join(str(error[part]) for part in ("type", "message") if error.get(part))

@@ -56,7 +56,7 @@ def logs(
 
 
 def print_entries(entries: Iterable[LogEntry], as_json: bool, marks: Marks | None = None) -> None:
-    """Print each entry as soon as it arrives. A terminal obeys control characters and anyone who may submit can write them,
+    """Print each entry as soon as it arrives. A terminal obeys control characters and every job can write them,
     so there they are escaped; a file or a pipe gets them as they are, without marks."""
     terminal = sys.stdout.isatty()
     if as_json or not terminal:
@@ -119,7 +119,7 @@ class Marks:
 
 
 def end_words(attempt: AttemptInfo) -> str:
-    """How an attempt ended: `attempt 1 failed: ValueError: no; retried after 1.7s`."""
+    """Return how an attempt ended: `attempt 1 failed: ValueError: no; retried after 1.7s`."""
     outcome = output.outcome_words(attempt.outcome) or "ended"
     told = f"attempt {attempt.attempt} {'failed' if outcome == 'error' else outcome}"
     if attempt.error is not None:

@@ -215,7 +215,7 @@ def _is_json(text: str) -> bool:
 
 
 def _checked_json(text: str, source: str) -> bytes:
-    """The text itself, so that numbers keep every digit, once it is known to be JSON."""
+    """Return the text itself, so that numbers keep every digit, once it is known to be JSON."""
     try:
         json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -234,7 +234,7 @@ def _encoded(text: str, source: str) -> bytes:
 
 
 def _pointer(error: json.JSONDecodeError) -> str:
-    """The line at fault, cut to a readable width, with a caret under the place."""
+    """Return the line at fault, cut to a readable width, with a caret under the place."""
     start = max(0, error.colno - 41)
     line = error.doc.split("\n")[error.lineno - 1][start : start + 80]
     return f"  {line}\n  {' ' * (error.colno - 1 - start)}^"

@@ -1,7 +1,7 @@
 """How answers look: tables for people, JSON for programs, everything else on stderr.
 
 Text that came from a job is shown as text: markup is not interpreted and control characters are escaped, since a
-terminal obeys them and anyone who may submit can write them. Off a terminal there is no colour and nothing is cut
+terminal obeys them and every client that may submit can write them. Off a terminal there is no colour and nothing is cut
 to fit a width.
 """
 
@@ -129,7 +129,8 @@ def fitted(widths: Mapping[str, int], room: int, spare: Sequence[str]) -> dict[s
 
 
 def _longest(widths: Mapping[str, int]) -> str:
-    """The column to cut next: one of text while something of it is left, then the id while enough is, then the widest."""
+    """Return the column to cut next: one of text while something of it is left, then the id while enough is, then the
+    widest."""
     texts = [name for name, width in widths.items() if name != "ID" and width > _LEAST]
     ids = [name for name, width in widths.items() if name == "ID" and width > _READABLE]
     return max(texts or ids or widths, key=lambda name: widths[name])

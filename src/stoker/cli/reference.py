@@ -22,7 +22,7 @@ Options win over settings ([settings](settings.md)). `stoker --install-completio
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     root = typer.main.get_command(app)
     sections = "\n".join(_sections(root, "stoker"))
     return f"{_INTRO}\n{_exit_codes()}\n{sections}"

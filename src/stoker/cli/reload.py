@@ -137,8 +137,8 @@ def source_filter() -> "PythonFilter":
 
 
 def watched(app: str, folder: Path) -> list[Path]:
-    """What to watch for an app (`module:name`): the working folder if the module is in it, which is where modules beside it
-    are too; else the package that it belongs to."""
+    """Return what to watch for an app (`module:name`): the working folder if the module is in it, which is where modules
+    beside it are too; else the package that it belongs to."""
     top = app.partition(":")[0].partition(".")[0]
     spec = PathFinder.find_spec(top, [str(folder), *sys.path])
     places = [] if spec is None else list(spec.submodule_search_locations or [])

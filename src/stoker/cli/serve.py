@@ -181,7 +181,7 @@ def _config(app: App) -> uvicorn.Config:
 
 
 def listen(settings: Settings) -> socket.socket:
-    """The listening socket, bound before anything else is opened: a taken port is the commonest mistake."""
+    """Return the listening socket, bound before anything else is opened: a taken port is the commonest mistake."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     SYSTEM.prepare_listener(listener)
@@ -199,7 +199,7 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def url_of(host: str, port: int) -> str:
-    """The address under which a process on this machine reaches the API."""
+    """Return the address under which a process on this machine reaches the API."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

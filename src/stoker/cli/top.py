@@ -121,7 +121,7 @@ def _lost(error: ConnectionFailed) -> RenderableType:
 def screen(
     now: SystemView, before: SystemView | None, url: str, height: int | None, width: int | None = None
 ) -> RenderableType:
-    """All that is shown, cut to `height` lines of `width` characters when there are such."""
+    """Return all that is shown, cut to `height` lines of `width` characters when there are such."""
     from rich.console import Group
     from rich.text import Text
 

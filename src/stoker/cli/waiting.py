@@ -29,7 +29,7 @@ _STEP_SECONDS = 1.0
 def wait_for(
     transport: Transport, job_id: str, timeout: float | None, url: str | None, *, warned: bool = False
 ) -> JobInfo:
-    """The job when it has ended. Raises `ResultTimeout`; Ctrl-C leaves, and the job goes on.
+    """Return the job when it has ended. Raises `ResultTimeout`; Ctrl-C leaves, and the job goes on.
 
     With `warned` the reader was just told if no worker serves the job."""
     with _shown(job_id, url, warned) as screen:

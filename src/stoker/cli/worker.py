@@ -75,7 +75,7 @@ def start_problems(settings: Settings) -> list[str]:
 
 
 def native_types(binary: Path | None) -> list[str]:
-    """The types that our own runner has; none where it does not start, and Python stands in for it."""
+    """Return the types that our own runner has; none where it does not start, and Python stands in for it."""
     if binary is None:
         return []
     try:
@@ -87,8 +87,8 @@ def native_types(binary: Path | None) -> list[str]:
 
 
 def runner_contract(binary: str | None) -> RunnerContract | None:
-    """How to call a runner of the operator's. One that gives no answer to `--types`, or another one than a runner that knows
-    Stoker, is called by the plain contract.
+    """Return how to call a runner of the operator's. One that gives no answer to `--types`, or another one than a runner
+    that knows Stoker, is called by the plain contract.
 
     Raises `StartFailed` for one that cannot be started at all: every job would die of it.
     """
@@ -116,7 +116,7 @@ def _ask_for_types(binary: str) -> str:
 
 
 def _within_limits(settings: Settings, *, kinds: int) -> Settings:
-    """The settings with as many threads as there are file descriptors for."""
+    """Return the settings with as many threads as there are file descriptors for."""
     threads = descriptors.secure(settings.worker_threads, kinds=kinds)
     if threads < settings.worker_threads:
         log.warning(

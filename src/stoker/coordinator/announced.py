@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class Announced:
-    """What workers announced for job types, kept in memory and read again when it may have changed."""
+    """Keeps what workers announced for job types in memory, and reads it again when it may have changed."""
 
     def __init__(self, store: Store, changed: Callable[[], None]) -> None:
         """`changed` is called when a worker here announced something new."""

@@ -60,14 +60,14 @@ if TYPE_CHECKING:
     from stoker.coordinator.webhooks import Webhooks
 
 KEEP_GRACE_US: Final = 5 * SECOND
-"""So long a job with `keep_sec: 0` is kept, for clients that wait for its end at any coordinator."""
+"""How long a job with `keep_sec: 0` is kept after its end, so that waiting clients of any coordinator can read it."""
 
 log = structlog.get_logger()
 
 
 class StoreClock:
-    """The time of day is the store's, at every coordinator: this machine's clock may be wrong. Durations are measured
-    here."""
+    """Gives all coordinators the store's time of day, because a machine's own clock may be wrong. Durations are measured
+    by the machine's monotonic clock."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.now_us = store.now_us
@@ -101,20 +101,20 @@ class Coordinator(Services):
         self._new_id = new_id
         self.observers = Observers()
         self._tasks: list[asyncio.Task[None]] = []
-        self._keep_in_memory(version)
-        self._show(logs)
-        self._dispatch_and_store_reports(spread)
-        self._keep_up(clock, logs)
-        self._share()
-        self._take_workers()
-        self._serve_requests()
-        self.observers.register(*self._interested(job_log, tracer))
+        self._create_memory(version)
+        self._create_output_and_events(logs)
+        self._create_dispatch_and_reports(spread)
+        self._create_upkeep(clock, logs)
+        self._create_peers()
+        self._create_worker_services()
+        self._create_services()
+        self.observers.register(*self._observers_in_order(job_log, tracer))
         logs.on_written(self._peers.changed)
 
     # ── the parts, each step made of those before it ───────────────────────────────────────────────────────────────
 
-    def _keep_in_memory(self, version: str) -> None:
-        """What is known here and nowhere else: sessions, run times, counters."""
+    def _create_memory(self, version: str) -> None:
+        """Create what is kept in memory only: sessions, run times, counters."""
         timeout_sec = self.settings.worker_heartbeat_timeout_sec
         # Two missed heartbeats: a worker that moved to another coordinator is not waited for longer than that.
         self._sessions = Sessions(int(timeout_sec * SECOND * 2 / LEASE_INTERVALS))
@@ -126,8 +126,8 @@ class Coordinator(Services):
         self._schema = SchemaWatch(self._store, lambda: self._dispatch.wake())
         self.readiness = Readiness(self._store, self.clock.monotonic, self._schema.why_not)
 
-    def _show(self, logs: Logs) -> None:
-        """Output, live events and numbers."""
+    def _create_output_and_events(self, logs: Logs) -> None:
+        """Create what clients look at: job output, live events, statistics."""
         publish = self._bus.publish if self._store.shared else None
         self._job_output = JobOutput(self._store, logs, self._sessions, self.observers, publish=publish)
         self.events = Events(
@@ -149,8 +149,8 @@ class Coordinator(Services):
             aliases=self.settings.metrics_aliases,
         )
 
-    def _dispatch_and_store_reports(self, spread: Callable[[], float]) -> None:
-        """The way of a job out to a worker, and back."""
+    def _create_dispatch_and_reports(self, spread: Callable[[], float]) -> None:
+        """Create the parts that send jobs to workers and store their reports."""
         settings = self.settings
         self._policy = RetryPolicy(
             settings.retry_backoff_base_sec, settings.retry_backoff_cap_sec, settings.retry_jitter
@@ -173,8 +173,8 @@ class Coordinator(Services):
             observers=self.observers,
         )
 
-    def _keep_up(self, clock: Clock, logs: Logs) -> None:
-        """The loops that run by the clock: leases, due jobs, schedules, retention."""
+    def _create_upkeep(self, clock: Clock, logs: Logs) -> None:
+        """Create the periodic loops: leases, due jobs, schedules, retention."""
         settings = self.settings
         retention = Retention(
             int(settings.retention_completed_sec * SECOND),
@@ -210,8 +210,8 @@ class Coordinator(Services):
             why_not=self._schema.why_not,
         )
 
-    def _share(self) -> None:
-        """The other coordinators on the same store."""
+    def _create_peers(self) -> None:
+        """Create the connection to the other coordinators on the same store."""
         self._peers = Peers(
             self._bus,
             self._store,
@@ -224,8 +224,8 @@ class Coordinator(Services):
             looked=lambda rows: self.run_workers.look(rows),
         )
 
-    def _take_workers(self) -> None:
-        """Workers of all kinds: over a WebSocket, plain HTTP, web services, and the deliverer of webhooks."""
+    def _create_worker_services(self) -> None:
+        """Create what serves workers of every kind (WebSocket, plain HTTP, web services) and delivers webhooks."""
         settings = self.settings
         timeout_sec = settings.worker_heartbeat_timeout_sec
         self.http_workers = HttpWorkers(
@@ -266,9 +266,9 @@ class Coordinator(Services):
             http=self.http_workers,
             connection=connection,
         )
-        self._webhooks = self._deliverer() if settings.webhook_hosts else None
+        self._webhooks = self._create_webhooks() if settings.webhook_hosts else None
 
-    def _deliverer(self) -> "Webhooks":
+    def _create_webhooks(self) -> "Webhooks":
         from stoker.coordinator.webhooks import (
             Webhooks,  # most systems have none, and it brings an HTTP client
         )
@@ -283,8 +283,8 @@ class Coordinator(Services):
             new_id=self._new_id,
         )
 
-    def _serve_requests(self) -> None:
-        """The rest of what the API calls."""
+    def _create_services(self) -> None:
+        """Create the other services that the API calls."""
         store, cache, wake = self._store, self._cache, self._dispatch.wake
         self.types = KnownTypes(store, self._sessions, self._peers, self._announced, self._run_times)
         self.jobs = JobService(
@@ -315,8 +315,8 @@ class Coordinator(Services):
         )
         self.queues = QueueService(store, self.events, self._peers)
 
-    def _interested(self, job_log: JobLog, tracer: JobTracer | None) -> list[JobObserver]:
-        """Everything that is told what happens to jobs, in the order in which it is told."""
+    def _observers_in_order(self, job_log: JobLog, tracer: JobTracer | None) -> list[JobObserver]:
+        """Return the observers, in the order in which they are told."""
         sessions = self._sessions
         event_log = JobEventLog(
             job_log, self.clock.now_us, sessions.name_of, lambda type: type in sessions.types
@@ -339,7 +339,7 @@ class Coordinator(Services):
     # ── life ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def prepare(self) -> None:
-        """Read what must be known before the first job is accepted. Raises StoreUnavailable."""
+        """Read what workers announced for job types, which the first submission needs. Raises StoreUnavailable."""
         await self._announced.read()
 
     def start(self) -> None:
@@ -364,7 +364,7 @@ class Coordinator(Services):
             task.add_done_callback(_complain)
 
     def leave(self) -> None:
-        """Accept nothing new from here on. What is under way goes on until `stop`."""
+        """Refuse new jobs from here on. Running requests and loops go on until `stop`."""
         self.jobs.leaving = self.readiness.leaving = True
 
     async def stop(self) -> None:

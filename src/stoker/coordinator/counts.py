@@ -9,7 +9,7 @@ from stoker.store.reads import Count, JobFilter, JobQuery
 
 
 def sum_by_status(counts: Iterable[Count]) -> dict[Status, int]:
-    """How many jobs of users are in each status; deliveries of webhooks are none."""
+    """Return how many jobs of users are in each status; deliveries of webhooks are none."""
     by_status = dict.fromkeys(STATUSES, 0)
     for count in counts:
         if count.queue != WEBHOOK_QUEUE:
@@ -23,7 +23,7 @@ def success_rate(by_status: Mapping[Status, int]) -> float | None:
 
 
 async def dead_letters(store: Store, counts: Iterable[Count]) -> int:
-    """How many jobs failed and were not discarded. Beyond the cap only all that failed is known, the discarded ones
+    """Return how many jobs failed and were not discarded. Beyond the cap only all that failed is known, the discarded ones
     included; and where nothing failed, nothing is counted."""
     failed = sum_by_status(counts)["failed"]
     if not failed:

@@ -107,7 +107,7 @@ class DeadGroups(JobObserver):
         return sum_by_status(await self._store.counts())["failed"]
 
     def _count(self, failed: int) -> "asyncio.Task[Kept]":
-        """One count at a time, for all that wait for it."""
+        """Count, one count at a time for all callers that wait for it."""
         if self._counting is None:
             self._counting = asyncio.create_task(self._counted(failed), name="stoker-dead-letter-groups")
             self._counting.add_done_callback(self._over)

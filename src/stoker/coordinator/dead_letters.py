@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 
 class DeadLetterService:
-    """What can be done with jobs that failed for good. Those meant are named by `ids`, or else match `filter`."""
+    """Lists, replays and discards dead letters for the API. They are named by `ids`, or else match `filter`."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ POLL_SECONDS: Final = 1.0
 FRAME_BYTES: Final = 1024 * 1024
 """Assignments are split into frames of about this size; a larger payload travels alone."""
 JOB_BYTES: Final = 200
-"""What an assignment takes besides its payload, about."""
+"""The estimated size of an assignment besides its payload."""
 
 log = structlog.get_logger()
 
@@ -62,7 +62,7 @@ class Dispatch:
         self._cursor = 0
         self._wanted = False
         self._resting = False
-        """Whether something failed since the timer's last turn."""
+        """Whether something failed since the timer's last turn; nothing is claimed until the next one."""
         self._asked_at = 0
 
     def wake(self) -> None:
@@ -71,7 +71,7 @@ class Dispatch:
         self._store.claim_soon()
 
     async def run(self) -> None:
-        """Be asked by the store's transactions, and claim at least every `POLL_SECONDS`."""
+        """Register as the source of the store's claims, and claim at least every `POLL_SECONDS`."""
         self._store.claim_for(self)
         try:
             while True:
@@ -81,12 +81,13 @@ class Dispatch:
             self._store.claim_for(None)
 
     def look(self) -> None:
-        """Claim soon, whatever failed before: the timer's turn."""
+        """Claim soon, also after a failure. The timer calls this."""
         self._resting = False
         self.wake()
 
     def request(self) -> ClaimRequest | None:
-        """Return the free capacity of all workers; None if there is none, or if nothing happened since it was asked for."""
+        """Return the free capacity of all workers; None if there is none, or if nothing woke the dispatcher since the
+        last call."""
         if not self._wanted or self._resting:
             return None
         self._wanted = False
@@ -109,7 +110,7 @@ class Dispatch:
         return ClaimRequest(views, self._policy, self._cursor, self._run_times.view(), self.bounds)
 
     def granted(self, granted: Granted) -> None:
-        """Send what was claimed."""
+        """Send the jobs that were claimed to their workers. Never raises."""
         try:
             self._granted(granted)
         except Exception as error:  # noqa: BLE001 - others wait for an answer of the same transaction
@@ -132,8 +133,8 @@ class Dispatch:
         log.error("dispatch_failed", detail=str(error), exc_info=_unexpected(error))
 
     def _send(self, grants: list[Grant]) -> None:
-        """Send what was claimed. What could not be sent (no memory, say) is kept, and sent by the next look: it is claimed,
-        so nothing else would bring it to its worker."""
+        """Send claimed jobs to their workers. Jobs that cannot be sent (no memory, say) are kept and sent with the next
+        request: they are claimed, so no other claim would bring them to a worker."""
         waiting, self._unsent = self._unsent, {}
         for grant in grants:
             waiting.setdefault(grant.session_id, []).append(grant.batch)
@@ -157,7 +158,7 @@ def _unexpected(error: Exception) -> Exception | None:
 
 
 def _not_held(session: WorkerSession, batches: Iterable[JobBatch]) -> list[JobBatch]:
-    """Of these batches, what was not sent: frames go out in order, so it is the end of them."""
+    """Return the jobs of these batches that were not sent. Frames are sent in order, so these are the last ones."""
     rest: list[JobBatch] = []
     for batch in batches:
         first = next((place for place, id in enumerate(batch.ids) if id not in session.held), len(batch))
@@ -167,7 +168,7 @@ def _not_held(session: WorkerSession, batches: Iterable[JobBatch]) -> list[JobBa
 
 
 def assign(session: WorkerSession, batches: Iterable[JobBatch], run_times: RunTimes, now: int) -> None:
-    """Give jobs that were claimed for this session to its worker, in frames that are not too large."""
+    """Send jobs that were claimed for this session to its worker, in frames of about `FRAME_BYTES`."""
     session.last_assigned = now
     frame = _Frame(session)
     for whole in batches:
@@ -206,7 +207,7 @@ class _Frame:
             self._batches.append(AssignmentBatch(template, batch.ids[:], batch.payloads[:]))
 
     def send(self, run_times: RunTimes) -> None:
-        """Send the frame, and hold what it carries: both, or neither."""
+        """Record the claims as held by the session and send the frame. If either fails, neither is done."""
         session = self._session
         try:
             for batch, size in self._parts:
@@ -232,12 +233,12 @@ class _Frame:
 
 
 def batch_bytes(batch: JobBatch) -> int:
-    """What a batch takes in a frame, about."""
+    """Estimate the size of a batch in a frame."""
     return sum(map(len, batch.payloads)) + JOB_BYTES * len(batch.ids)
 
 
 def pieces(batch: JobBatch) -> Iterator[tuple[JobBatch, int]]:
-    """The batch, or parts of it that fit into a frame, each with its size; a payload that is larger goes alone."""
+    """Yield the batch, or parts of it that fit into a frame, each with its size. A payload that is too large goes alone."""
     whole = batch_bytes(batch)
     if whole <= FRAME_BYTES:
         yield batch, whole
@@ -252,7 +253,7 @@ def pieces(batch: JobBatch) -> Iterator[tuple[JobBatch, int]]:
 
 
 def assignment(job: Job, now: int) -> Assignment:
-    """What a worker is told of a job that is sent now, but for its id and payload."""
+    """Return what the assignments of a batch share: everything but id and payload."""
     used = extras.decode(job.extras)
     return Assignment(
         "",

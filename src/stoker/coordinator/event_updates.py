@@ -147,7 +147,7 @@ class Ring:
 
 
 class Composer:
-    """Makes updates: the differences to the last one. No I/O and no clock."""
+    """Composes updates for the event stream: the differences to the last one. No I/O and no clock."""
 
     def __init__(self) -> None:
         self._waits = LastMinute()

@@ -187,7 +187,7 @@ class JobEventLog(JobObserver):
 
 
 def error_line(error: bytes | None) -> str:
-    """The last line of what an attempt died of, harmless and not too long: `ValueError: no luck`."""
+    """Return the last line of what an attempt died of, harmless and not too long: `ValueError: no luck`."""
     try:
         told = msgspec.json.decode(error or b"{}", type=_ErrorText)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -201,7 +201,7 @@ def error_line(error: bytes | None) -> str:
 
 
 def end_of(finish: Finish, status: Status | None) -> AttemptEnd:
-    """How an attempt ended, in words."""
+    """Return how an attempt ended, in words."""
     claim, outcome = finish.claim, finish.outcome
     error = error_line(outcome.error) if status in _WITH_ERROR else ""
     return AttemptEnd(_ENDINGS[status], claim.id, claim.type, _words(finish, status), error)

@@ -50,7 +50,7 @@ def _first_those_with_defaults(schemas: Mapping[str, TypeNote]) -> list[tuple[st
 
 
 def defaults_in(notes: Mapping[str, bytes]) -> dict[str, JobDefaults]:
-    """What is announced for the jobs of types, by the notes that are kept; types without are left out."""
+    """Return what is announced for the jobs of types, by the notes that are kept; types without are left out."""
     found = {type: _read(note).defaults for type, note in notes.items() if _DEFAULTS_KEY in note}
     return {type: defaults for type, defaults in found.items() if defaults != NO_DEFAULTS}
 

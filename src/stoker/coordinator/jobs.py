@@ -35,14 +35,14 @@ log = structlog.get_logger()
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """What became of a submission: one `Accepted` for each batch, in order, and what the submitter should know."""
+    """The result of a submission: one `Accepted` for each batch, in order, and warnings for the submitter."""
 
     accepted: list[Accepted]
     warnings: list[str]
 
 
 class JobService:
-    """What can be done with jobs. Errors are those of `stoker.domain.errors`."""
+    """Submits, reads, cancels, edits and replays jobs for the API. Raises the errors of `stoker.domain.errors`."""
 
     def __init__(
         self,

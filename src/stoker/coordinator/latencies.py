@@ -22,7 +22,7 @@ def in_buckets(durations_us: Iterable[int]) -> Counter[int]:
 
 
 def percentile(buckets: Buckets, share: float) -> float | None:
-    """The duration, in seconds, that this share of them does not exceed; None when there are none."""
+    """Return the duration, in seconds, that this share of them does not exceed; None when there are none."""
     wanted = share * sum(buckets.values())
     seen = 0
     for bucket in sorted(buckets):

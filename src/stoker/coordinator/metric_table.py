@@ -207,7 +207,7 @@ With `METRICS_ALIASES=1` these are exported too, for dashboards and alerts that 
 
 
 def reference() -> str:
-    """The reference page."""
+    """Return the reference page."""
     from stoker.coordinator import metric_aliases
 
     intro = _INTRO.format(max_series=MAX_SERIES, other=OTHER)

@@ -268,13 +268,14 @@ class Metrics(JobObserver):
 
 
 def text(families: Iterable[Metric]) -> bytes:
-    """All at once."""
+    """Return the metrics as text, computed in one go."""
     return b"".join(_parts(families))
 
 
 async def text_in_turns(families: Iterable[Metric]) -> bytes:
-    """A little at a time: with a thousand pairs of queue and type there are thousands of lines to make, and jobs do not wait
-    for them. So numbers that stand far apart may be some milliseconds apart too."""
+    """Return the metrics as text, computed a little at a time: with a thousand pairs of queue and type there are
+    thousands of lines to make, and jobs do not wait for them. So numbers that stand far apart may be some milliseconds
+    apart too."""
     parts = []
     for part in _parts(families):
         parts.append(part)

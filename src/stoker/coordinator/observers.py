@@ -1,4 +1,4 @@
-"""What happens to jobs, told to every object that wants to know: metrics, series, traces, events, waiters, the log.
+"""Tells what happens to jobs to every object that registered for it: metrics, series, traces, events, waiters, the log.
 
 An observer extends `JobObserver` and implements the methods that matter to it. `Observers` is the fan-out: the parts of the
 coordinator call it after a commit, and it calls the observers in the order in which they were registered. It finds out at
@@ -20,14 +20,15 @@ from stoker.store.submissions import Accepted
 
 
 class JobObserver:
-    """Wants to know what happened to jobs. Each method is called after the commit, and none may raise."""
+    """The base class of objects that are told what happens to jobs. Methods are called after the commit and must not
+    raise."""
 
     def accepted(self, accepted: Sequence[Accepted]) -> None:
         """Jobs were stored. Called at once, in the context of the request that brought them."""
 
     def submitted(self, accepted: Sequence[Accepted], requests: Sequence[str | None]) -> None:
-        """Jobs were stored. Called once a turn of the loop, for all of that turn; `requests` has the id of the request
-        that brought each item."""
+        """Jobs were stored. Called in the next turn of the loop with all jobs of this turn; `requests` has the id of the
+        request that brought each item."""
 
     def dispatched(self, grants: Sequence[Grant]) -> None:
         """Jobs were claimed and sent to their workers. Called in the next turn, after `submitted`."""
@@ -55,20 +56,20 @@ class JobObserver:
         """Sessions were given up for lost, and their claims with them."""
 
     def changed(self, ids: Sequence[str]) -> None:
-        """Something else happened to these jobs: they were edited, replayed, replaced or released."""
+        """These jobs were edited, replayed, replaced or released."""
 
     def changed_many(self, count: int) -> None:
-        """The same for this many jobs whose ids are not known."""
+        """This many jobs, whose ids are not known, were changed as in `changed`."""
 
     def changed_elsewhere(self, ids: Sequence[str]) -> None:
-        """Another coordinator did something to these jobs."""
+        """Another coordinator changed these jobs."""
 
     def ticked(self, changed: Sequence[ScheduleChanged]) -> None:
         """Schedules changed: by a tick, or because of a request."""
 
 
 class WakeOnEnd(JobObserver):
-    """Wakes the dispatcher when jobs end: their webhooks, if they have any, are queued now."""
+    """Wakes the dispatcher when jobs end: the transaction that ended them may have queued deliveries of webhooks."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -91,7 +92,7 @@ class WakeOnEnd(JobObserver):
 
 
 class Observers:
-    """Tells each event to the observers that implement its method, in the order of their registration."""
+    """Passes each event to the observers that implement its method, in the order of their registration."""
 
     def __init__(self, *observers: JobObserver) -> None:
         self._waiting: list[Accepted] = []
@@ -99,7 +100,7 @@ class Observers:
         self.register(*observers)
 
     def register(self, *observers: JobObserver) -> None:
-        """Tell these observers, and no others, from here on."""
+        """Replace the observers."""
         self._accepted = _implementing("accepted", observers)
         self._submitted = _implementing("submitted", observers)
         self._dispatched = _implementing("dispatched", observers)
@@ -133,8 +134,8 @@ class Observers:
             observer.submitted(accepted, requests)
 
     def dispatched(self, grants: Sequence[Grant]) -> None:
-        # In the next turn: the request that submitted these, in the same transaction, may hear of it only later in this
-        # one, and a job is submitted before it is dispatched, also in the log.
+        # In the next turn: a job may be submitted and claimed in one transaction, and the request that submitted it may be
+        # answered later in this turn. Observers and the log get `submitted` before `dispatched`.
         asyncio.get_running_loop().call_soon(self._tell_dispatched, grants)
 
     def _tell_dispatched(self, grants: Sequence[Grant]) -> None:
@@ -160,8 +161,8 @@ class Observers:
             observer.ended(ended)
 
     def cancelled(self, jobs: Sequence[Job], asked_at: int) -> None:
-        """Tell of a cancel that was asked for at this time. Jobs that are running still have to be ended by their workers;
-        those that ended before were cancelled by another request, perhaps at another coordinator."""
+        """Report a cancel that was requested at this time. Running jobs still have to be ended by their workers; jobs
+        that ended before this time were cancelled by another request, perhaps at another coordinator."""
         running = [job for job in jobs if job.status == "running"]
         new = [job for job in jobs if job.status != "running" and _ended_since(job, asked_at)]
         old = [job.id for job in jobs if job.status != "running" and not _ended_since(job, asked_at)]

@@ -255,7 +255,7 @@ class Peers(JobObserver):
                 del times[id]
 
     async def serves(self, types: Iterable[str]) -> set[str]:
-        """Which of these types some worker of any coordinator can run, as of a moment ago."""
+        """Return which of these types some worker of any coordinator can run, as of a moment ago."""
         try:
             if asyncio.get_running_loop().time() > self._workers_seen_at + WORKERS_SECONDS:
                 await self._look_for_workers()

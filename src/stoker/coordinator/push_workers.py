@@ -330,7 +330,7 @@ async def _never() -> Report:
 
 
 class PushWorkers:
-    """All workers to whose endpoints this coordinator sends jobs."""
+    """Sends jobs to workers that are web services: all those that this coordinator has taken over."""
 
     def __init__(self, sink: ReportSink, *, max_result_bytes: int) -> None:
         self._sink = sink

@@ -70,7 +70,7 @@ class Readiness:
         return self._failure or f"the store has not confirmed a write for {PATIENCE_SECONDS:g} s"
 
     def in_doubt(self) -> bool:
-        """Whether the last write that is known of failed."""
+        """Return whether the last write that is known of failed."""
         return self._failure is not None
 
     async def close(self) -> None:
@@ -80,7 +80,7 @@ class Readiness:
             await asyncio.wait([probe])
 
     def _sure(self) -> bool:
-        """Whether the last write succeeded, a moment ago."""
+        """Return whether the last write succeeded, a moment ago."""
         if self._failure is not None or self._stored_at is None:
             return False
         return self._monotonic() - self._stored_at < TRUST_SECONDS

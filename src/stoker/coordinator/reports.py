@@ -30,7 +30,7 @@ NO_FIGURE: Final = 2**62
 
 
 class ReportSink:
-    """Where reports of all kinds of workers go."""
+    """Stores the reports of workers of every kind: releases their claims, decides outcomes, writes them, tells observers."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ReportSink:
         ]
 
     def release_done(self, session: WorkerSession, done: Done) -> list[HeldClaims | None]:
-        """The same for attempts that completed."""
+        """Release the claims of attempts that completed, like `release`."""
         held = session.release_many(done.ids, done.claim_ids)
         self.wake()
         return held
@@ -69,7 +69,8 @@ class ReportSink:
     async def take(
         self, session: WorkerSession, reports: Sequence[Report], released: list[Claim | None]
     ) -> list[ClaimRef]:
-        """Store the reports. Return those that came too late. Raises `StoreUnavailable` when they could not be stored."""
+        """Store the reports. Return the claims of those that are stale. Raises `StoreUnavailable` if they cannot be
+        stored."""
         received_at = self._store.now_us()
         claims = await self._claims(session, reports, released)
         completed: list[Completions] = []
@@ -97,8 +98,8 @@ class ReportSink:
     async def take_done(
         self, session: WorkerSession, done: Done, released: Sequence[HeldClaims | None]
     ) -> list[ClaimRef]:
-        """The same for attempts that completed: they are stored by the batch. Those that need a closer look are taken as if
-        each had been reported by itself."""
+        """Store attempts that completed, by the batch; return the claims of those that are stale. Attempts whose results or
+        times have to be checked one by one go through `take`."""
         received_at = self._store.now_us()
         completed: list[Completions] = []
         others: list[Report] = []
@@ -121,7 +122,7 @@ class ReportSink:
         return stale
 
     def _completions(self, held_claims: HeldClaims, done: Done, received_at: int) -> Completions | None:
-        """Return what to store for attempts of one batch; None when any of them needs a closer look. Works on columns,
+        """Return what to store for attempts of one batch; None if they have to be checked one by one. Works on columns,
         without a loop over the jobs, because every job passes here."""
         results = done.results
         if not are_plain(results, self._max_result_bytes) and any(map(self._refuse_result, results)):
@@ -149,7 +150,7 @@ class ReportSink:
         )
 
     async def complete(self, completed: list[Completions]) -> list[ClaimRef]:
-        """Write attempts that completed. Return those whose claim was no longer current."""
+        """Write attempts that completed. Return the claims that are stale."""
         self._run_times.observe(
             (batch.claim.type, list(map(sub, batch.finished, batch.started)))
             for batch in completed
@@ -164,7 +165,7 @@ class ReportSink:
         return [ClaimRef(*key) for key in stale]
 
     async def store(self, finishes: Sequence[Finish]) -> list[ClaimRef]:
-        """Write outcomes that are already decided. Return those whose claim was no longer current."""
+        """Write outcomes that are decided already. Return the claims that are stale."""
         statuses = await self._store.finish(finishes)
         if "queued" in statuses:  # a claim may have looked before this was stored
             self.wake()
@@ -294,7 +295,7 @@ def _without(batch: Completions, stale: set[tuple[str, int]]) -> Completions:
 
 
 def _are_figures(values: Sequence[int | None]) -> bool:
-    """Whether a store can hold all of these."""
+    """Return whether a store can hold all of these numbers."""
     known = [value for value in values if value is not None]
     return not known or (min(known) >= 0 and max(known) < NO_FIGURE)
 

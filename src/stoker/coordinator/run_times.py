@@ -41,7 +41,7 @@ class RunTimes:
                 self._samples.setdefault(type, deque(maxlen=_SAMPLES)).append(times[len(times) // 2])
 
     def p50_us(self, type: str) -> int | None:
-        """What half of the latest runs do not exceed; None for a type that was not seen."""
+        """Return what half of the latest runs do not exceed; None for a type that was not seen."""
         samples = self._samples.get(type)
         return None if samples is None else sorted(samples)[(len(samples) - 1) // 2]
 

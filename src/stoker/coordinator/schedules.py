@@ -222,7 +222,7 @@ class Schedules:
         return changed[0] if changed else None
 
     async def _changed(self, name: str, decide: Decide) -> Schedule:
-        """The schedule after a change. Raises `MissingError` where there is none."""
+        """Return the schedule after a change. Raises `MissingError` where there is none."""
         changed = await self._change(name, decide)
         if changed is None or changed.after is None:
             raise _missing(name)
@@ -272,7 +272,7 @@ class Schedules:
         return await self._store.schedules(query)
 
     async def last_statuses(self, schedules: Sequence[Schedule]) -> dict[str, str]:
-        """The statuses of the last jobs of these schedules, by id."""
+        """Return the statuses of the last jobs of these schedules, by id."""
         ids = [schedule.last_job_id for schedule in schedules if schedule.last_job_id is not None]
         return {state.id: state.status for state in await self._store.states(ids)} if ids else {}
 

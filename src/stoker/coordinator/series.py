@@ -42,8 +42,8 @@ LOOK_SECONDS: Final = 1.0
 WRITE_SECONDS: Final = 5.0
 CLOSE_SECONDS: Final = 1.0
 FRESH_SECONDS: Final = 1.0
-"""A read is at most this old, unless the disk is slower than `SETTLE_SECONDS`."""
-SETTLE_SECONDS: Final = 0.02
+"""A read is at most this old, unless the disk is slower than `WRITE_NOW_SECONDS`."""
+WRITE_NOW_SECONDS: Final = 0.02
 """How long a read waits for the write before it."""
 MAX_PAIRS: Final = 100
 """Pairs of queue and type that a bucket tells apart."""
@@ -83,7 +83,7 @@ class Series(JobObserver):
         self._changed: set[Bucket] = set()
         self._written_at = -WRITE_SECONDS
         self._writing = asyncio.Lock()
-        self._settling: asyncio.Task[None] | None = None
+        self._write_task: asyncio.Task[None] | None = None
 
     # ── what happens ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -131,22 +131,22 @@ class Series(JobObserver):
             self.note(self._store.now_us(), await self._gauges())
             await self.write()
 
-    async def settle(self) -> None:
+    async def write_now(self) -> None:
         """Write what was counted, unless that was done a moment ago: for a read that follows. It does not wait for a slow
         disk: then it sees what was there before."""
-        if self._settling is None:
+        if self._write_task is None:
             if asyncio.get_running_loop().time() < self._written_at + FRESH_SECONDS:
                 return
             self._written_at = -WRITE_SECONDS
-            self._settling = asyncio.create_task(self._look_and_write(), name="stoker-series-settle")
-            self._settling.add_done_callback(self._settled)
-        settling = self._settling
-        done, _ = await asyncio.wait({settling}, timeout=SETTLE_SECONDS)
+            self._write_task = asyncio.create_task(self._look_and_write(), name="stoker-series-write")
+            self._write_task.add_done_callback(self._written)
+        task_now = self._write_task
+        done, _ = await asyncio.wait({task_now}, timeout=WRITE_NOW_SECONDS)
         if done:
-            settling.result()
+            task_now.result()
 
-    def _settled(self, task: asyncio.Task[None]) -> None:
-        self._settling = None
+    def _written(self, task: asyncio.Task[None]) -> None:
+        self._write_task = None
         if not task.cancelled():
             task.exception()  # the loop that writes meets the same error, and tells of it
 

@@ -19,7 +19,7 @@ from stoker.settings import Settings
 
 
 class Services:
-    """The attributes that a coordinator sets, and that tests set to small ones of their own."""
+    """Declares the services that the API uses. A coordinator sets all of them, a test only those that it needs."""
 
     settings: Settings
     clock: Clock

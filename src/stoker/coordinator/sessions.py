@@ -56,16 +56,16 @@ class HeldClaims(msgspec.Struct, frozen=True, eq=False, gc=False):
     seqs: Sequence[int]
     created: Sequence[int]
     cost: int
-    """What each takes of the session's prefetch."""
+    """The microseconds of prefetch that each job takes."""
     frame: int
     """The frame in which they were sent; 0 for what was not sent on this connection."""
     sent_at: int = 0
     """When that was; 0 likewise."""
     each_bytes: int = 0
-    """What each takes of the worker's memory, on average."""
+    """The average bytes of a job in the worker's memory."""
 
     def claim(self, id: str) -> Claim:
-        """The claim of one of these jobs."""
+        """Return the claim of one of these jobs."""
         if self.template.id == id:
             return self.template
         place = self.places[id]
@@ -123,7 +123,7 @@ class WorkerSession:
         self.frames_sent = 0
         """`Assign` frames on this connection so far."""
         self.unsent: Unsent | None = None
-        """What waits for this connection; None where frames are not written to one."""
+        """Frames that wait to be written to the connection; None for workers without one."""
         self._send = send
         self._used = 0
         self._slow = 0
@@ -233,7 +233,7 @@ class WorkerSession:
         return held_claims
 
     def release_many(self, ids: Sequence[str], claim_ids: Sequence[int]) -> list[HeldClaims | None]:
-        """The same for many claims, each by its number."""
+        """Release many claims, each by its number, like `release`."""
         held = self.held
         found = list(map(held.pop, ids, repeat(None)))
         for place, (held_claims, claim_id) in enumerate(zip(found, claim_ids, strict=True)):
@@ -267,8 +267,8 @@ class WorkerSession:
 def compare(
     session: WorkerSession, held: Sequence[ClaimRef], now: int, received: int | None = None
 ) -> tuple[list[Claim], list[ClaimRef]]:
-    """What a heartbeat reveals: claims that never reached the worker, and claims that it should not have any more.
-    `received` is the last frame of assignments that the worker has seen, if it says so."""
+    """Compare a heartbeat with what the session holds: find claims that never reached the worker, and claims that it
+    must drop. `received` is the last frame of assignments that the worker has seen, if it says so."""
     reported = {(ref.id, ref.claim_id) for ref in held}
     missing = [
         held_claims.claim(id)
@@ -282,7 +282,7 @@ def compare(
 
 
 def _is_old(claim: Claim, now: int) -> bool:
-    """Whether its assignment had time enough to arrive. A claim that was made far in the future was made before the
+    """Return whether its assignment had time enough to arrive. A claim that was made far in the future was made before the
     clock was set back, and would look new until the clock has caught up."""
     return abs(now - claim.claimed_at) > GRACE_US
 
@@ -322,7 +322,8 @@ def kept_until(type: str, rows: Iterable[Session]) -> int:
 
 
 class Sessions:
-    """All sessions connected here, the sizes of those that left lately, and what is known of those elsewhere."""
+    """Keeps the sessions that are connected here, the sizes of those that left lately, and what is known of others
+    elsewhere."""
 
     def __init__(self, quiet_us: int = 60_000_000) -> None:
         self._quiet_us = quiet_us
@@ -395,7 +396,7 @@ class Sessions:
         return here + [ghost for _, ghost in self._departed.values()] + self._elsewhere
 
     def named(self, now: int) -> frozenset[str]:
-        """The types that a session of the last minute names. Counted anew when sessions change, and every second."""
+        """Return the types that a session of the last minute names. Counted anew when sessions change, and every second."""
         until, taken = self._taken
         if until <= now or now < until - NAMED_US:
             since = now - SEEN_LATELY_US

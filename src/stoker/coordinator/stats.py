@@ -83,7 +83,7 @@ class StatsService:
 
     async def series(self, wanted: Range, queue: str | None, type: str | None) -> list[Point]:
         """Return every point of the range, for all jobs, or for those of a queue or type."""
-        await self.recorder.settle()
+        await self.recorder.write_now()
         of_all = queue is None and type is None
         tallies, gauges = await self._store.series(
             wanted.bucket_sec, wanted.start, wanted.end, queue, type, folded=of_all
@@ -94,7 +94,7 @@ class StatsService:
 
     async def breakdown(self, wanted: Range, by: Literal["queue", "type"]) -> dict[str, Tally]:
         """Return the sums over the range, by queue or type."""
-        await self.recorder.settle()
+        await self.recorder.write_now()
         tallies, _ = await self._store.series(wanted.bucket_sec, wanted.start, wanted.end, folded=True)
         return await _aside(len(tallies), lambda: sums(tallies, by))
 

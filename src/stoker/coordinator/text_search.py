@@ -20,7 +20,7 @@ MAX_KINDS: Final = 2_000
 
 
 async def with_text(store: Store, filter: JobFilter) -> JobFilter:
-    """The filter with the types and failures that its text is a part of; the same one when it has no text."""
+    """Return the filter with the types and failures that its text is a part of; the same one when it has no text."""
     if filter.text is None:
         return filter
     text = filter.text.casefold()
@@ -34,7 +34,7 @@ async def with_text(store: Store, filter: JobFilter) -> JobFilter:
 
 
 def is_in_failure(text: str, sample: FailureSample) -> bool:
-    """Whether folded text is a part of what all failures of a kind have in common."""
+    """Return whether folded text is a part of what all failures of a kind have in common."""
     return any(text in part for part in _parts(sample))
 
 

@@ -58,7 +58,7 @@ class EndedJob(msgspec.Struct, frozen=True):
 
 
 class Waited(msgspec.Struct, frozen=True):
-    """What became of the jobs that were waited for: those that have ended, as many as fit one answer."""
+    """Answers a wait for many jobs: those that have ended, as many as fit one answer."""
 
     ended: Sequence[EndedJob]
     missing: Sequence[str]
@@ -205,7 +205,7 @@ class Waits(JobObserver):
 
 
 class Found:
-    """What is known of the jobs that a request waits for. No I/O."""
+    """Keeps what is known of the jobs that a request waits for. No I/O."""
 
     def __init__(self, ids: Collection[str]) -> None:
         self.ids = ids
@@ -239,7 +239,8 @@ class Found:
             self.missing += [id for id in asked if id in gone]
 
     def over(self, limit: int) -> list[JobState]:
-        """Those that have ended, in the order in which they were asked for: at most `limit`, and what fits an answer."""
+        """Return those that have ended, in the order in which they were asked for: at most `limit`, and what fits an
+        answer."""
         states = (self._over[id] for id in self.ids if id in self._over)
         return fitting(itertools.islice(states, limit)) if self._over else []
 
@@ -250,7 +251,7 @@ class Found:
 
 
 def fitting(states: Iterable[JobState]) -> list[JobState]:
-    """Those that fit one answer: at least the first."""
+    """Return the first jobs that fit one answer: at least one."""
     fit: list[JobState] = []
     room = ANSWER_BYTES
     for state in states:
@@ -262,7 +263,7 @@ def fitting(states: Iterable[JobState]) -> list[JobState]:
 
 
 def size_of(job: Job, attempts: Sequence[Attempt]) -> int:
-    """What a job takes in an answer, about."""
+    """Estimate the bytes of a job in an answer."""
     own = len(job.payload) + len(job.result or b"") + len(job.error or b"")
     return (
         JOB_BYTES
@@ -277,5 +278,5 @@ def gather_seconds(pending: int) -> float:
 
 
 def look_seconds(pending: int, *, told: bool) -> float:
-    """How often to look at this many jobs that may end at another coordinator; rarely, while that tells of it."""
+    """Return how often to look at this many jobs that may end at another coordinator; rarely, while that tells of it."""
     return min(max(LOOK_SECONDS, pending / (1_000 if told else 5_000)), MAX_LOOK_SECONDS)

@@ -62,7 +62,7 @@ class ReceiverAnswer(msgspec.Struct, frozen=True):
 
 
 async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a host. Raises OSError."""
+    """Return the addresses of a host. Raises OSError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -278,7 +278,7 @@ class Webhooks:
         return report_of(job, answer)
 
     async def _checked_address(self, target: WebhookTarget) -> str:
-        """The address to dial. Raises `NotListed` where the name leads to none that may be dialled."""
+        """Return the address to dial. Raises `NotListed` where the name leads to none that may be dialled."""
         found = await self._resolve(target.host, target.port)
         allowed = [address for address in found if may_dial(address, self._hosts)]
         if not allowed:
@@ -289,7 +289,7 @@ class Webhooks:
         return allowed[0]
 
     def _headers(self, id: str, body: bytes) -> dict[str, str]:
-        """The headers of Standard Webhooks. The id is that of the delivery, so a receiver knows a repeat."""
+        """Return the headers of Standard Webhooks. The id is that of the delivery, so a receiver knows a repeat."""
         at = datetime.fromtimestamp(self._store.now_us() // SECOND, UTC)
         return {
             "Content-Type": "application/json",
@@ -301,7 +301,7 @@ class Webhooks:
 
 
 def report_of(job: Assignment, answer: ReceiverAnswer) -> Report:
-    """What an answer means: any 2xx is a success, 410 says never again, everything else is tried again."""
+    """Return what an answer means: any 2xx is a success, 410 says never again, everything else is tried again."""
     if 200 <= answer.status < 300:
         result = msgspec.json.encode({"status": answer.status})
         return Report(job.id, job.claim_id, "completed", result)

@@ -42,7 +42,7 @@ class WorkerList:
 
 
 class WorkerService(JobObserver):
-    """What can be done with workers. As an observer it lets go of sessions that were given up for lost."""
+    """Connects, lists and drains workers for the API. As an observer it forgets sessions that were given up for lost."""
 
     def __init__(
         self,

@@ -113,5 +113,5 @@ ALIASES: Final = {
 
 
 def is_built_in(type: str) -> bool:
-    """Whether every worker knows this type, by this name."""
+    """Return whether every worker knows this type, by this name."""
     return type in BUILTIN_TYPES or type in ALIASES

@@ -54,7 +54,7 @@ class _Room:
 
 
 def unread(plan: Plan) -> list[int]:
-    """The numbers of the placed jobs whose payloads were not read."""
+    """Return the numbers of the placed jobs whose payloads were not read."""
     return [
         seq
         for placed in plan.placed
@@ -109,7 +109,7 @@ def _fits_anywhere(
 def _fitting(
     placed: Placed, room: _Room, sizes: Mapping[int, int], bounds: ByteBounds, left: int, *, first: bool
 ) -> tuple[int, int, bool]:
-    """How many jobs of a placement fit, their bytes, and whether it was the claim that had no room for more."""
+    """Return how many jobs of a placement fit, their bytes, and whether it was the claim that had no room for more."""
     batch = placed.batch
     total = sum(map(len, batch.payloads))
     if sizes and UNREAD in batch.payloads:
@@ -130,7 +130,7 @@ def _fitting(
 
 
 def filled(plan: Plan, payloads: Mapping[int, bytes]) -> Plan:
-    """The plan with the payloads that were read after it was made, by the numbers of their jobs."""
+    """Return the plan with the payloads that were read after it was made, by the numbers of their jobs."""
     placed = [Placed(_filled(item.batch, payloads), item.session_id, item.threads) for item in plan.placed]
     return Plan(placed, plan.cursor, plan.rest)
 

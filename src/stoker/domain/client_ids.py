@@ -25,7 +25,7 @@ _LAST_US: Final = (2**48 - 1) * 1_000
 
 
 def are_well_formed(ids: Sequence[str]) -> bool:
-    """Whether all of these are UUIDv7 in the form that is taken."""
+    """Return whether all of these are UUIDv7 in the form that is taken."""
     joined = "".join(ids)
     return (
         len(joined) == _CHARS * len(ids)

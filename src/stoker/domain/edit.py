@@ -59,8 +59,8 @@ def edited(job: Job, changes: Changes, now: int) -> Job:
 
 
 def _status(before: Job, after: Job, now: int) -> str:
-    """The status changes only with what the job waits for: one that is scheduled, and due, is queued by upkeep. A blocked
-    job waits for other jobs, or for the earlier ones of its schedule, whatever its time is."""
+    """The status changes only with what the job waits for: one that is scheduled, and due, is queued by upkeep. A
+    blocked job waits for other jobs, or for the earlier ones of its schedule, whatever its time is."""
     if before.run_at == after.run_at or before.status == "blocked":
         return before.status
     return waiting(after.pending_deps, after.run_at, now)

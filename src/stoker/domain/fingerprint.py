@@ -59,7 +59,7 @@ class _Error(msgspec.Struct, frozen=True):
 
 
 def describe(job_type: str, error: bytes | None) -> Failure:
-    """What an error, as it is stored on a job, has in common with others of its kind."""
+    """Return what an error, as it is stored on a job, has in common with others of its kind."""
     found = _decoded(error)
     trace = found.traceback if isinstance(found.traceback, str) else ""
     kind = found.type if isinstance(found.type, str) else "error"
@@ -68,7 +68,7 @@ def describe(job_type: str, error: bytes | None) -> Failure:
 
 
 def error_type(error: bytes) -> str:
-    """The `type` of an error as it is stored; `error` where it says none."""
+    """Return the `type` of an error as it is stored; `error` where it says none."""
     told = _decoded(error).type
     return told if isinstance(told, str) else "error"
 
@@ -97,7 +97,7 @@ def normalised(message: str) -> str:
 
 
 def application_frame(traceback: str) -> str | None:
-    """The innermost frame that is neither of a library nor ours, of the last exception of a Python traceback."""
+    """Return the innermost frame that is neither of a library nor ours, of the last exception of a Python traceback."""
     end = traceback[-TRACE_MAX:]
     frames = _FRAME.findall(end[end.rfind(_LAST_TRACE) + 1 :])
     own = [frame for frame in frames if not _NOT_THE_APPLICATION.search(frame[0])]

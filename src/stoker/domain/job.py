@@ -172,7 +172,7 @@ COLUMNS: Final[tuple[str, ...]] = Job.__struct_fields__
 
 
 def rank_of(priority: int, order: PriorityOrder) -> int:
-    """The place of a priority in the queue: lower ranks run first, whichever way the users count."""
+    """Return the place of a priority in the queue: lower ranks run first, whichever way the users count."""
     return priority if order == "lowest_first" else 100 - priority
 
 
@@ -188,7 +188,7 @@ def decode_map(text: str | None) -> dict[str, str]:
 
 
 def _attempts(spec: JobSpec, defaults: JobDefaults) -> int | None:
-    """The `max_attempts` that a submission asks for. A list of delays implies it; what the job says goes before what
+    """Return the `max_attempts` that a submission asks for. A list of delays implies it; what the job says goes before what
     its type says."""
     if spec.max_attempts is not UNSET and spec.max_attempts is not None:
         return spec.max_attempts
@@ -210,8 +210,8 @@ def new_job(
     digest: bytes | None = None,
     extras: str | None = None,
 ) -> Job:
-    """The job that a valid spec becomes, with `defaults` for what it leaves out, and `max_attempts` where neither says.
-    `seq` and `lane_id` are given by the store when it is inserted."""
+    """Return the job that a valid spec becomes, with `defaults` for what it leaves out, and `max_attempts` where neither
+    says. `seq` and `lane_id` are given by the store when it is inserted."""
     priority = defaults.priority if spec.priority is UNSET else spec.priority
     attempts = _attempts(spec, defaults)
     labels = defaults.labels if spec.labels is UNSET else spec.labels

@@ -64,7 +64,7 @@ class JobBatch(msgspec.Struct, frozen=True, gc=False):
         return JobBatch(template, self.seqs, self.ids, self.payloads, self.created, self.digests)
 
     def numbered(self, seqs: Sequence[int], lane_id: int) -> "JobBatch":
-        """The batch as a store takes it in."""
+        """Return the batch as a store takes it in."""
         template = replace(self.template, seq=seqs[0], lane_id=lane_id)
         return JobBatch(template, seqs, self.ids, self.payloads, self.created, self.digests)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, get_args, get_origin
 
 import msgspec
 
-from stoker.domain.json_values import ReadByPydantic, is_model, is_plain
+from stoker.domain.json_values import ReadByPydantic, inspected, is_model
 
 _NO_KEYS: Final = {
     "BoolType": "bool",
@@ -31,14 +31,9 @@ _NO_KEYS: Final = {
 
 def loss(annotation: Any) -> str | None:
     """Return what a value of this type would lose as JSON, in words; None if it would come back as it was sent."""
-    if is_plain(annotation):
+    info = inspected(annotation)
+    if info is None:
         return None
-    import msgspec.inspect as inspect
-
-    try:
-        info = inspect.type_info(annotation)
-    except (TypeError, ValueError, RecursionError, NameError):
-        return None  # making a decoder of it raises an error that says why
     return next(_losses(info, set()), None)
 
 
@@ -115,7 +110,7 @@ def _of_model(model: Any, seen: set[Any]) -> Iterator[str]:
 
 
 def _names_read(name: str, field: Any) -> tuple[Any, ...]:
-    """The names under which pydantic finds this field in an object."""
+    """Return the names under which pydantic finds this field in an object."""
     alias = field.validation_alias
     if alias is None:
         return (name,)

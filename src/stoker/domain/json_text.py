@@ -39,7 +39,7 @@ NOT_FINITE: Final = "JSON has no NaN and no infinity; send null or a text in the
 
 
 def encode(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
-    """The value as JSON; `enc_hook` is for types that msgspec does not know.
+    """Return the value as JSON; `enc_hook` is for types that msgspec does not know.
 
     For NaN and infinity msgspec writes `null`, and so loses them in silence; here they are refused. Raises `TypeError`,
     `ValueError`, `OverflowError` or `RecursionError` for what JSON cannot express. Only a text in which `null` stands costs
@@ -52,7 +52,8 @@ def encode(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
 
 
 def _plain(value: Any, enc_hook: Callable[[Any], Any] | None) -> Any:
-    """The value in plain types; None for text that is JSON already, which the encoder knows and `to_builtins` does not."""
+    """Return the value in plain types; None for text that is JSON already, which the encoder knows and `to_builtins`
+    does not."""
 
     def hook(value: Any) -> Any:
         return None if enc_hook is None or isinstance(value, msgspec.Raw) else enc_hook(value)
@@ -61,7 +62,7 @@ def _plain(value: Any, enc_hook: Callable[[Any], Any] | None) -> Any:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether every float in a value of plain types is a number."""
+    """Return whether every float in a value of plain types is a number."""
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, dict):
@@ -82,7 +83,7 @@ def plain_text(payload: bytes) -> bytes:
 
 
 def broken_bound(raw: bytes) -> str | None:
-    """Which bound this text breaks, in words; None if it keeps them.
+    """Return which bound this text breaks, in words; None if it keeps them.
 
     The cheap tests also count what stands inside strings; only when they speak up are the strings taken out.
     """
@@ -100,14 +101,14 @@ def broken_bound(raw: bytes) -> str | None:
 
 
 def depth(bare: bytes) -> int:
-    """How deep a JSON text without its strings is nested: every step of the count happens in C, and in one pass."""
+    """Return how deep a JSON text without its strings is nested: every step of the count happens in C, and in one pass."""
     steps = bare.translate(_OPEN_AND_CLOSE, _NOT_BRACKETS)
     return max(accumulate(memoryview(steps).cast("b")), default=0)
 
 
 def are_plain(texts: Sequence[bytes], max_bytes: int) -> bool:
-    """Whether all of these are surely JSON within the bounds: small, and read without complaint. Most are; of the others the
-    functions below say what is wrong with them, if anything is."""
+    """Return whether all of these are surely JSON within the bounds: small, and read without complaint. Most are; of the
+    others the functions below say what is wrong with them, if anything is."""
     if max(map(len, texts), default=0) > min(max_bytes, CANNOT_BREAK_BOUNDS):
         return False
     try:
@@ -118,12 +119,12 @@ def are_plain(texts: Sequence[bytes], max_bytes: int) -> bool:
 
 
 def is_json(raw: bytes) -> bool:
-    """Whether this is JSON within the bounds, numbers beyond 64 bits included."""
+    """Return whether this is JSON within the bounds, numbers beyond 64 bits included."""
     return fault(raw) is None
 
 
 def fault(raw: bytes) -> str | None:
-    """What keeps this text from being JSON within the bounds, in words; None if nothing does."""
+    """Return what keeps this text from being JSON within the bounds, in words; None if nothing does."""
     broken = broken_bound(raw)
     if broken is not None:
         return broken

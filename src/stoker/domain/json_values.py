@@ -104,17 +104,25 @@ def is_plain(annotation: Any) -> bool:
     return any(annotation is plain for plain in _PLAIN)
 
 
-def unreadable(annotation: Any, *, also_optional: bool = False) -> str | None:
-    """Return the name of a type within the annotation that no JSON can become; None if there is none. A field of a dataclass
-    that has a default can be left out, so it does not count unless `also_optional`."""
+def inspected(annotation: Any) -> Any:
+    """Return what msgspec knows of an annotation; None for JSON's own types, and for a type of which no decoder can be made:
+    making one raises an error that says why."""
     if is_plain(annotation):
         return None
     import msgspec.inspect as inspect
 
     try:
-        info = inspect.type_info(annotation)
+        return inspect.type_info(annotation)
     except (TypeError, ValueError, RecursionError, NameError):
-        return None  # making a decoder of it raises an error that says why
+        return None
+
+
+def unreadable(annotation: Any, *, also_optional: bool = False) -> str | None:
+    """Return the name of a type within the annotation that no JSON can become; None if there is none. A field of a dataclass
+    that has a default can be left out, so it does not count unless `also_optional`."""
+    info = inspected(annotation)
+    if info is None:
+        return None
     for custom in _customs(info, also_optional, set()):
         bare = get_origin(custom) or custom
         if not (_is_ours(bare) or _takes_json(bare)):
@@ -136,12 +144,12 @@ def _shortly(errors: list[dict[str, Any]]) -> str:
 
 
 def _is_ours(bare: Any) -> bool:
-    """Whether `from_json` makes values of this type."""
+    """Return whether `from_json` makes values of this type."""
     return is_path(bare) or isinstance(bare, ReadByPydantic) or is_model(bare)
 
 
 def _takes_json(bare: Any) -> bool:
-    """Whether values that JSON has are of this type already, as of `object` and `Iterable`."""
+    """Return whether values that JSON has are of this type already, as of `object` and `Iterable`."""
     try:
         return any(issubclass(kind, bare) for kind in _JSON_TYPES)
     except TypeError:

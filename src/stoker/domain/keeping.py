@@ -7,12 +7,12 @@ _SECOND = 1_000_000
 
 
 def keeps(text: str | None) -> bool:
-    """Whether a job with these extras is kept for a time of its own."""
+    """Return whether a job with these extras is kept for a time of its own."""
     return text is not None and extras.decode(text).keep_sec is not None
 
 
 def kept_until(job: Job) -> int | None:
-    """When an ended job may be deleted; None where the retention of the system says it."""
+    """Return when an ended job may be deleted; None where the retention of the system says it."""
     keep_sec = extras.decode(job.extras).keep_sec
     if keep_sec is None or job.completed_at is None:
         return None
@@ -20,7 +20,8 @@ def kept_until(job: Job) -> int | None:
 
 
 def leaves_something(text: str | None) -> bool:
-    """Whether the end of a job with these extras leaves something behind: a delivery of a webhook, or a time to be kept."""
+    """Return whether the end of a job with these extras leaves something behind: a delivery of a webhook, or a time to
+    be kept."""
     if text is None:
         return False
     used = extras.decode(text)

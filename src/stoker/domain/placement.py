@@ -34,10 +34,10 @@ Policy = Literal["round_robin", "least_loaded", "least_recently_used"]
 PREFETCH_US: Final = 20_000
 PREFETCH_MAX_JOBS: Final = 2_000
 SHORTEST_US: Final = 20
-"""No job is cheaper than what it costs to hand it over."""
+"""The least that a job takes of the prefetch: what it costs to hand it over."""
 FEW: Final = 64
 FOLLOWERS: Final = 256
-"""When up to `FEW` jobs of better ranks were placed, so many of lower ranks go with them, and the others in the next plan:
+"""When up to `FEW` jobs of better ranks were placed, this many of lower ranks go with them, and the others in the next plan:
 an urgent job is not kept until a thousand others are claimed and sent with it."""
 RESERVE_AFTER_US: Final = 2_000_000
 DEGRADE_AFTER_US: Final = 5_000_000
@@ -58,7 +58,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 def lane_key(job: Job) -> tuple[str, str, str | None, int, str | None, str | None, Oversize]:
-    """The fields of a job that make its lane, in the order of `Lane`."""
+    """Return the fields of a job that make its lane, in the order of `Lane`."""
     demand = job.thread_demand
     oversize: Oversize = job.on_oversize if demand > 1 else "degrade"
     return (job.queue, job.type, job.labels, demand, job.group_key, job.concurrency_key, oversize)
@@ -111,7 +111,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def serves(worker: WorkerView, lane: Lane) -> bool:
-    """Whether the worker could ever run a job of this lane, threads aside."""
+    """Return whether the worker could ever run a job of this lane, threads aside."""
     if lane.type not in worker.types and (worker.any_but is None or lane.type in worker.any_but):
         return False
     if worker.queues is not None and lane.queue not in worker.queues:
@@ -123,8 +123,8 @@ def serves(worker: WorkerView, lane: Lane) -> bool:
 
 
 def prefetch_cost(run_us: int | None) -> int:
-    """What a job takes of the prefetch: its observed run time. An unknown or slow one fills a thread's share, so that a
-    worker can still be fed short jobs beside a long one."""
+    """Return what a job takes of the prefetch: its observed run time. An unknown or slow one fills a thread's share, so
+    that a worker can still be fed short jobs beside a long one."""
     return PREFETCH_US if run_us is None else min(max(run_us, SHORTEST_US), PREFETCH_US)
 
 
@@ -242,7 +242,7 @@ class _Followers:
             self.left = FOLLOWERS
 
     def within(self, batch: JobBatch, rest: list[JobBatch]) -> JobBatch:
-        """What may be placed of the batch; the other part goes to the rest."""
+        """Return what may be placed of the batch; the other part goes to the rest."""
         if self.left is None or len(batch) <= self.left:
             return batch
         self.cut = True
@@ -322,8 +322,8 @@ def _close(worker: WorkerView) -> None:
 
 
 def _waits_for_a_thread(worker: WorkerView, job: Job) -> bool:
-    """Whether the job could start on this worker as soon as a thread is free. A worker whose share of async jobs is full
-    has no use for one, and one that runs some already does not need one."""
+    """Return whether the job could start on this worker as soon as a thread is free. A worker whose share of async jobs
+    is full has no use for one, and one that runs some already does not need one."""
     if not worker.present:
         return False
     return job.type not in worker.async_types or (worker.async_used == 0 and worker.async_room > 0)
@@ -360,7 +360,7 @@ class _Allocation:
         self.give_turns([worker], threads, 1, now)
 
     def give_turns(self, workers: list[WorkerView], threads: int, turns: int, now: int) -> None:
-        """The next jobs to these workers in turn, until each has had so many."""
+        """Give the next jobs to these workers in turn, `turns` times each."""
         step = len(workers)
         first, end = self.count, self.count + turns * step
         for place, worker in enumerate(workers, first):
@@ -503,7 +503,7 @@ def _with_prefetch(job: Job, lane: _LaneState, cursor: int) -> WorkerView | None
 
 
 def _takes(worker: WorkerView, job: Job, lane: _LaneState) -> bool:
-    """Whether there is room for this job in the worker's prefetch."""
+    """Return whether there is room for this job in the worker's prefetch."""
     return (
         worker.prefetch_us >= lane.cost < PREFETCH_US
         and worker.room > 0

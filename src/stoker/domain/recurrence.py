@@ -182,7 +182,7 @@ def _cron_after(cron: str, timezone: str, second: int) -> int | None:
 
 
 def _follows_wall_clock(cron: str) -> bool:
-    """Whether the minute or the hour begins with `*`, so that the job has no fixed times."""
+    """Return whether the minute or the hour begins with `*`, so that the job has no fixed times."""
     return any(field.startswith("*") for field in plain_cron(cron).split()[:2])
 
 

@@ -71,7 +71,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 def claim_of(job: Job) -> Claim:
-    """What to remember of a running job."""
+    """Return what to remember of a running job."""
     return Claim(
         job.seq,
         job.id,
@@ -119,7 +119,8 @@ def backoff_seconds(retry: int, policy: RetryPolicy, spread: float) -> float:
 
 
 def kind_of(kind: Kind, claim: Claim, note: ErrorNote) -> Kind:
-    """How an attempt ended, once what its task asked for is known: an error may be a snooze, up to `MAX_SNOOZES` times."""
+    """Return how an attempt ended, once what its task asked for is known: an error may be a snooze, up to `MAX_SNOOZES`
+    times."""
     if kind != "error" or note.snooze_sec is None:
         return kind
     return "snoozed" if extras.decode(claim.extras).snoozes < MAX_SNOOZES else "invalid"
@@ -128,8 +129,8 @@ def kind_of(kind: Kind, claim: Claim, note: ErrorNote) -> Kind:
 def decide(
     kind: Kind, claim: Claim, policy: RetryPolicy, spread: float, note: ErrorNote = NO_NOTE
 ) -> tuple[Event, int]:
-    """The event that `kind` means for this claim, and the delay in microseconds before the job is due again. The job's own
-    rules (`stoker.domain.retry_rules`, which has them in a table) go before `policy`.
+    """Return the event that `kind` means for this claim, and the delay in microseconds before the job is due again. The
+    job's own rules (`stoker.domain.retry_rules`, which has them in a table) go before `policy`.
 
     A pending cancel is judged by the store, inside the transaction, because only the store knows of it.
     """
@@ -160,7 +161,7 @@ def _worth_a_retry(rules: RetryRules, kind: Kind, note: ErrorNote) -> bool:
 
 
 def after_attempt(job: Job, outcome: Outcome, now: int) -> Job:
-    """The job after an attempt that did not complete it. Pure: every store writes what this returns.
+    """Return the job after an attempt that did not complete it. Pure: every store writes what this returns.
 
     A pending cancel wins over any other way back into the queue. A hand-back and a snooze return the attempt that the
     claim took.

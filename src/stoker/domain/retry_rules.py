@@ -73,7 +73,8 @@ class RetryRules(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 
 def attempts_of(rules: RetryRules | None) -> int | None:
-    """The `max_attempts` that a policy implies: one more than it has delays. None for a policy without a list of delays."""
+    """Return the `max_attempts` that a policy implies: one more than it has delays. None for a policy without a list of
+    delays."""
     return None if rules is None or rules.delays_sec is None else len(rules.delays_sec) + 1
 
 
@@ -98,7 +99,7 @@ def _factor(backoff: Backoff | None, retry: int) -> float:
 
 
 def delay_bounds(rules: RetryRules, retry: int) -> tuple[float, float]:
-    """The shortest and the longest delay before retry number `retry`."""
+    """Return the shortest and the longest delay before retry number `retry`."""
     return delay_sec(rules, retry, -1.0), delay_sec(rules, retry, 1.0)
 
 
@@ -116,25 +117,26 @@ def policy_text(rules: RetryRules) -> str:
 
 
 def retries_error(rules: RetryRules, names: Collection[str]) -> bool:
-    """Whether an error with these names (its class, the base classes, its type) is worth a retry."""
+    """Return whether an error with these names (its class, the base classes, its type) is worth a retry."""
     if not set(names).isdisjoint(rules.never):
         return False
     return not rules.on or not set(names).isdisjoint(rules.on)
 
 
 def bounded_names(names: Iterable[str]) -> list[str]:
-    """The names of an error as a report carries them: each once, of bounded length and number, the most specific first."""
+    """Return the names of an error as a report carries them: each once, of bounded length and number, the most specific
+    first."""
     plain = (name[:MAX_NAME_CHARS].encode("utf-8", "replace").decode() for name in names)
     return list(dict.fromkeys(name for name in plain if name))[:MAX_NAMES]
 
 
 def class_name(kind: type[BaseException]) -> str:
-    """The name under which a rule knows an exception class."""
+    """Return the name under which a rule knows an exception class."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def class_names(error: BaseException) -> list[str]:
-    """The names of an exception's class and of its base classes, up to `Exception` and `BaseException`."""
+    """Return the names of an exception's class and of its base classes, up to `Exception` and `BaseException`."""
     found: Sequence[type] = type(error).__mro__
     return bounded_names(class_name(kind) for kind in found if issubclass(kind, BaseException))
 

@@ -94,7 +94,7 @@ class _Wish(msgspec.Struct, frozen=True):
 
 
 def decide(load: Load, history: History, rules: Rules, now: float) -> tuple[Decision, History]:
-    """The decision, and the history for the next one."""
+    """Return the decision, and the history for the next one."""
     wish = _bounds(load, rules) or _by_demand(load, rules) or _by_depth(load, rules)
     fewer = wish.wanted < load.workers
     low_since = (now if history.low_since is None else history.low_since) if fewer else None
@@ -188,7 +188,7 @@ def threads_needed(load: Load, pending_thread_seconds: float, target_seconds: fl
 def pending_thread_seconds(
     queued_by_type: Iterable[tuple[str, int]], run_us: Mapping[str, int]
 ) -> float | None:
-    """How long one thread would be busy with these (type, number) of jobs, by the run times observed per type.
+    """Return how long one thread would be busy with these (type, number) of jobs, by the run times observed per type.
 
     Types without an observed run time are taken to be as long as the average of the others that wait. None when no run
     time is known of any type that waits; 0 when no job waits.

@@ -43,7 +43,7 @@ MAX_JITTER_SEC: Final = 86_400
 MAX_BACKFILL: Final = 1_000
 MAX_PAYLOAD_BYTES: Final = 256 * 1024
 MAX_OPEN: Final = 100
-"""So many jobs that have not ended are remembered for `overlap` and `pause_after_failures`."""
+"""The most unfinished jobs that a schedule remembers, for `overlap` and `pause_after_failures`."""
 POLL_US: Final = SECOND
 """How often to look whether a job that is held back may start."""
 
@@ -430,7 +430,7 @@ def _fired(schedule: Schedule, fire: list[int], ticks: list[Tick], now: int, rel
     return Step(_due(after, now), [*ticks, *skipped], chosen, hold, cancel, release)
 
 
-def settled(
+def after_inserts(
     decision: ScheduleDecision, inserted: Sequence[Inserted], now: int
 ) -> tuple[Schedule | None, list[Tick]]:
     """Return the row and the records to write, once it is known what became of the firings."""
@@ -466,8 +466,8 @@ def next_ticks(schedule: Schedule, now: int, count: int) -> list[int]:
 
 
 def is_news(last: Declaration | None, digest: bytes, version: int | None, *, empty: bool) -> bool:
-    """Whether a declaration is to be applied: it differs from the app's last one, and its version is not older. An app that
-    never declared anything, and does not now, is no news."""
+    """Return whether a declaration is to be applied: it differs from the app's last one, and its version is not older.
+    An app that never declared anything, and does not now, is no news."""
     if last is None:
         return not empty
     older = (version if version is not None else -1) < (last.version if last.version is not None else -1)

@@ -123,13 +123,13 @@ class Point(msgspec.Struct, frozen=True):
 
 
 def part_of(us: int) -> int:
-    """The part of a histogram in which a duration is counted."""
+    """Return the part of a histogram in which a duration is counted."""
     bits = us.bit_length()
     return us if bits < 3 else (bits << 2) | (us >> (bits - 3) & 3)
 
 
 def bounds_of(part: int) -> tuple[int, int]:
-    """The least duration of a part, and the least beyond it."""
+    """Return the least duration of a part, and the least beyond it."""
     if part < 12:
         return part, part + 1
     bits, quarter = part >> 2, part & 3
@@ -153,7 +153,7 @@ def add_histogram(to: Histogram, other: Mapping[int, int]) -> None:
 
 
 def percentile_sec(histogram: Mapping[int, int], share: float) -> float | None:
-    """The duration within which this share of the jobs was, in seconds; None without jobs."""
+    """Return the duration within which this share of the jobs was, in seconds; None without jobs."""
     total = sum(histogram.values())
     if not total:
         return None
@@ -171,7 +171,8 @@ def percentile_sec(histogram: Mapping[int, int], share: float) -> float | None:
 
 
 def range_of(start: int, end: int, step_sec: int | None, now: int) -> Range:
-    """The range for a series; the step, where none is given, that makes about `USUAL_POINTS`. Raises `SeriesRefused`."""
+    """Return the range for a series; the step, where none is given, that makes about `USUAL_POINTS`. Raises
+    `SeriesRefused`."""
     _check_order(start, end)
     old = start < now - (KEPT_SEC[FINE_SEC] + COARSE_SEC) * SECOND
     if step_sec is None:
@@ -190,7 +191,7 @@ def _usual_step(span_sec: float, *, old: bool) -> int:
 
 
 def whole_range(start: int, end: int, now: int) -> Range:
-    """The range for sums over all of it. Raises `SeriesRefused`."""
+    """Return the range for sums over all of it. Raises `SeriesRefused`."""
     _check_order(start, end)
     recent = start >= now - KEPT_SEC[FINE_SEC] * SECOND
     bucket_sec = FINE_SEC if recent and end - start <= FINE_SPAN_SEC * SECOND else COARSE_SEC

@@ -15,10 +15,10 @@ Secret = Annotated[str, msgspec.Meta(min_length=16, max_length=256)]
 
 
 def secret_hash(secret: str | None) -> bytes | None:
-    """What is stored of a secret."""
+    """Return what is stored of a secret."""
     return None if secret is None else hashlib.sha256(secret.encode()).digest()
 
 
 def may_go_on(kept: bytes | None, given: bytes | None) -> bool:
-    """Whether the owner of a secret with the hash `given` may go on with a session that keeps the hash `kept`."""
+    """Return whether the owner of a secret with the hash `given` may go on with a session that keeps the hash `kept`."""
     return kept is None or (given is not None and hmac.compare_digest(kept, given))

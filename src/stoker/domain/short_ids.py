@@ -12,7 +12,7 @@ from typing import Final
 MIN_CHARS: Final = 8
 """Fewer are refused: they fit too many."""
 RECENT_JOBS: Final = 10_000
-"""The end of an id is looked for among so many jobs, the newest."""
+"""The number of newest jobs among which the end of an id is looked for."""
 
 _PART: Final = re.compile(r"[0-9a-f-]{8,36}")
 _ID_DIGITS: Final = 32
@@ -34,7 +34,7 @@ class ShortId:
 
 
 def read(text: str) -> ShortId | None:
-    """The part of an id that this text is; None when it cannot be one, or is too short. Dashes may be left out."""
+    """Return the part of an id that this text is; None when it cannot be one, or is too short. Dashes may be left out."""
     folded = text.strip().lower()
     digits = folded.replace("-", "")
     if _PART.fullmatch(folded) is None or not MIN_CHARS <= len(digits) <= _ID_DIGITS:
@@ -43,7 +43,7 @@ def read(text: str) -> ShortId | None:
 
 
 def _dashed(digits: str, *, at_end: bool = False) -> str:
-    """The digits with dashes where an id has them."""
+    """Return the digits with dashes where an id has them."""
     offset = _ID_DIGITS - len(digits) if at_end else 0
     groups = (digits[max(start - offset, 0) : max(end - offset, 0)] for start, end in pairwise(_CUTS))
     return "-".join(group for group in groups if group)

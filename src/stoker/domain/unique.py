@@ -19,8 +19,8 @@ Mark = Literal["existing", "replaced"]
 """What a submission with a taken key got: the job that holds it, as it is or with what was submitted."""
 
 
-class Settled(msgspec.Struct, frozen=True):
-    """The answer to a submission whose key is taken. `before` is the holder before it was replaced."""
+class KeyTaken(msgspec.Struct, frozen=True):
+    """Answers a submission whose unique key is taken. `before` is the holder before it was replaced."""
 
     job: Job
     mark: Mark
@@ -60,16 +60,16 @@ def has_started(job: Job) -> bool:
     return job.attempt > 0 or extras.decode(job.extras).snoozes > 0
 
 
-def settle(new: Job, holder: Job, on_conflict: OnConflict, now: int) -> Settled | UniqueConflict:
-    """Decide what a submission gets whose key another job holds."""
+def answer_conflict(new: Job, holder: Job, on_conflict: OnConflict, now: int) -> KeyTaken | UniqueConflict:
+    """Decide how to answer a submission whose unique key another job holds."""
     if on_conflict == "return":
-        return Settled(holder, "existing", holder)
+        return KeyTaken(holder, "existing", holder)
     key = key_of(new.extras) or ""
     if on_conflict == "reject":
         return UniqueConflict(key, holder.id, holder.status)
     if holder.status not in WAITING or has_started(holder):
         return UniqueConflict(key, holder.id, holder.status, replacing=True)
-    return Settled(_replaced(holder, new, now), "replaced", holder)
+    return KeyTaken(_replaced(holder, new, now), "replaced", holder)
 
 
 def _replaced(holder: Job, new: Job, now: int) -> Job:

@@ -46,7 +46,7 @@ def notify_url(text: str | None) -> str | None:
 
 
 def only_delivers(queues: Collection[str] | None) -> bool:
-    """Whether a session that serves these queues is one of a coordinator that delivers webhooks, and no worker."""
+    """Return whether a session that serves these queues is one of a coordinator that delivers webhooks, and no worker."""
     return queues is not None and set(queues) == {WEBHOOK_QUEUE}
 
 
@@ -77,7 +77,7 @@ def delivery_of(job: Job, now: int) -> Job | None:
 
 
 def event_of(job: Job) -> dict[str, Any]:
-    """The body: an event of Standard Webhooks, with the job as its data."""
+    """Return the body: an event of Standard Webhooks, with the job as its data."""
     result = job.result or NULL
     too_large = len(result) > MAX_RESULT_BYTES
     data: dict[str, Any] = {

@@ -40,7 +40,7 @@ def import_error(app: str, given: access.Access) -> str | None:
 
 
 def describe(error: BaseException) -> str:
-    """The error on one line, with the place in the app where it was raised."""
+    """Return the error on one line, with the place in the app where it was raised."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     last = traceback.extract_tb(error.__traceback__)[-1]
     theirs = not last.filename.startswith("<") and last.filename != child.__file__

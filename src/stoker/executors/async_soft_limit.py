@@ -50,7 +50,7 @@ class SoftlyLimited:
             return end.value
 
     def _softened(self, error: asyncio.CancelledError, task: asyncio.Task[Any]) -> BaseException:
-        """The soft timeout for the first cancel after it is over; any other cancel is what it is."""
+        """Return the soft timeout for the first cancel after it is over; any other cancel is what it is."""
         if not self._over or task.cancelling() > 1:
             return error
         self._over = False

@@ -60,7 +60,7 @@ class Tasks:
 
     @classmethod
     def of(cls, app: Any, name: str) -> "Tasks":
-        """Return the types of an app that this process has already; `name` is for one that has none of its own."""
+        """Return the types of an app object in this process; `name` is for an app that has no name."""
         tasks = cls(None)
         tasks._take(app, name)
         return tasks
@@ -180,7 +180,7 @@ def _options() -> argparse.Namespace:
 
 
 def _import(app: str) -> Any:
-    """The `Stoker` object behind `module:name`."""
+    """Return the `Stoker` object that `module:name` refers to."""
     sys.path.insert(0, os.getcwd())
     module, _, name = app.partition(":")
     return getattr(importlib.import_module(module), name)
@@ -226,6 +226,7 @@ class SyncChild:
             line.check_owner()
 
     def _one(self, job: ChildJob) -> None:
+        """Run one job, unless the supervisor took it back, and add its outcome to the results."""
         line = self._line
         if line.has_results and self._slow.get(job.type, True):
             line.flush()
@@ -242,7 +243,7 @@ class SyncChild:
         line.shared_state.stop()
 
     def _prepare(self, job: ChildJob) -> None:
-        """Let the job know what it was granted."""
+        """Set the environment variables and CPU affinity that match the threads granted to the job."""
         self._line.saw_cancel = False
         if job.threads != self._threads:
             self._threads = job.threads

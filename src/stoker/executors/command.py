@@ -36,7 +36,7 @@ def command_argv(command: Sequence[str]) -> Argv:
 
 
 def runner_argv(binary: str, contract: RunnerContract) -> Argv:
-    """One job for a runner of this contract."""
+    """Return a function that builds the command line of a job for this contract."""
 
     def argv(job: ChildJob) -> tuple[Sequence[str], bytes]:
         payload, given = payload_argument(job.payload, json=contract.json)

@@ -77,7 +77,7 @@ class ChildLife:
 
     @cached_property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop of this process, made on first use. It runs only while something is awaited."""
+        """Return the event loop of this process, made on first use. It runs only while something is awaited."""
         import asyncio
 
         loop = asyncio.new_event_loop()
@@ -350,8 +350,8 @@ class _Around:
 
 
 def _limited(call: Coroutine[Any, Any, Any], soft_timeout_sec: float | None) -> Awaitable[Any]:
-    """The task itself under its soft timeout. Around the middleware it would not reach the task: with a `def` middleware
-    that runs in an asyncio task of its own, and would go on after its attempt was over."""
+    """Run the task itself under its soft timeout. Around the middleware it would not reach the task: with a `def`
+    middleware that runs in an asyncio task of its own, and would go on after its attempt was over."""
     if soft_timeout_sec is None:
         return call
     from stoker.executors.async_soft_limit import SoftlyLimited  # children for sync tasks do without asyncio

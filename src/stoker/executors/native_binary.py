@@ -12,7 +12,8 @@ _IN_PACKAGE: Final = Path("_runner") / "stoker-runner"
 
 
 def find_runner() -> Path | None:
-    """The runner that was built when Stoker was installed. None where there was no compiler: then Python stands in."""
+    """Return the runner that was built when Stoker was installed. None where there was no compiler: then Python stands
+    in."""
     return next((path for path in _candidates() if path.is_file() and os.access(path, os.X_OK)), None)
 
 

@@ -29,7 +29,7 @@ MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 
 
 class ChildJob(msgspec.Struct, frozen=True, gc=False):
-    """One job as a child runs it."""
+    """Tells a child to run one job."""
 
     index: int
     id: str
@@ -104,7 +104,7 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag="y"):
     async_types: list[str] = []
     error: str | None = None
     about: dict[str, dict[str, Any]] = {}
-    """What each task of the user's app says of itself: `description`, `schema` and `defaults`."""
+    """For each task of the user's app: `description`, `schema` and `defaults`."""
     app: str | None = None
     """The name of the user's app, the version of its code if it says one, and the schedules that it declares."""
     app_version: int | None = None
@@ -116,8 +116,8 @@ class Ready(msgspec.Struct, array_like=True, frozen=True, tag="y"):
 
 
 class WorkOutcome(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """How one piece of work ended, from its child to the report. A child names it by `index`; the pool fills in job and
-    claim. Times are readings of the monotonic clock."""
+    """Says how a job ended, on the way from its child to the report. The child names the job by `index`; the pool fills in
+    id and claim. Times are readings of the monotonic clock."""
 
     index: int
     kind: Kind
@@ -161,7 +161,7 @@ class OutcomeBatch(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Results(msgspec.Struct, array_like=True, frozen=True, tag="r"):
-    """What a child says when work ended: in columns what completed, the rest one by one."""
+    """Reports ends of work to the supervisor: completed jobs in columns, the others one by one."""
 
     completed: OutcomeBatch
     others: list[WorkOutcome] = []
@@ -187,7 +187,7 @@ class Results(msgspec.Struct, array_like=True, frozen=True, tag="r"):
 
 
 class Printed(msgspec.Struct, array_like=True, frozen=True, tag="o"):
-    """What a job wrote."""
+    """Passes on output of a job."""
 
     index: int
     stream: Stream

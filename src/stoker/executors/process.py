@@ -58,7 +58,8 @@ def advice(error: OSError) -> str:
 
 
 class Guardian:
-    """The process that outlives us if we are killed; see `stoker/system/guardian.py`."""
+    """Starts and informs the guardian: a process that outlives a killed worker and kills what is left of its jobs
+    (`stoker/system/guardian.py`)."""
 
     def __init__(self, session_id: str) -> None:
         self._process = subprocess.Popen(
@@ -119,16 +120,16 @@ class Callbacks:
 
 
 class Child(ABC):
-    """One child process. It is sent jobs, each with an index, and speaks through the callbacks."""
+    """A child process as the pool sees it: takes jobs, each with an index, and answers through the callbacks."""
 
     warm = True
     """Whether it takes another job after the first."""
 
     has_lifespan = False
-    """Whether it wants to be asked to end, by SIGTERM, and given a moment."""
+    """Whether it has a lifespan to leave: then it is ended by SIGTERM and given a moment."""
 
     knows_types = False
-    """Whether what it says when it is ready includes all types that the worker's Python can run."""
+    """Whether its `Ready` names all types that this worker's Python can run."""
 
     _count = 0
 
@@ -454,8 +455,8 @@ class PythonChild(Child):
                 self._callbacks.ready(self, message)
 
     def _stray(self, stream: Stream) -> Callable[[bytes], None]:
-        """Return what takes output that went past Python's streams. It belongs to the job that was started last, until that
-        one is reported; after that, to the worker's own log."""
+        """Return a function for output that bypassed Python's streams. It is attributed to the job that started last
+        until that job is reported, and after that written to the worker's log."""
 
         def take(data: bytes) -> None:
             index, _, _ = self.shared_state.running()

@@ -25,7 +25,7 @@ from stoker.local.children import LocalRouter, LoopChild, LoopThread, ThreadChil
 from stoker.local.coordinator import LocalCoordinator
 from stoker.settings import Settings, load
 from stoker.worker.connection import Dialer
-from stoker.worker.machine import NoKeeper
+from stoker.worker.machine import NoGuardian
 from stoker.worker.routes import Executor
 from stoker.worker.supervisor import Supervisor
 
@@ -55,8 +55,8 @@ class ThreadMachine:
     def adopt_orphans(self) -> None: ...
     def reap_orphans(self, known: Collection[int]) -> None: ...
 
-    def guardian(self, mark: str) -> NoKeeper:
-        return NoKeeper()
+    def guardian(self, mark: str) -> NoGuardian:
+        return NoGuardian()
 
     def memory_kb(self, pid: int) -> int:
         """Return 0: the memory of a thread is that of the process."""

@@ -317,18 +317,22 @@ _event(
 
 # ── other coordinators ───────────────────────────────────────────────────────────────────────────────────────────────
 
-_event("news_line_connected", "info", "coordinator", "News from other coordinators arrive.", "over")
+_event("bus_connected", "info", "coordinator", "Notifications from other coordinators arrive.", "over")
 _event(
-    "news_line_lost",
+    "bus_lost",
     "warning",
     "coordinator",
-    "News from other coordinators do not arrive; the store is looked at every second instead.",
+    "Notifications from other coordinators do not arrive; the store is polled every second instead.",
     *("over", "detail"),
 )
 _event(
-    "news_unreadable", "warning", "coordinator", "News in an unknown shape were left out.", "over", "bytes"
+    "notification_unreadable",
+    "warning",
+    "coordinator",
+    "A notification in an unknown format was ignored.",
+    *("over", "bytes"),
 )
-_event("news_not_taken", "error", "coordinator", "A defect while taking news.", "over")
+_event("notifications_not_handled", "error", "coordinator", "A defect while handling notifications.", "over")
 _event("look_failed", "warning", "coordinator", "Other coordinators' workers could not be seen.", "detail")
 _event("webhooks_waiting", "warning", "coordinator", "Webhooks wait for the store to answer.", "detail")
 _event("schedule_created", "info", "coordinator", "A schedule was made.", "schedule")
@@ -715,7 +719,7 @@ stop it: the process waits at its next line until the reader goes on.
 
 
 def reference() -> str:
-    """The page."""
+    """Return the page."""
     return _INTRO + "".join(_row(event) for event in TABLE)
 
 

@@ -94,7 +94,8 @@ class JobLog:
         return self.fields(worker_id=worker_id) + ',"claim":'
 
     def request(self, id: str | None) -> str:
-        """The field of the request that was the cause. The plain way for plain ids, since there is one for each job."""
+        """Return the field of the request that was the cause. The plain way for plain ids, since there is one for each
+        job."""
         if id is None:
             return ""
         if '"' in id or "\\" in id or not id.isprintable():

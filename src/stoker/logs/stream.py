@@ -37,7 +37,7 @@ class LogStream:
         """Nothing is kept back."""
 
     def _put(self, text: str) -> int:
-        """How many lines could not be written. A line that was written in part is ended before the next one."""
+        """Return how many lines could not be written. A line that was written in part is ended before the next one."""
         data = self._torn + text.encode(errors="backslashreplace")
         written = put(self._stream, data)
         lost = data.count(b"\n", max(written, len(self._torn)))

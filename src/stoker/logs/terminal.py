@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TextIO
 import structlog
 
 FEW: Final = 5
-"""So many jobs may end in a second with a line for each."""
+"""The most jobs that may end within a second and still get a line each."""
 TICK_SECONDS: Final = 1.0
 SHORT_ID_CHARS: Final = 8
 _MAX_TYPE_CHARS: Final = 20
@@ -96,7 +96,7 @@ class Terminal:
         self._now = now
 
     def line(self, mark: str, text: str, error: str = "", head: str = "", dim_head: str = "") -> str:
-        """One line, or more where the terminal is narrow: the following ones are set in."""
+        """Return one line, or more where the terminal is narrow: the following ones are set in."""
         sign, colour = _MARKS[mark]
         clock = datetime.fromtimestamp(self._now(), UTC).astimezone().strftime("%H:%M:%S")
         start = f"{self.paint(clock, 'dim')} {self.paint(sign, colour)} "
@@ -121,7 +121,7 @@ class Terminal:
         return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if self._colour and text else text
 
     def _rows(self, text: str, used: int, room: int | None, most: int | None = None) -> list[str]:
-        """The text in rows; the first begins after `used` characters."""
+        """Return the text in rows; the first begins after `used` characters."""
         if room is None or used + len(text) <= room:
             return [text]
         first = max(used - len(_INDENT), 0)
@@ -137,7 +137,7 @@ class Terminal:
 
 
 def terminal_of(stream: TextIO | None, environ: Mapping[str, str]) -> Terminal:
-    """The terminal behind a stream; off one, plain lines of any length."""
+    """Return the terminal behind a stream; off one, plain lines of any length."""
     if stream is None or not stream.isatty():
         return Terminal()
     plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
@@ -215,7 +215,7 @@ class EventLines:
         return line[:-1] + (f"\n{_INDENT}{stack}" if stack else "")
 
     def _said(self, about: str, text: str) -> bool:
-        """Whether the same was said of it a moment ago."""
+        """Return whether the same was said of it a moment ago."""
         before, at = self._last.get(about, ("", 0.0))
         if before == text and self._now() < at + SAY_AGAIN_SECONDS:
             return True
@@ -258,7 +258,7 @@ def _worker_started(event: Mapping[str, Any]) -> str:
 
 
 def short_id(id: str) -> str:
-    """The end of an id, by which people know a job: ids made in the same minute begin alike."""
+    """Return the end of an id, by which people know a job: ids made in the same minute begin alike."""
     return id[-SHORT_ID_CHARS:]
 
 
@@ -447,7 +447,7 @@ class JobTicker:
 
 
 def _by_type(counts: Counter[str]) -> str:
-    """The most frequent types, and how many of each."""
+    """Return the most frequent types, and how many of each."""
     shown = counts.most_common(4)
     parts = [f"{type} {count:,}" for type, count in shown]
     rest = counts.total() - sum(count for _, count in shown)

@@ -75,7 +75,7 @@ def _cross_checks(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], 
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. A name we cannot judge counts as reachable."""
+    """Return whether only this machine can reach the address. A name we cannot judge counts as reachable."""
     if host.lower() == "localhost":
         return True
     try:

@@ -144,7 +144,7 @@ def _given(entry: SettingEntry, source: str, raw: object) -> str:
 
 
 def _parse(entry: SettingEntry, raw: object) -> Any:
-    """One value, checked; raises ValueError. Values from the command line may already have their type."""
+    """Return one value, checked; raises ValueError. Values from the command line may already have their type."""
     parser = entry.rule.parser
     if parser is not None:
         if parser.check is not None and isinstance(raw, Mapping):

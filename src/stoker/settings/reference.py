@@ -6,7 +6,7 @@ from stoker.settings.table import SECTIONS, SettingEntry, allowed, table
 
 
 def reference() -> str:
-    """The reference page."""
+    """Return the reference page."""
     lines = [
         "# Settings",
         "",

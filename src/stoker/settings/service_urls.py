@@ -25,7 +25,8 @@ def port(text: str) -> int:
 
 
 def postgres_url(parts: Mapping[str, object]) -> str:
-    """The URL of a database, with the defaults of the PostgreSQL image: user `postgres`, a database named like the user."""
+    """Return the URL of a database, with the defaults of the PostgreSQL image: user `postgres`, a database named like
+    the user."""
     user = str(parts.get("postgres_user", "postgres"))
     password = parts.get("postgres_password")
     secret = "" if password is None else f":{_quoted(password)}"

@@ -570,7 +570,7 @@ class SettingEntry(NamedTuple):
 
 @cache
 def table() -> tuple[SettingEntry, ...]:
-    """All settings, in order of declaration."""
+    """Return all settings, in order of declaration."""
     hints = get_type_hints(Settings, include_extras=True)
     entries = []
     for field in msgspec.structs.fields(Settings):

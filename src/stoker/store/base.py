@@ -225,7 +225,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def bulks(self, limit: int, *, running: bool = False) -> list[Bulk]:
-        """The latest operations, newest first; or only those that are not over."""
+        """Return the latest operations, newest first; or only those that are not over."""
         ...
 
     async def bulk(self, id: str) -> Bulk | None:
@@ -233,8 +233,8 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def bulk_candidates(self, bulk: Bulk, limit: int) -> list[tuple[int, str]]:
-        """The next jobs that the operation should look at, in the order of their numbers: (seq, id). A read, which promises
-        nothing: the step looks at each of them again."""
+        """Return the next jobs that the operation should look at, in the order of their numbers: (seq, id). A read,
+        which promises nothing: the step looks at each of them again."""
         ...
 
     async def bulk_step(self, step: BulkStep) -> BulkStepped | None:
@@ -275,11 +275,11 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def summaries(self, ids: Sequence[str]) -> list[JobSummary]:
-        """Those of these jobs that exist, in any order, without reading payloads and results."""
+        """Return those of these jobs that exist, in any order, without reading payloads and results."""
         ...
 
     async def states(self, ids: Sequence[str]) -> list[JobState]:
-        """Those of these jobs that exist, in any order, by one read that touches no payload and no result."""
+        """Return those of these jobs that exist, in any order, by one read that touches no payload and no result."""
         ...
 
     async def ids_like(self, part: ShortId, limit: int) -> list[str]:
@@ -308,7 +308,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def failure_samples(self, limit: int) -> list[FailureSample]:
-        """One failed job of each kind, of up to `limit` kinds. Reads one job per kind, never all that failed."""
+        """Return one failed job of each kind, of up to `limit` kinds. Reads one job per kind, never all that failed."""
         ...
 
     async def counts(self) -> list[Count]:
@@ -344,7 +344,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def known_key(self, client: str, key: str) -> bool:
-        """Whether this idempotency key is live, so that a repeat is not charged to a rate limit."""
+        """Return whether this idempotency key is live, so that a repeat is not charged to a rate limit."""
         ...
 
     async def close(self) -> None:

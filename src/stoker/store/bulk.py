@@ -93,12 +93,12 @@ def bulk_of(row: Iterable[Any]) -> Bulk:
 
 
 def is_next(step: BulkStep, stored: Bulk | None) -> bool:
-    """Whether this is the next step of the operation as it is stored."""
+    """Return whether this is the next step of the operation as it is stored."""
     return stored is not None and stored.status == "running" and stored.cursor == step.bulk.cursor
 
 
 def stepped(step: BulkStep, looked_at: int, changed: int, now: int) -> Bulk:
-    """The operation after a step."""
+    """Return the operation after a step."""
     bulk = step.bulk
     return replace(
         bulk,

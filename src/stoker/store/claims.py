@@ -16,7 +16,7 @@ CANDIDATES_MAX: Final = 2_000
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """What `claim` may spend: the workers' capacity, and what the planner needs to know besides the jobs."""
+    """Asks for a claim: the capacity of the workers, and what else the planner needs to know besides the jobs."""
 
     workers: list[WorkerView]
     policy: Policy
@@ -39,7 +39,7 @@ class Granted(msgspec.Struct, frozen=True):
     """Whether jobs that could find room were left for another claim: this one has as many bytes as it may have, or urgent
     jobs that should not wait for others."""
     ended: list[Job] = []
-    """Jobs that were next and whose expiry or deadline had passed; they are over now."""
+    """Jobs that were ended instead of claimed, because their expiry or deadline had passed."""
 
 
 class ClaimSource(Protocol):

@@ -18,7 +18,7 @@ def metadata_rows(batch: JobBatch) -> Iterator[tuple[str, str, int]]:
 
 
 def metadata_of(jobs: Iterable[Job]) -> list[tuple[str, str, int]]:
-    """The entries of jobs that are imported."""
+    """Return the entries of jobs that are imported."""
     return [row for job in jobs if job.metadata is not None for row in metadata_rows(batch_of(job))]
 
 
@@ -30,7 +30,7 @@ def keeps_of(jobs: Iterable[Job]) -> list[tuple[int, int]]:
 
 
 LOOKS: Final = 128
-"""After so many looks a purge begins anew with the oldest jobs."""
+"""The number of looks after which a purge begins again with the oldest jobs."""
 
 
 class PurgedUntil:
@@ -43,7 +43,7 @@ class PurgedUntil:
         self._looks = 0
 
     def since(self, status: str, until: int) -> int:
-        """The end time from which a purge of jobs that ended before `until` has to look."""
+        """Return the end time from which a purge of jobs that ended before `until` has to look."""
         known = self._until.get(status, 0)
         return known if known <= until and self._looks % LOOKS else 0
 

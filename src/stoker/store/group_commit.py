@@ -26,18 +26,19 @@ from stoker.store.claims import ClaimSource, Granted
 
 TRANSACTION_WEIGHT: Final = 4_000
 TRANSACTION_BYTES: Final = 8 * 1024 * 1024
-"""A transaction that has so many bytes of payloads and results takes no more; one call may have more, for it is all or
-nothing."""
+"""A transaction takes no further call that would bring its payloads and results beyond this. A call that is larger has a
+transaction of its own, because it is stored as a whole or not at all."""
 PENDING_BYTES: Final = 128 * 1024 * 1024
-"""What may wait for a transaction."""
+"""Submissions are refused while the calls that wait have more bytes than this."""
 FEW: Final = 4
+"""Up to this many jobs a transaction is short enough to be committed on the event loop's own thread."""
 Step = Callable[[Any, list[Any]], Any]
 """A method of the store's transaction class. It takes the transaction and the arguments of all calls of this step, and
 returns their results in order."""
 
 
 class Reply(Protocol):
-    """Where the result of a command goes, once it is durable: a future, as a rule."""
+    """Receives the result of a command once it is durable. Most are futures; `Claims` passes it to the dispatcher."""
 
     def done(self) -> bool: ...
     def set_result(self, result: Any, /) -> None: ...
@@ -55,7 +56,7 @@ class Command(msgspec.Struct, frozen=True, eq=False):
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """How a transaction claims: for whom, by which step, and whether the store knows of jobs that may be claimed."""
+    """Adds a claim to each transaction: the source says how much to claim and receives what was claimed."""
 
     source: ClaimSource
     step: Step
@@ -73,7 +74,8 @@ class Claims(msgspec.Struct, frozen=True):
 
 Transact = Callable[[Sequence[Command], bool], Awaitable[Sequence[Any]]]
 """Runs the commands in one transaction and returns their results in order, once durable. A result that is an exception
-belongs to that caller alone. The flag says that few callers wait, so that speed matters more than overlap."""
+belongs to that caller alone. The flag says that few callers wait, so that a quick answer matters more than overlapping the
+commit with other work."""
 
 
 class GroupCommit:
@@ -86,11 +88,11 @@ class GroupCommit:
         self._wake = asyncio.Event()
         self._closing = False
         self.claims: Claims | None = None
-        """What transactions claim; nothing as long as it is None."""
+        """The claim that ends each transaction; None as long as nothing is to be claimed."""
         self.observe: Callable[[float, int], None] = lambda seconds, jobs: None
-        """Told of every transaction that became durable: how long it took, and how many jobs it wrote."""
+        """Called after every commit with the seconds that it took and the number of jobs that it wrote."""
         self.refused: Callable[[Exception], None] = lambda error: None
-        """Told of every transaction that the store refused."""
+        """Called with the error of every transaction that the store refused."""
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._run(), name="stoker-group-commit")
 
@@ -148,6 +150,7 @@ class GroupCommit:
                     await asyncio.sleep(0)
 
     def _take(self) -> list[Command]:
+        """Remove and return the commands for the next transaction: the oldest ones, up to its bounds."""
         commands: list[Command] = []
         weight = size = 0
         waiting = self._waiting
@@ -210,7 +213,7 @@ def _answer(command: Command, result: Any) -> None:
 def by_step(
     calls: Sequence[tuple[Step, Any]], order: Callable[[], Sequence[Step]]
 ) -> list[tuple[Step, list[int]]]:
-    """Return the steps that are called, in this order, each with the places of its calls."""
+    """Group calls by step. Return the steps in `order`, each with the positions of its calls."""
     places: dict[Step, list[int]] = {}
     for place, (step, _) in enumerate(calls):
         places.setdefault(step, []).append(place)

@@ -49,7 +49,7 @@ from stoker.domain.job import (
 from stoker.domain.json_text import is_json
 from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import Kind
-from stoker.store.move_schedules import AppLine, Big, Id, ScheduleLine
+from stoker.store.move_schedules import AppLine, Big, Id, Record, ScheduleLine
 from stoker.store.packing import entries
 
 FORMAT: Final = 2
@@ -161,15 +161,7 @@ class AttemptLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     base64: tuple[Literal["error"], ...] = ()
 
 
-class JobLine(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="job",
-):
+class JobLine(Record, frozen=True, kw_only=True, tag="job"):
     id: Id
     type: Ident
     name: Label | None = None
@@ -185,11 +177,11 @@ class JobLine(
     on_oversize: Oversize = "degrade"
     timeout_sec: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_SEC)] | None = None
     memory_mb: Count | None = None
-    labels: StringMap = {}
+    labels: StringMap = {}  # noqa: RUF012 - msgspec copies it
     group_key: Text | None = None
     concurrency_key: Text | None = None
     pending_deps: Count = 0
-    metadata: StringMap = {}
+    metadata: StringMap = {}  # noqa: RUF012 - msgspec copies it
     worker_id: Text | None = None
     created_at: Big
     run_at: Big
@@ -210,9 +202,7 @@ class JobLine(
     extras: Extras = NO_EXTRAS
 
 
-class KeyLine(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record", tag="key"
-):
+class KeyLine(Record, frozen=True, kw_only=True, tag="key"):
     client: Text
     key: Name
     digest: bytes
@@ -227,15 +217,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     data: bytes
 
 
-class OutputLine(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="output",
-):
+class OutputLine(Record, frozen=True, kw_only=True, tag="output"):
     """The output of one attempt, with the fields of its `stoker.store.logs.Extent`."""
 
     job_id: Id

@@ -27,15 +27,11 @@ Big = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Id = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")]
 
 
-class ScheduleLine(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    omit_defaults=True,
-    forbid_unknown_fields=True,
-    tag_field="record",
-    tag="schedule",
-):
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="record"):
+    """The base of the lines of an export; `record` names the kind of each."""
+
+
+class ScheduleLine(Record, frozen=True, kw_only=True, tag="schedule"):
     name: ScheduleName
     cron: str | None = None
     every_us: Annotated[int, msgspec.Meta(ge=SECOND, le=MAX_EVERY_SEC * SECOND)] | None = None
@@ -64,9 +60,7 @@ class ScheduleLine(
     orphaned_at: Big | None = None
 
 
-class AppLine(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="record", tag="app"
-):
+class AppLine(Record, frozen=True, kw_only=True, tag="app"):
     """What an app last declared."""
 
     app: Ident

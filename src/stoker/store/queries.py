@@ -15,7 +15,7 @@ _NAME = re.compile(r"^-- name: *(\w+) *$", re.MULTILINE)
 
 
 def load(package: str, filename: str = "queries.sql") -> dict[str, str]:
-    """The statements of one file by name, without their comments."""
+    """Return the statements of one file by name, without their comments."""
     text = files(package).joinpath(filename).read_text(encoding="utf-8")
     parts = _NAME.split(text)[1:]
     return {name: _statement(body) for name, body in zip(parts[::2], parts[1::2], strict=True)}

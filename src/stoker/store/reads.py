@@ -151,7 +151,7 @@ class Count(msgspec.Struct, frozen=True):
 
 
 def with_current(earlier: list[Attempt], job: Job) -> list[Attempt]:
-    """The attempts that were recorded, and the one that lives on the job itself."""
+    """Return the attempts that were recorded, and the one that lives on the job itself."""
     current = _current_attempt(job)
     if current is not None and all(attempt.claim_id != current.claim_id for attempt in earlier):
         return [*earlier, current]
@@ -159,12 +159,12 @@ def with_current(earlier: list[Attempt], job: Job) -> list[Attempt]:
 
 
 def has_earlier(job: Job) -> bool:
-    """Whether attempts at this job may be recorded apart from it. Most jobs complete at the first."""
+    """Return whether attempts at this job may be recorded apart from it. Most jobs complete at the first."""
     return job.claim_id > 1 or (job.claim_id == 1 and job.status != "completed")
 
 
 def _current_attempt(job: Job) -> Attempt | None:
-    """The attempt under way, or the one that completed or cancelled the job."""
+    """Return the attempt under way, or the one that completed or cancelled the job."""
     if job.claim_id == 0 or job.claimed_at is None:
         return None
     kind = job.status if job.status in ("completed", "cancelled") else None
@@ -185,7 +185,7 @@ def _current_attempt(job: Job) -> Attempt | None:
 
 
 def is_counted(filter: JobFilter) -> bool:
-    """Whether the counters know how many jobs match."""
+    """Return whether the counters know how many jobs match."""
     known = JobFilter(status=filter.status, queue=filter.queue, type=filter.type)
     return filter == known
 
@@ -202,7 +202,7 @@ def counted(counts: Iterable[Count], filter: JobFilter) -> int:
 
 
 def id_range(text: str) -> tuple[str, str] | None:
-    """The first and the last id that begin with this text; None where no id does."""
+    """Return the first and the last id that begin with this text; None where no id does."""
     start = text.lower()
     first, last = start + _FIRST_ID[len(start) :], start + _LAST_ID[len(start) :]
     return (first, last) if _ID.fullmatch(first) else None

@@ -93,7 +93,7 @@ class ScheduleStore(Protocol):
         ...
 
     async def next_schedule_at(self) -> int | None:
-        """When the next schedule is due; None when none ever is."""
+        """Return when the next schedule is due; None when none ever is."""
         ...
 
     async def schedule(self, name: str) -> Schedule | None: ...
@@ -101,11 +101,11 @@ class ScheduleStore(Protocol):
     async def schedules(self, query: SchedulesQuery) -> list[Schedule]: ...
 
     async def schedule_ticks(self, name: str, limit: int, before: int | None = None) -> list[Tick]:
-        """The latest records of a schedule, or those before a tick; the latest first."""
+        """Return the latest records of a schedule, or those before a tick; the latest first."""
         ...
 
     async def schedule_app(self, app: str) -> Declaration | None:
-        """What an app last declared."""
+        """Return what an app last declared."""
         ...
 
     async def purge_ticks(self, before: int, limit: int) -> int:
@@ -127,7 +127,7 @@ def schedule_of(row: Iterable[Any]) -> Schedule:
 
 
 def inserted(answer: Sequence[Accepted] | Exception) -> Inserted:
-    """What became of one job that was inserted by itself."""
+    """Return what became of one job that was inserted by itself."""
     if isinstance(answer, Exception):
         return Inserted(None, refused=str(answer)[:500])
     return Inserted(answer[0].batch.template.id, answer[0].repeated or answer[0].unique is not None)

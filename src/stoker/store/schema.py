@@ -31,7 +31,7 @@ def names(package: str) -> Iterator[tuple[int, str]]:
 
 
 def last_version(package: str) -> int:
-    """The latest version of the schema that this Stoker knows."""
+    """Return the latest version of the schema that this Stoker knows."""
     return max(version for version, _ in names(package))
 
 

@@ -16,7 +16,7 @@ from stoker.domain.retry import Claim
 
 
 class TransactionState:
-    """The state of one transaction that both stores have."""
+    """Collects what one transaction changes in the counters and in the store's memory; both stores extend it."""
 
     def __init__(self, now: int) -> None:
         self._now = now
@@ -27,16 +27,16 @@ class TransactionState:
         self._read: set[int] = set()
         """Lanes from which this transaction may have claimed."""
         self._firsts: dict[int, JobBatch | None] = {}
-        """The first job of lanes that had no room, as it was read."""
+        """The first job of each lane that had no room, as read by this transaction."""
         self._fresh: list[JobBatch] = []
-        """Jobs of this transaction that are due and not claimed yet."""
+        """Jobs that this transaction inserts, that are due and not claimed yet."""
         self._settled: list[JobBatch] = []
-        """Jobs of this transaction that are claimed already, and those that are not due."""
+        """Jobs that this transaction inserts and no claim of it can take any more: claimed already, or not due."""
         self._made: set[str] = set()
         """Jobs that schedules made in this transaction, which are written at its end."""
         self._purged_until: dict[str, int] = {}
         self._left_behind: list[int] = []
-        """Jobs that ended in this transaction, and whose end is told by a webhook or begins a retention of their own."""
+        """Sequence numbers of jobs that ended in this transaction and have a webhook or a retention time of their own."""
 
     def _count(self, job: Job | Claim, leaves: Status, enters: Status, number: int = 1) -> None:
         self._deltas[job.queue, job.type, leaves] -= number

@@ -84,7 +84,7 @@ class WritingVerbs:
         self._group.claim_soon()
 
     def _jobs_may_wait(self) -> bool:
-        """Whether the store knows of queued jobs, or should look for some."""
+        """Return whether the store knows of queued jobs, or should look for some."""
         raise NotImplementedError
 
     async def claim(self, request: ClaimRequest) -> Granted:

@@ -117,7 +117,7 @@ class Linux(Portable):
             os.sched_setaffinity(0, cpus or range(os.cpu_count() or 1))
 
     def create_shared_memory(self, size: int) -> int:
-        fd = os.memfd_create("stoker-board", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fd = os.memfd_create("stoker-shared-state", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(fd, size)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)

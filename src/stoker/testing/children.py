@@ -1,8 +1,8 @@
 """The children of the test kit: they run the tasks of an app in this process, with the code of a real child.
 
 A sync task must not run inside the event loop: it may submit jobs, wait for them, or start a loop of its own. So a child
-queues its sync jobs (`Desk.waiting`), and the kit runs them on the test's own thread, between callbacks of the loop. Async
-tasks run on the loop, in virtual time.
+queues its sync jobs (`KitJobs.waiting`), and the kit runs them on the test's own thread, between callbacks of the loop.
+Async tasks run on the loop, in virtual time.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from stoker.executors.supervisor_line import SupervisorLine
 from stoker.testing.loop import Process, SimLoop
 from stoker.testing.stand_in import MemorySharedState, StandInChild
 from stoker.wire.frames import Stream
-from stoker.worker.machine import NoKeeper
+from stoker.worker.machine import NoGuardian
 from stoker.worker.routes import Executor
 
 BOOT_SECONDS = 0.0
@@ -140,13 +140,13 @@ class TaskChild(StandInChild):
         """Tell the supervisor that an attempt ended, unless the test makes its worker die before that."""
         job = self.jobs.pop(result.index, None)
         now = self.host.loop.time()
-        if job is not None and self.machine.desk.ended(job):
+        if job is not None and self.machine.sent_jobs.ended(job):
             started = now if result.started is None else min(result.started, now)
             self.tell(replace(result, started=started, finished=now))
 
 
 class SyncTaskChild(TaskChild):
-    """Queues its jobs for the kit (`Desk.waiting`)."""
+    """Queues its jobs for the kit (`KitJobs.waiting`)."""
 
     def __init__(self, machine: "KitMachine", callbacks: Callbacks) -> None:
         super().__init__(machine, callbacks)
@@ -154,7 +154,7 @@ class SyncTaskChild(TaskChild):
         self._real = SyncChild(cast(SupervisorLine, self.line), runners, machine.life.max_result)
 
     def take(self, jobs: list[ChildJob]) -> None:
-        self.machine.desk.waiting.extend((self, job) for job in jobs)
+        self.machine.sent_jobs.waiting.extend((self, job) for job in jobs)
 
     def run(self, job: ChildJob) -> None:
         """Run a job on this thread."""
@@ -169,7 +169,7 @@ class SyncTaskChild(TaskChild):
             try:
                 return run(payload)
             except KeyboardInterrupt as error:
-                self.machine.desk.interrupted = error
+                self.machine.sent_jobs.interrupted = error
                 raise
 
         return noticing
@@ -189,7 +189,7 @@ class AsyncTaskChild(TaskChild):
 
     def take(self, jobs: list[ChildJob]) -> None:
         for job in jobs:
-            if self.machine.desk.begins(job):
+            if self.machine.sent_jobs.begins(job):
                 self.jobs[job.index] = job
                 self._real._start(job)
 
@@ -202,13 +202,13 @@ class AsyncTaskChild(TaskChild):
         super().finished(replace(result, started=now, finished=now))
 
 
-class Desk:
-    """The jobs that were sent to children and have not ended, and those whose worker is to die (`Kit.crash`)."""
+class KitJobs:
+    """Tracks the jobs that were sent to children until they end, and which of them must seem to crash (`Kit.crash`)."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[SyncTaskChild, ChildJob]] = deque()
         self.running: dict[str, ChildJob] = {}
-        self.doomed: dict[str, bool] = {}
+        self.to_crash: dict[str, bool] = {}
         """For ids of jobs in whose next attempt the worker dies: whether the task runs before that."""
         self.silenced: set[str] = set()
         """Ids of jobs whose running attempt will never be reported."""
@@ -219,7 +219,7 @@ class Desk:
     def begins(self, job: ChildJob) -> bool:
         """Note that a job is about to run. Return False when its worker dies before that."""
         self.moves += 1
-        after = self.doomed.pop(job.id, None)
+        after = self.to_crash.pop(job.id, None)
         if after is not None:
             self.silenced.add(job.id)
         if after is False:
@@ -244,11 +244,13 @@ class KitMachine:
     host = "test"
     pid = 1
 
-    def __init__(self, loop: SimLoop, supervisor: Process, tasks: Tasks, desk: Desk, life: "KitLife") -> None:
+    def __init__(
+        self, loop: SimLoop, supervisor: Process, tasks: Tasks, sent_jobs: KitJobs, life: "KitLife"
+    ) -> None:
         self.loop = loop
         self.supervisor = supervisor
         self.tasks = tasks
-        self.desk = desk
+        self.sent_jobs = sent_jobs
         self.life = life
         self.cpus: list[int] = []
         self.pids: Iterator[int] = itertools.count(2)
@@ -260,8 +262,8 @@ class KitMachine:
     def adopt_orphans(self) -> None: ...
     def reap_orphans(self, known: Collection[int]) -> None: ...
 
-    def guardian(self, mark: str) -> NoKeeper:
-        return NoKeeper()
+    def guardian(self, mark: str) -> NoGuardian:
+        return NoGuardian()
 
     def memory_kb(self, pid: int) -> int:
         return 1024

@@ -123,7 +123,7 @@ class KitWaits(ClientWaits):
             return system.call(states())
 
         with system.lock:
-            system.settle()
+            system.run_due()
             if not ended():
                 system.pass_time(until, ended, to_the_end=timeout is not None)
 

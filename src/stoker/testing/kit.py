@@ -136,7 +136,7 @@ class Kit:
 
         The clock stands still, except for the time it takes to notice a worker that died (`crash`).
         """
-        self._of().settle()
+        self._of().run_due()
 
     def advance(
         self,
@@ -184,13 +184,13 @@ class Kit:
         """
         system = self._of()
         job_id = job if isinstance(job, str) else job.id
-        if job_id in system.desk.running:
-            system.desk.silenced.add(job_id)
+        if job_id in system.sent_jobs.running:
+            system.sent_jobs.silenced.add(job_id)
             return
         found = self._handle(job_id).refresh()
         if found.is_final:
             raise ArgumentError(f"job {job_id} is {found.status}: it has no next attempt", "job")
-        system.desk.doomed[job_id] = after
+        system.sent_jobs.to_crash[job_id] = after
 
     def _handle(self, job_id: str) -> JobHandle[Any]:
         return self.app.job(job_id)

@@ -3,7 +3,7 @@
 There are two clocks. The loop's time advances by itself, a little with everything that happens, as in the simulation. The
 time of day, which decides what is due, stands still until the test moves it (`move_to`).
 
-Jobs start only while `settle` runs: otherwise dispatch asks for nothing, so that a test sees what was enqueued.
+Jobs start only while `run_due` runs: otherwise dispatch asks for nothing, so that a test sees what was enqueued.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from stoker.store.sqlite.store import SqliteStore
 from stoker.testing import running
 from stoker.testing.children import (
     AsyncTaskChild,
-    Desk,
+    KitJobs,
     KitLife,
     KitLoop,
     KitMachine,
@@ -85,7 +85,7 @@ class Worker:
         settings = system.settings
         with _path_kept():
             tasks = Tasks(running.NAME)
-        self.machine = KitMachine(system.loop, self.process, tasks, system.desk, system.life)
+        self.machine = KitMachine(system.loop, self.process, tasks, system.sent_jobs, system.life)
         dialer = Dialer(("http://coordinator",), None, connect=self._connect, spread=lambda: 1.0)
         self.supervisor = Supervisor(
             settings, dialer, self.machine, new_id=lambda: self.name, version=__version__
@@ -125,12 +125,13 @@ class System:
         self.weather = Weather(self.loop)
         self.weather.low = self.weather.high = 0.0
         self.server = Process(self.loop, "coordinator#1")
-        self.desk = Desk()
+        self.sent_jobs = KitJobs()
         self.life = KitLife(app, self.settings.max_result_bytes, self.loop)
         self.closed = False
         self._router = KitRouter(lambda: None if self.worker is None else self.worker.machine)
         self._lives = 0
-        self._settling = 0
+        self._depth = 0
+        """How many calls of `run_due` are under way: a task may call it too."""
         self._dressed = False
         self._waiting_jobs: list[str] = []
         """Ids of jobs whose tasks are waiting for other jobs."""
@@ -162,7 +163,7 @@ class System:
         await self.coordinator.prepare()
         dispatch = self.coordinator._dispatch
         request = dispatch.request
-        dispatch.request = lambda: request() if self._settling else None  # type: ignore[method-assign]
+        dispatch.request = lambda: request() if self._depth else None  # type: ignore[method-assign]
         self.coordinator.start()
         self.api = create_app(self.coordinator)
 
@@ -228,50 +229,50 @@ class System:
 
     def span(self, seconds: float) -> bool:
         """Let this many seconds of loop time pass and run the sync jobs that come; return whether anything happened."""
-        before = self.desk.moves
+        before = self.sent_jobs.moves
         over: list[bool] = []
         timer = self.loop.call_later(seconds, over.append, True)
-        waiting = self.desk.waiting
+        waiting = self.sent_jobs.waiting
         while not over:
             self.loop.turn_until(lambda: bool(over or waiting))
             while waiting:
                 self._run(*waiting.popleft())
         timer.cancel()
-        return self.desk.moves != before
+        return self.sent_jobs.moves != before
 
     def _run(self, child: SyncTaskChild, job: Any) -> None:
         if not child.process.alive:
             return
-        if not self.desk.begins(job):
+        if not self.sent_jobs.begins(job):
             child.pretend(job)
             return
         run_apart(lambda: child.run(job))
-        if self.desk.interrupted is not None:
-            raise self.desk.interrupted
+        if self.sent_jobs.interrupted is not None:
+            raise self.sent_jobs.interrupted
 
-    def settle(self) -> None:
+    def run_due(self) -> None:
         """Run everything that is due now, including jobs that become due thereby."""
         caller = context.running_job()
         with self.lock, quiet_logs(), self._as_in_a_child():
-            if not self._settling:
+            if not self._depth:
                 self._renew_worker()
-            self._settling += 1
+            self._depth += 1
             if caller is not None:
                 self._waiting_jobs.append(caller.id)
             try:
-                self._settle()
+                self._run_due()
             finally:
-                self._settling -= 1
+                self._depth -= 1
                 if caller is not None:
                     self._waiting_jobs.pop()
 
-    def _settle(self) -> None:
+    def _run_due(self) -> None:
         self._nudge()
         last = self.loop.time()
         while True:
             if self.span(QUIET_SECONDS):
                 last = self.loop.time()
-            elif self.desk.silenced and not self._runs_others():
+            elif self.sent_jobs.silenced and not self._runs_others():
                 self._lose_worker()
                 last = self.loop.time()
             elif not self._runs_others() and not self._waits_for_more(last):
@@ -282,7 +283,7 @@ class System:
         machine = None if self.worker is None else self.worker.machine
         children = [] if machine is None else machine.children
         return any(
-            job.id in self.desk.running and job.id not in self._waiting_jobs
+            job.id in self.sent_jobs.running and job.id not in self._waiting_jobs
             for child in children
             if isinstance(child, AsyncTaskChild) and child.process.alive
             for job in child.jobs.values()
@@ -316,13 +317,13 @@ class System:
             self.clock.us = us
             if self.worker is not None:
                 self.worker.beat()  # or its lease would have ended
-            settling, self._settling = self._settling, 0
+            depth, self._depth = self._depth, 0
             try:
                 over: list[bool] = []
                 self.loop.call_later(0.002, over.append, True)
                 self.loop.turn_until(lambda: bool(over))
             finally:
-                self._settling = settling
+                self._depth = depth
 
     def pass_time(
         self, until_us: int, enough: Callable[[], bool] = lambda: False, *, to_the_end: bool = True
@@ -333,24 +334,24 @@ class System:
             self._pass_time(until_us, enough, to_the_end=to_the_end)
 
     def _pass_time(self, until_us: int, enough: Callable[[], bool], *, to_the_end: bool) -> None:
-        self.settle()
+        self.run_due()
         seen = None
         while not enough():
             due = self.next_due()
             if due is None or due > until_us or (due <= self.clock.us and due == seen):
                 if to_the_end:
                     self.move_to(until_us)
-                    self.settle()
+                    self.run_due()
                 return
             seen = due
             self.move_to(due)
-            self.settle()
+            self.run_due()
 
     def _lose_worker(self) -> None:
         """Kill the worker, start another, and move the clock past the end of the lease."""
         if self.worker is not None:
             self.worker.die()
-        self.desk.silenced.clear()
+        self.sent_jobs.silenced.clear()
         self._start_worker()
         self.move_to(self.clock.us + int((LEASE_SECONDS + 1) * SECOND))
         self.span(LEASE_SECONDS + 2.0)

@@ -17,7 +17,7 @@ _LISTS: Final = ("jobs", "reports")
 
 
 class BadFrame(Exception):
-    """What arrived is not a frame of this protocol; the connection that sent it is closed."""
+    """Raised for a message that is not a frame of this protocol. The connection that sent it is closed."""
 
 
 def encode(frame: Frame) -> bytes:

@@ -47,7 +47,7 @@ log = structlog.get_logger()
 
 
 class ChildPool:
-    """All children of one worker."""
+    """Runs the work of one worker in child processes: starts them, chooses one for each job, ends jobs, reports ends."""
 
     def __init__(
         self,
@@ -134,6 +134,7 @@ class ChildPool:
     # ── taking work ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, batches: list[AssignmentBatch]) -> None:
+        """Accept assigned jobs, and give them to children as far as there is room."""
         now = self._now()
         for batch in batches:
             if not self.works.keys().isdisjoint(batch.ids):
@@ -152,7 +153,7 @@ class ChildPool:
         return {id: self.works[id].claim_id for id in ids if id in self.works}
 
     def decline(self, batches: list[AssignmentBatch], why: str) -> None:
-        """Hand work back without ever having held it."""
+        """Hand back assigned jobs without accepting them."""
         now = self._now()
         self._end_all([work for batch in batches for work in states.works_of(batch, now)], "handed_back", why)
 
@@ -225,6 +226,7 @@ class ChildPool:
         self.pump()
 
     def on_results(self, child: Child, results: Results) -> None:
+        """Report the work that a child finished, and send it more."""
         slot = self._slots[child]
         slot.silent_ticks = 0
         ends = Ends(self._complete(slot, results.completed))
@@ -250,7 +252,7 @@ class ChildPool:
             self._ended(ends)
 
     def _complete(self, slot: Slot, completed: OutcomeBatch) -> OutcomeBatch:
-        """Return what completed and is still ours; the rest was taken back or dropped meanwhile."""
+        """Return the completed work that is still held here, with ids and claims; other work was taken back or dropped."""
         sent, held = slot.sent, self.works
         works = [sent.pop(index, None) for index in completed.indexes]
         ours = [work for work in works if work is not None and held.get(work.id) is work]
@@ -299,7 +301,7 @@ class ChildPool:
             self._ended(Ends(others=ended))
 
     def _end_victim(self, slot: Slot, work: Work, started: float | None) -> None:
-        """End the job for which, or in which, a child ended."""
+        """Report the job for which a child was ended or, if it ended by itself, the job that crashed it."""
         del self.works[work.id]
         state = slot.state
         kind, error = (state.kind, state.error) if isinstance(state, Ending) else ("crash", b"")
@@ -307,7 +309,7 @@ class ChildPool:
         self._ended(Ends(others=[self._end_now(work, kind, error, started)]))
 
     def _put_back(self, works: list[Work]) -> None:
-        """Let work wait again that was sent to a child and not started, ahead of what came later."""
+        """Return work that a child has not started to the front of the queue."""
         for work in reversed(works):
             work.index = -1
             work.started = None
@@ -320,7 +322,7 @@ class ChildPool:
     # ── the clock ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def tick(self) -> list[tuple[Work, float]]:
-        """Look after timeouts, stuck queues and dead children. Return the work whose start is worth telling."""
+        """Enforce timeouts, take back waiting work, notice dead children. Return the work whose start is to be reported."""
         now = self._now()
         starts: list[tuple[Work, float]] = []
         for slot in list(self._slots.values()):
@@ -343,7 +345,7 @@ class ChildPool:
         return starts
 
     def _watch(self, slot: Slot, work: Work, started: float, now: float) -> bool:
-        """Look at work that runs: end it, or take back what waits behind it. Return whether its start is worth telling."""
+        """End running work if it must end, and take back work behind a long job. Return whether to report its start now."""
         ran = now - started
         if not isinstance(slot.state, Ending):
             reason = states.reason_to_end(work, held=self._is_current(work), ran=ran)
@@ -410,7 +412,7 @@ class ChildPool:
                 slot.begin_to_take_back(slot.last)
 
     def cancel(self, job_id: str, claim_id: int) -> None:
-        """End one piece of work as cancelled, wherever it is."""
+        """Cancel a job, whether it waits or runs."""
         work = self.works.get(job_id)
         if work is None or work.claim_id != claim_id or work.cancelled:
             return
@@ -419,7 +421,7 @@ class ChildPool:
             self._end_waiting([work], "cancelled", "the job was cancelled before it started")
 
     def drop(self, job_id: str, claim_id: int) -> None:
-        """End one piece of work without a report: the coordinator says that it no longer belongs to this worker."""
+        """End a job without a report: the coordinator says that it no longer belongs to this worker."""
         work = self.works.get(job_id)
         if work is None or work.claim_id != claim_id:
             return
@@ -450,8 +452,9 @@ class ChildPool:
                 slot.child.kill()
 
     def lose_all(self) -> None:
-        """The lease is over: whatever runs here may be running elsewhere already. Should the session still stand, what had
-        started is charged as lost; silence would pass for an assignment that never came, which costs nothing."""
+        """Kill everything, because the lease is over and the jobs may be running elsewhere. Report started work as lost, so
+        that the attempt is charged if the session is still valid: without a report it would count as an assignment that
+        never arrived, which is not charged."""
         started: set[int] = set()
         for slot in self._slots.values():
             begun = states.begun(slot.state, slot.sent, slot.last)
@@ -484,7 +487,7 @@ class ChildPool:
             slot.child.end()
 
     def _end_all(self, works: list[Work], kind: Kind, why: str) -> None:
-        """End work that never ran, or of which no more is known, with the same words."""
+        """Report that all of this work ended as `kind`, with the same error."""
         if works:
             error = problem(kind, why)
             for work in works:

@@ -23,14 +23,14 @@ from stoker.executors.pipe import WorkOutcome
 from stoker.wire.frames import Assignment, AssignmentBatch
 
 DEPTH: Final = 128
-"""How much work a child may have. A trip through its pipe costs as much as many short jobs; but what one child has, an
-idle one cannot take."""
+"""The most work that is queued at one child. Messages are expensive beside short jobs, so it is sent many at once; but
+work that is queued at one child cannot run in another that is idle."""
 STUCK_SECONDS: Final = 0.03
-"""A job that runs for longer gets no work behind it; work that is there already is taken back."""
+"""No work is queued behind a job that has run for longer than this, and work queued there before is taken back."""
 PATIENCE_SECONDS: Final = 0.25
 START_PATIENCE_SECONDS: Final = 15.0
 REFUSED_PATIENCE_SECONDS: Final = 1.0
-"""While the system refuses the child that would run it, a job is better off at another worker."""
+"""How long work waits while the system refuses to start a child for it; then another worker gets it."""
 TELL_START_SECONDS: Final = 0.02
 TIMEOUT_GRACE_SECONDS: Final = 0.5
 COOPERATION_SECONDS: Final = 0.5
@@ -38,9 +38,9 @@ COOPERATION_SECONDS: Final = 0.5
 
 NEVER: Final = float("inf")
 WHAT_RUNS: Final = -1
-"""In place of the index of one job: whatever runs in the child."""
+"""Used instead of the index of a job: all work that runs in the child."""
 ANOTHER_CHILD: Final = -1
-"""In place of a slot: start one more child."""
+"""Used instead of the index of a child: start another one."""
 
 
 class Limits(Protocol):
@@ -59,7 +59,7 @@ class Limits(Protocol):
 
 
 class Work(msgspec.Struct, eq=False, gc=False):
-    """One assignment on its way through this worker. `template` is what it shares with the others of its batch."""
+    """One assigned job in this worker, waiting or running. `template` has the fields that its whole batch shares."""
 
     id: str
     payload: bytes
@@ -200,7 +200,7 @@ def spared(state: State, sent: Collection[int]) -> State:
 
 
 def due(state: State, now: float) -> Literal["terminate", "kill"] | None:
-    """Return the signal that it is time for."""
+    """Return the signal that is due now, if any."""
     if isinstance(state, Ending | Retiring) and now >= state.kill_at:
         return "kill"
     if isinstance(state, Ending) and now >= state.terminate_at:
@@ -312,17 +312,18 @@ def begun(state: State, sent: Mapping[int, Work], last: int) -> list[Work]:
 
 
 class Leftover(NamedTuple):
-    """What becomes of the work of a child that is gone."""
+    """Divides the work of a child that is gone by how it is reported."""
 
     ended: list[Work]
-    """Ends for the reason for which the child was ended, or as a crash."""
+    """Ends for the reason for which the child was ended, or as a crash if it ended by itself."""
     lost: list[Work]
-    """Had run, but the result went down with the child: it cannot be free."""
+    """Had run, but its result was lost with the child. The attempt is charged."""
     rest: list[Work]
-    """Had not started; or, in an async child, ran beside what ended."""
+    """Had not started or, in an async child, ran beside the job that ended. The attempt is not charged."""
 
 
 def leftover(state: State, sent: Mapping[int, Work], running: list[Work], last: int) -> Leftover:
+    """Divide the work that was sent to a child, after the child has ended."""
     ended = running
     if isinstance(state, Ending) and state.index != WHAT_RUNS:
         ended = [sent[state.index]] if state.index in sent else []

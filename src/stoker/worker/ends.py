@@ -1,4 +1,4 @@
-"""Outcomes that wait to be reported: what completed in columns, all else one by one.
+"""Outcomes that wait to be reported: completed work in columns, everything else one by one.
 
 Times are readings of the monotonic clock until a frame is made. Only then do they become how long ago that was, because
 a frame that is sent again is sent later. Making a frame is the one place where outcomes take the form of the wire.
@@ -20,7 +20,7 @@ _REPORT_BYTES: Final = 200
 
 
 class Ends:
-    """Some ends, in no order."""
+    """Collects outcomes of work: completed ones in columns, the others one by one. They have no order."""
 
     def __init__(
         self, completed: OutcomeBatch | None = None, others: list[WorkOutcome] | None = None
@@ -46,7 +46,7 @@ class Ends:
         self.others += more.others
 
     def claims_among(self, ids: set[str]) -> dict[str, int]:
-        """The claims of those of these jobs that are here."""
+        """Return the claims of those of these jobs whose outcome is here."""
         completed = self.completed
         if ids.isdisjoint(completed.ids) and ids.isdisjoint([end.id for end in self.others]):
             return {}
@@ -65,7 +65,7 @@ class Ends:
         return Ends(self.completed.part(first, end), self.others[max(0, first - n) : max(0, end - n)])
 
     def frame(self, number: int, now: float, *, batches: bool) -> Reports:
-        """What to send now; in columns what completed, if the coordinator reads `batches`."""
+        """Build the frame that reports these outcomes: completed work in columns, if the coordinator reads `batches`."""
         if not batches:
             return Reports(number, [report(ended, now) for ended in self])
         columns = self.completed
@@ -82,8 +82,7 @@ class Ends:
 
 
 class Unreported:
-    """The outcomes that no coordinator has acknowledged: those that wait to be sent, and those that were sent, by the number
-    of their frame."""
+    """Keeps outcomes until a coordinator acknowledges them: unsent ones, and sent ones by the number of their frame."""
 
     def __init__(self) -> None:
         self.unsent = Ends()
@@ -108,7 +107,7 @@ class Unreported:
         return known
 
     def next_frames(self, now: float) -> list[Reports]:
-        """Return what waits to be sent, and keep it until it is acknowledged."""
+        """Return frames of all unsent outcomes, which are kept until they are acknowledged."""
         parts, self.unsent = self.unsent.batches(), Ends()
         frames: list[Reports] = []
         for part in parts:
@@ -118,14 +117,15 @@ class Unreported:
         return frames
 
     def frames_again(self, now: float) -> list[Reports]:
-        """Return what was sent and not acknowledged."""
+        """Return the frames that were sent and not acknowledged, with their numbers."""
         return [
             part.frame(number, now, batches=self.in_batches) for number, part in self.unacknowledged.items()
         ]
 
 
 def cuts(weights: list[int], most_bytes: int, most: int) -> list[tuple[int, int]]:
-    """Where to cut a list so that no piece has more than this, unless one alone does: the first of each, and its end."""
+    """Divide a list into pieces of at most `most` items and `most_bytes`; one larger item is a piece of its own. Return the
+    start and end of each piece."""
     if sum(weights) <= most_bytes and 0 < len(weights) <= most:
         return [(0, len(weights))]
     found: list[tuple[int, int]] = []

@@ -19,8 +19,8 @@ from stoker.system import SYSTEM
 from stoker.worker.routes import Executor
 
 
-class Keeper(Protocol):
-    """Ends the children of a supervisor that was killed."""
+class AnyGuardian(Protocol):
+    """The interface of a guardian, which kills the children that a killed supervisor leaves behind."""
 
     @property
     def pid(self) -> int: ...
@@ -31,8 +31,8 @@ class Keeper(Protocol):
     def close(self) -> None: ...
 
 
-class NoKeeper:
-    """For children that cannot outlive their supervisor: threads of its process."""
+class NoGuardian:
+    """Does nothing: for children that are threads of the supervisor, and so cannot outlive it."""
 
     pid = 1
     alive = True
@@ -52,7 +52,7 @@ class Machine(Protocol):
 
     def adopt_orphans(self) -> None: ...
     def reap_orphans(self, known: Collection[int]) -> None: ...
-    def guardian(self, mark: str) -> Keeper: ...
+    def guardian(self, mark: str) -> AnyGuardian: ...
     def memory_kb(self, pid: int) -> int: ...
 
     def child(

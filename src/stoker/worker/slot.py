@@ -39,8 +39,8 @@ log = structlog.get_logger()
 
 
 class Slot:
-    """A child, what it is doing, and the work that was sent to it, in order. The last of that, `outgoing`, is sent when the
-    pool has placed all it can."""
+    """Holds a child of the pool, its state and its work. `sent` has all work placed here, in order; the part in
+    `outgoing` is written to the child once the pool has placed all that it can."""
 
     def __init__(self, child: Child, executor: Executor) -> None:
         self.child = child
@@ -65,17 +65,18 @@ class Slot:
 
     @property
     def last(self) -> int:
-        """The index of the last job that a child which runs one after the other has started."""
+        """Return the index of the last job that the child has started, for a child that runs its work one by one."""
         return NOTHING if self.together else self.child.shared_state.running()[0]
 
     def is_closed(self, now: float) -> bool:
-        """Return whether the child gets nothing behind what it has: one job of several threads, or a long one."""
+        """Return whether no work may be queued behind what runs: a job of several threads, or a long one."""
         if self.together:
             return False
         return self.threads > 1 or any(now - started > STUCK_SECONDS for _, started in self.running())
 
     def add(self, work: Work, now: float, free_cpus: list[int]) -> None:
-        """Take work, which `send` sends. A job that asked for several threads gets CPUs of its own, if there are any."""
+        """Place work here; `send` writes it to the child. A job for several threads gets CPUs of its own, if any are
+        free."""
         work.index = self.next_index
         self.next_index += 1
         self.sent[work.index] = work
@@ -136,7 +137,7 @@ class Slot:
             self.child.terminate()
 
     def give_up(self, kind: Kind) -> None:
-        """Decide that what runs here ends as `kind`, with its child, which the caller ends."""
+        """Record that running work is to be reported as `kind`. The caller ends the child."""
         self.state = states.ending(self.state, WHAT_RUNS, kind, b"", now=0.0, grace=NEVER, softly=False)
 
     def send_due_signal(self, now: float) -> None:

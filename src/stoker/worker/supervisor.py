@@ -59,6 +59,8 @@ class StartFailed(Exception):
 
 
 class Supervisor:
+    """Runs a worker: keeps its connection and lease, gives assignments to the child pool, and reports how they ended."""
+
     def __init__(
         self,
         settings: Settings,
@@ -98,15 +100,15 @@ class Supervisor:
         self._begin_connection(None)
 
     def _begin_connection(self, link: Link | None) -> None:
-        """Forget what belonged to the last connection."""
+        """Reset the state that belongs to one connection."""
         self._link = link
         self._outbox: asyncio.Queue[Frame] = asyncio.Queue()
         self._heard = self._loop.time()
-        """When a heartbeat was last confirmed on this connection."""
+        """The time at which a heartbeat was last confirmed on this connection."""
         self._beats: dict[int, float] = {}
         self._assigned = 0
         self._pause: asyncio.Future[None] | None = None
-        """Done when the coordinator knows that it should assign nothing on this connection."""
+        """Done when the coordinator has confirmed a heartbeat that asks for no more jobs; None while jobs are wanted."""
 
     # ── life ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -135,17 +137,17 @@ class Supervisor:
             await self._close()
 
     def drain(self) -> None:
-        """Leave as soon as what runs is done, or the grace period is over."""
+        """Begin to leave: the worker ends when running jobs have, or at the end of the grace period."""
         self._draining.set()
 
     def renew(self, ready: Ready) -> None:
-        """Announce other tasks than before, in a new hello of the same session. What runs goes on."""
+        """Announce changed tasks: reconnect with a new hello of the same session. Running jobs go on."""
         self._about.know(ready)
         if self._link is not None and self._pause is None:
             self._begin_anew(self._link)
 
     def _begin_anew(self, link: Link) -> None:
-        """Replace this connection by another one, which begins with the new hello."""
+        """Close this connection once it is safe. The next one begins with the new hello."""
         self._pause = self._loop.create_future()
         self._beat()
         self._farewell = self._loop.create_task(self._part_from(link, self._pause))
@@ -297,7 +299,7 @@ class Supervisor:
     def _beat(self) -> None:
         if self._link is None:
             return
-        # What ended is reported first: a claim that is neither held nor reported passes for one that never came.
+        # Reports go first: a claim that is neither held nor reported is taken for one that never arrived.
         self._flush()
         self._beat_number += 1
         self._beats[self._beat_number] = self._loop.time()

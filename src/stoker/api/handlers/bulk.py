@@ -115,7 +115,7 @@ def filter_view(filter: JobFilter) -> JobsFilter:
 
 
 async def _id(request: Request) -> str:
-    """The id in the path; one of the latest operations may be named by a part of it."""
+    """Return the id in the path; one of the latest operations may be named by a part of it."""
     id = request.params["id"].lower()
     if not is_job_id(id):
         latest = await request.context.bulks.latest()

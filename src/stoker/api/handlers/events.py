@@ -136,7 +136,7 @@ class EndView(msgspec.Struct, frozen=True):
 
 
 def event(name: str, data: bytes, id: str | None = None) -> bytes:
-    """One event in its form on the line. A line end within JSON is only white space, and the reader puts it back."""
+    """Return one event in its form on the line. A line end within JSON is only white space, and the reader puts it back."""
     head = f"event: {name}\n" if id is None else f"event: {name}\nid: {id}\n"
     return head.encode() + b"".join(b"data: %b\n" % line for line in _LINE_END.split(data)) + b"\n"
 

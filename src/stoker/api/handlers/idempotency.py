@@ -32,7 +32,7 @@ _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def header_key(headers: Mapping[bytes, bytes]) -> str | None:
-    """The key in the headers. Raises 422 for one that is unusable, or two that differ."""
+    """Return the key in the headers. Raises 422 for one that is unusable, or two that differ."""
     standard = headers.get(b"idempotency-key")
     plain = headers.get(b"x-idempotency-key")
     if standard is None and plain is None:
@@ -56,7 +56,7 @@ def _parsed(value: bytes) -> str:
 
 
 def key_for_one(spec: JobSpec, header: str | None, *, client: str, expires_at: int) -> IdempotencyKey | None:
-    """The key of a single job, from its header or its field."""
+    """Return the key of a single job, from its header or its field."""
     field = spec.idempotency_key
     if header is not None and field is not None and header != field:
         raise invalid_field(_FIELD, "differs from the Idempotency-Key header; send one of them")
@@ -67,8 +67,8 @@ def key_for_one(spec: JobSpec, header: str | None, *, client: str, expires_at: i
 def keys_for_batch(
     specs: Sequence[JobSpec], header: str | None, *, client: str, expires_at: int
 ) -> Sequence[IdempotencyKey | None]:
-    """One key per job. A header names the whole batch: it is repeated as a whole or not at all. Its first job bears the key
-    itself, so that no single job can have it as well."""
+    """Return one key per job. A header names the whole batch: it is repeated as a whole or not at all. Its first job
+    bears the key itself, so that no single job can have it as well."""
     if header is None:
         return _own_keys(specs, client, expires_at)
     for index, spec in enumerate(specs):
@@ -125,7 +125,7 @@ def _asked(spec: JobSpec, name: str) -> object:
 
 
 def canonical(payload: bytes) -> bytes:
-    """The payload with sorted names; as it was sent where it holds what cannot be written again."""
+    """Return the payload with sorted names; as it was sent where it holds what cannot be written again."""
     try:
         return _sorted(msgspec.json.decode(payload))
     except (msgspec.DecodeError, OverflowError, RecursionError, ValueError):

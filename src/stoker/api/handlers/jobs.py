@@ -1,4 +1,4 @@
-"""Jobs: submit, look, cancel, retry, and the dead letters."""
+"""The handlers for jobs and dead letters: submit, read, cancel, retry, replay, discard."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
@@ -71,7 +71,7 @@ MAX_SHORTENED: Final = 100
 """Each shortened id is a search of its own."""
 
 _ASKED: Final = attrgetter(*(name for name in JobSpec.__struct_fields__ if name not in ("payload", *NAMES)))
-"""All that a spec asks for, but for its payload and its names."""
+"""Reads the fields in which specs must agree to become one batch: all but payload, id and traceparent."""
 
 JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
@@ -108,8 +108,8 @@ async def submit_spec(
     stand_in: Callable[[JobSpec], JobSpec] | None = None,
     warnings: Sequence[str] = (),
 ) -> Response:
-    """One job, from a checked body to the 202 that promises it. With `stand_in` another job runs in its place, under the
-    idempotency key of what was asked for."""
+    """Store one job and return the 202 for it. `stand_in` replaces the job that runs; idempotency key and digest stay
+    those of the request."""
     context = request.context
     check_payload(bytes(spec.payload), "payload", context.settings.max_payload_bytes)
     header = header_key(request.headers)
@@ -147,7 +147,8 @@ async def submit_spec(
 
 
 def plain_submissions(context: Context, specs: Sequence[JobSpec], now: int) -> list[Submission]:
-    """Adjacent specs that ask for the same, payloads aside, become one `JobBatch`."""
+    """Build submissions for a batch without idempotency keys: neighbours that differ only in payload, id and traceparent
+    become one `JobBatch`."""
     submissions: list[Submission] = []
     first = 0
     for _, run in groupby(specs, _ASKED):
@@ -170,7 +171,7 @@ def _by_maker(alike: list[JobSpec]) -> list[list[JobSpec]]:
 def named_submissions(
     context: Context, specs: Sequence[JobSpec], header: str | None, now: int
 ) -> list[Submission]:
-    """Jobs with keys, or among such: each may turn out to be there already, so each goes alone."""
+    """Build submissions for a batch with idempotency keys: one for each job, because each may be a repeat by itself."""
     keys = keys_for_batch(
         specs, header, client=context.guard.client_of_keys, expires_at=expires_at(context, now)
     )
@@ -200,7 +201,7 @@ async def _submit_within(
 
 
 def _batch(context: Context, alike: Sequence[JobSpec], now: int, run_at: int, path: str) -> JobBatch:
-    """The jobs that these specs ask for, which differ in their names and payloads alone."""
+    """Build a batch from specs that differ only in payload, id and traceparent."""
     digests = digests_of(alike)
     ids = [context.new_id() if spec.id is None else spec.id for spec in alike]
     _remember_callers(ids, alike)
@@ -210,7 +211,7 @@ def _batch(context: Context, alike: Sequence[JobSpec], now: int, run_at: int, pa
 
 
 def _remember_callers(ids: Sequence[str], specs: Sequence[JobSpec]) -> None:
-    """Jobs that say by themselves where they come from are linked to that, and not to the request that brought them."""
+    """Link each job with a `traceparent` of its own to that trace instead of the request's."""
     if [spec.traceparent for spec in specs].count(None) == len(specs):
         return
     for id, spec in zip(ids, specs, strict=True):
@@ -241,7 +242,7 @@ def _job(
 
 
 def on_conflict(context: Context, spec: JobSpec) -> OnConflict:
-    """Return what becomes of a job whose unique key is taken, from the job or as workers announced it."""
+    """Return what to do if the unique key of the job is taken: as the job says, or else as workers announced."""
     if spec.unique_key is None:
         return "return"
     announced = context.types.defaults(spec.type).on_conflict
@@ -277,7 +278,7 @@ def expires_at(context: Context, now: int) -> int:
 
 
 async def get_job(request: Request) -> Response:
-    """The job and its attempts, at once or when it has ended."""
+    """Return the job and its attempts; with `wait`, once it has ended or that time is up."""
     context = request.context
     id = await job_id(request)
     query: WaitQuery = request.query
@@ -348,7 +349,8 @@ async def discard(request: Request) -> Response:
 
 
 async def _which(jobs: JobService, body: DeadLetterChoice) -> tuple[list[str] | None, JobFilter | None]:
-    """The ids or the filter that a request for many dead letters names. Nothing named is not everything."""
+    """Return the ids or the filter of a request for dead letters. Raises 422 unless exactly one of the fields is given,
+    so that an empty body does not mean all."""
     named = (body.ids is not None) + (body.filter is not None) + body.all
     if named != 1:
         raise invalid_field("body", 'must have exactly one of "ids", "filter" and "all": true')
@@ -368,7 +370,7 @@ async def _which(jobs: JobService, body: DeadLetterChoice) -> tuple[list[str] | 
 
 
 async def _whole_ids(jobs: JobService, given: Sequence[str]) -> list[str]:
-    """A repeated id counts once, and what cannot be one is an id of nothing."""
+    """Complete shortened ids, and drop repeats and texts that cannot be ids."""
     shortened = [id for id in given if not is_job_id(id.lower()) and short_ids.read(id) is not None]
     if len(shortened) > MAX_SHORTENED:
         raise invalid_field("ids", f"has more than {MAX_SHORTENED} shortened ids; give whole ones")
@@ -378,7 +380,8 @@ async def _whole_ids(jobs: JobService, given: Sequence[str]) -> list[str]:
 
 
 async def job_of_claim(jobs: JobService, text: str) -> str:
-    """The id of a job that is named as `ID.CLAIM`; any other text as it is. Raises `StaleClaim` for a claim that is over."""
+    """Return the id of a job that is named as `ID.CLAIM`, and any other text unchanged. Raises `StaleClaim` if that claim is
+    over."""
     ref = read_job_ref(text.lower())
     if ref is None or not is_job_id(ref.id):
         return text
@@ -389,5 +392,5 @@ async def job_of_claim(jobs: JobService, text: str) -> str:
 
 
 async def job_id(request: Request) -> str:
-    """The id in the path, which may be shortened."""
+    """Return the id in the path, completed if it is shortened."""
     return await whole_job_id(request.context.jobs, request.params["id"])

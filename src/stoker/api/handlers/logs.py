@@ -164,7 +164,7 @@ def _view(page: LogPage, entries: Sequence[Entry]) -> LogsView:
 
 
 def last_lines(entries: Sequence[Entry], count: int) -> list[Entry]:
-    """What makes up the last `count` lines of what the entries say together."""
+    """Return what makes up the last `count` lines of what the entries say together."""
     kept: list[Entry] = []
     # The newline before the first line that is wanted; one more if the last line has ended.
     newlines = count + bool(entries and entries[-1].data.endswith(b"\n"))

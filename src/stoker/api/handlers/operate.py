@@ -30,7 +30,7 @@ async def stats(request: Request) -> Response:
 
 
 async def autoscaler(request: Request) -> Response:
-    """What an autoscaler decided last."""
+    """Return what an autoscaler decided last."""
     state: ScalingState = request.body
     request.context.stats.scaling_decided(state)
     return Response(200, encode(state))

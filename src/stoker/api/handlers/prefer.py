@@ -44,8 +44,8 @@ class MinimalBatchView(msgspec.Struct, frozen=True):
 
 
 def wants_minimal(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the client prefers a short answer. Other preferences, and what cannot be read, are ignored: nothing in this
-    header can be a mistake."""
+    """Return whether the client prefers a short answer. Other preferences, and what cannot be read, are ignored: nothing
+    in this header can be a mistake."""
     value = headers.get(b"prefer")
     if value is None:
         return False

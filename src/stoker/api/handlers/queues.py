@@ -31,7 +31,7 @@ async def _set_paused(request: Request, paused: bool) -> Response:
 
 
 def _queue(request: Request) -> str:
-    """The queue in the path. It need not have jobs, but it must be a name that jobs could give."""
+    """Return the queue in the path. It need not have jobs, but it must be a name that jobs could give."""
     try:
         return msgspec.convert(request.params["queue"], Ident)
     except msgspec.ValidationError as error:

@@ -243,7 +243,7 @@ async def ticks(request: Request) -> Response:
 
 
 async def preview(request: Request) -> Response:
-    """The next times of a schedule that need not exist."""
+    """Return the next times of a schedule that need not exist."""
     query: PreviewQuery = request.query
     fields = ScheduleFields(
         cron=query.cron,

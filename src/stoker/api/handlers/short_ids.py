@@ -19,7 +19,7 @@ def is_job_id(text: str) -> bool:
 
 
 async def whole_job_id(jobs: JobService, text: str) -> str:
-    """The id of the one job that this text means. Raises 404 where there is none, 409 where there are several."""
+    """Return the id of the one job that this text means. Raises 404 where there is none, 409 where there are several."""
     id = text.lower()
     if is_job_id(id):
         return id

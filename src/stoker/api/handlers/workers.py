@@ -75,7 +75,7 @@ async def run_heartbeat(request: Request) -> Response:
 
 
 async def run_complete(request: Request) -> Response:
-    """How a worker of the `/run` shapes ended a job."""
+    """Return how a worker of the `/run` shapes ended a job."""
     body: RunOutcome = request.body
     job_id = request.params["job_id"].lower()
     ref = read_job_ref(job_id)
@@ -104,7 +104,7 @@ def _check_report(report: HttpReport, path: str, max_bytes: int) -> None:
 
 
 async def _admitted(request: Request) -> str:
-    """The worker in the path, once it is known that this request may speak for it."""
+    """Return the worker in the path, once it is known that this request may speak for it."""
     id = _worker_id(request)
     secret = request.headers.get(_SECRET)
     await request.context.http_workers.admit(id, None if secret is None else secret.decode("latin-1"))
@@ -112,7 +112,7 @@ async def _admitted(request: Request) -> str:
 
 
 def _worker_id(request: Request) -> str:
-    """The id, or for a drain the name, in the path. What could be neither is not looked for."""
+    """Return the id, or for a drain the name, in the path. What could be neither is not looked for."""
     id = request.params["id"]
     if len(id) > _MAX_ID_CHARS or not id.isprintable():
         raise RequestProblem(Kind.NOT_FOUND, "there is no such worker; GET /workers lists them")

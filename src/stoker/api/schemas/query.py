@@ -188,7 +188,7 @@ class PageQuery(msgspec.Struct, frozen=True):
 
 
 def parse_query(kind: type[Q], query: bytes) -> Q:
-    """The parameters as a struct of `kind`; raises a 422 that names every wrong one."""
+    """Return the parameters as a struct of `kind`; raises a 422 that names every wrong one."""
     if kind is PageQuery:
         return kind()
     known = {field.encode_name: field for field in struct_fields(kind)}
@@ -236,7 +236,7 @@ def _pairs(query: bytes) -> list[tuple[str, str]]:
 
 
 def _converted(kind: Any, name: str, text: str, errors: list[InvalidField]) -> Any:
-    """The value of one parameter; what is wrong with it goes to `errors`."""
+    """Return the value of one parameter; what is wrong with it goes to `errors`."""
     try:
         return msgspec.convert(text, present_type(kind), strict=False)
     except msgspec.ValidationError as error:
@@ -278,7 +278,7 @@ class Filtering(Protocol):
 
 
 def job_query(query: DeadLettersQuery, wanted: JobFilter) -> JobQuery:
-    """What the store is asked for a page of the jobs that are wanted."""
+    """Return what the store is asked for a page of the jobs that are wanted."""
     limit, offset = _span(query)
     if query.cursor is not None and offset:
         raise invalid_field("cursor", "cannot be combined with offset; a cursor already says where to go on")
@@ -309,7 +309,7 @@ def filter_of(
     dead_letters: bool = False,
     path: str = "",
 ) -> JobFilter:
-    """Which jobs are meant. Raises 422 for what makes no sense, naming the field at `path`."""
+    """Return which jobs are meant. Raises 422 for what makes no sense, naming the field at `path`."""
     return JobFilter(
         status=parse_statuses(status, join(path, "status")),
         type=given.type,
@@ -327,7 +327,7 @@ def filter_of(
 
 
 def parse_statuses(given: str | Sequence[Status] | None, field: str) -> Status | tuple[Status, ...] | None:
-    """One status, or several: a list, or a text with commas between them. Raises 422 for what is none."""
+    """Return one status, or several: a list, or a text with commas between them. Raises 422 for what is none."""
     if given is None:
         return None
     names = list(

@@ -80,7 +80,8 @@ class _Word(NamedTuple):
 def wanted_jobs(
     given: Searching, status: str | Sequence[Status] | None, now: int, *, path: str = ""
 ) -> JobFilter:
-    """Which jobs are meant, by a search or by fields. Raises 422 for what is not understood, and for both together."""
+    """Return which jobs are meant, by a search or by fields. Raises 422 for what is not understood, and for both
+    together."""
     if given.q is None:
         return filter_of(given, status, now, path=path)
     field = join(path, "q")
@@ -93,7 +94,7 @@ def wanted_jobs(
 
 
 def parse_search(text: str, now: int, field: str = "q") -> JobFilter:
-    """The jobs that a search means; `now` is what ages are counted from. Raises 422 naming every word that is not
+    """Return the jobs that a search means; `now` is what ages are counted from. Raises 422 naming every word that is not
     understood, at `field`."""
     found: dict[str, Any] = {}
     free: list[str] = []
@@ -158,7 +159,7 @@ def _set(found: dict[str, Any], key: str, values: dict[str, Any]) -> None:
 
 
 def _value(key: str, value: str, now: int) -> dict[str, Any]:
-    """The fields of the filter that one word sets."""
+    """Return the fields of the filter that one word sets."""
     if not value:
         raise _Wrong(f"needs a value, such as {_EXAMPLES[key]}")
     if key == "age":

@@ -253,7 +253,7 @@ def job_view(
 
 
 def _shown_extras(text: str) -> dict[str, Any]:
-    """The optional features that a job uses, as fields of its view."""
+    """Return the optional features that a job uses, as fields of its view."""
     used = extras.decode(text)
     shown: dict[str, Any] = {
         name: rfc3339(value) if name in MOMENTS else value
@@ -264,7 +264,7 @@ def _shown_extras(text: str) -> dict[str, Any]:
 
 
 def render_accepted(accepted: Accepted, warnings: Sequence[str] = ()) -> bytes:
-    """The answer to a submission."""
+    """Return the answer to a submission."""
     if accepted.unique is None:
         return render_job(accepted.job, warnings)
     return encode(job_view(accepted.job, warnings or msgspec.UNSET, unique=accepted.unique))
@@ -335,7 +335,7 @@ _templates: dict[tuple[object, ...], FreshJobs] = {}
 
 
 def _template(job: Job) -> FreshJobs | None:
-    """What renders a job as it looks in the answer to its submission; None for any other job."""
+    """Return what renders a job as it looks in the answer to its submission; None for any other job."""
     if job.run_at != job.created_at:
         return None
     alike = _ALIKE(job)

@@ -44,7 +44,7 @@ class BodyBudget:
 
 
 def arrival_seconds(size: int) -> float:
-    """How long a body of this size may take to arrive."""
+    """Return how long a body of this size may take to arrive."""
     return GRACE_SECONDS + size / SLOWEST_BYTES_PER_SEC
 
 

@@ -28,7 +28,7 @@ class Body:
         self.counted = 0
 
     async def read(self, receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
-        """The body, if it is JSON by its label and no larger than allowed. Raises 400, 408, 413, 415 or 503."""
+        """Return the body, if it is JSON by its label and no larger than allowed. Raises 400, 408, 413, 415 or 503."""
         announced = headers.get(b"content-length")
         length = None if announced is None else _announced_length(announced, self._max_bytes)
         if length != 0 and headers.get(b"content-type") != JSON:

@@ -60,7 +60,7 @@ _PATTERNS: Final = {
 
 
 def decode_body(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """The body as the type that the decoder makes. Raises `RequestProblem`: 400 when it is not JSON, else 422."""
+    """Return the body as the type that the decoder makes. Raises `RequestProblem`: 400 when it is not JSON, else 422."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -163,7 +163,7 @@ def _required(field: FieldInfo) -> bool:
 
 
 def bare_type(kind: Any) -> Any:
-    """The type without its constraints, and without the "or nothing" that makes it optional."""
+    """Return the type without its constraints, and without the "or nothing" that makes it optional."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in (Union, types.UnionType):
@@ -208,7 +208,7 @@ def _patterns(kind: Any) -> set[str]:
 
 
 def choices(kind: Any) -> tuple[object, ...]:
-    """The values that a Literal allows, however it is wrapped."""
+    """Return the values that a Literal allows, however it is wrapped."""
     bare = bare_type(kind)
     return get_args(bare) if get_origin(bare) is Literal else ()
 

@@ -49,7 +49,7 @@ class GuardedProtocol(OneWriteProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Whether to keep the connection: a client that is done with sending may still wait for its answer."""
+        """Return whether to keep the connection: a client that is done with sending may still wait for its answer."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete or self._in_head() or not self._complete:
             return False
@@ -104,12 +104,12 @@ class GuardedProtocol(OneWriteProtocol):
         super().handle_websocket_upgrade()
 
     def _in_head(self) -> bool:
-        """Whether a head has begun that is not there yet: only a whole one gets a cycle."""
+        """Return whether a head has begun that is not there yet: only a whole one gets a cycle."""
         cycle: RequestResponseCycle | None = self.cycle
         return self.scope is not (None if cycle is None else cycle.scope)
 
     def _names_its_host(self) -> bool:
-        """Whether an address like `http://host/path` has the host of the header, which is the one that is judged."""
+        """Return whether an address like `http://host/path` has the host of the header, which is the one that is judged."""
         before, slashes, rest = self.url.partition(b"://")
         if not slashes or b"/" in before:
             return True

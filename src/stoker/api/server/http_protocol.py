@@ -43,7 +43,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def unanswered(self) -> list[RequestResponseCycle]:
-        """The request that is being answered, and the one that was read last, if they are not answered yet."""
+        """Return the request that is being answered, and the one that was read last, if they are not answered yet."""
         cycles: list[RequestResponseCycle | None] = [self.answering]
         if self.cycle is not self.answering:
             cycles.append(self.cycle)

@@ -57,7 +57,7 @@ class MemoryWindow:
         return await self._seconds_until(client, jobs)
 
     async def _seconds_until(self, client: str, jobs: int) -> int:
-        """The first whole second at which enough of what is in the window has left it."""
+        """Return the first whole second at which enough of what is in the window has left it."""
         key = self._item.key_for(client)
         room = self._item.amount - jobs
         for seconds in range(1, WINDOW_SECONDS):
@@ -108,7 +108,7 @@ class RedisWindow:
 
 
 def _storage_on(link: RedisLink) -> RedisStorage:
-    """The library's storage on the link's connections; the address is what it wants to see, nothing dials it."""
+    """Return the library's storage on the link's connections; the address is what it wants to see, nothing dials it."""
     return RedisStorage(
         "async+redis://localhost:6379",
         implementation="redispy",
@@ -118,7 +118,7 @@ def _storage_on(link: RedisLink) -> RedisStorage:
 
 
 def window(settings: Settings) -> RateWindow:
-    """The window that these settings ask for."""
+    """Return the window that these settings ask for."""
     limit = settings.rate_limit_jobs_per_min
     return MemoryWindow(limit) if settings.redis_url is None else RedisWindow(settings.redis_url, limit)
 

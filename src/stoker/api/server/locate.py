@@ -19,12 +19,12 @@ Path = list[str | int]
 
 
 def field_at(text: bytes, position: int) -> str:
-    """The field in which the byte at `position` stands; empty for the text as a whole."""
+    """Return the field in which the byte at `position` stands; empty for the text as a whole."""
     return _name(_walk(text, position, max_depth=len(text)))
 
 
 def field_deeper_than(text: bytes, depth: int) -> str:
-    """The field in which nesting first exceeds `depth`."""
+    """Return the field in which nesting first exceeds `depth`."""
     return _name(_walk(text, len(text), max_depth=depth))
 
 

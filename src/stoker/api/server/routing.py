@@ -37,7 +37,7 @@ class Action:
             self._other = msgspec.json.Decoder(endpoint.or_body[0])
 
     def decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-        """The body as one of the types that this endpoint takes. Raises `RequestProblem`."""
+        """Return the body as one of the types that this endpoint takes. Raises `RequestProblem`."""
         other = self.endpoint.or_body
         if other is not None and self._other is not None and other[1](body):
             decoder = self._other
@@ -97,5 +97,5 @@ class Router:
 
 
 def _whole(pattern: Pattern[str]) -> Pattern[str]:
-    """The same pattern, for which a line end is a character like any other."""
+    """Return the pattern compiled so that it takes a line end for a character like any other."""
     return re.compile(pattern.pattern, re.DOTALL)

@@ -106,7 +106,7 @@ class Guard:
         return f"address:{address}" if self._token is None else self.client_of_keys
 
     def cors(self, origin: bytes | None) -> list[Header]:
-        """The headers that let a listed origin read the answer; none for any other origin."""
+        """Return the headers that let a listed origin read the answer; none for any other origin."""
         if origin is None or not self._origins or origin.decode("latin-1").lower() not in self._origins:
             return []
         return [
@@ -116,7 +116,7 @@ class Guard:
         ]
 
     def preflight(self, headers: Mapping[bytes, bytes]) -> list[Header]:
-        """The answer to a browser that asks first; empty when this is not such a question from a listed origin."""
+        """Return the answer to a browser that asks first; empty when this is not such a question from a listed origin."""
         if b"access-control-request-method" not in headers or not self.cors(headers.get(b"origin")):
             return []
         return [

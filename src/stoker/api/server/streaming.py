@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def while_there(work: Coroutine[Any, Any, T], leaving: Coroutine[Any, Any, None]) -> T:
-    """What `work` comes to; it is given up when the client leaves first. Raises `ClientGone`."""
+    """Return what `work` comes to; it is given up when the client leaves first. Raises `ClientGone`."""
     working = asyncio.create_task(work)
     gone = asyncio.create_task(leaving)
     try:

@@ -20,7 +20,7 @@ class Own(msgspec.Struct, frozen=True):
     """Tells this life from an earlier one of the same name; None where names are never used twice."""
 
     def is_life(self, row: WorkerRow) -> bool:
-        """Whether a session is one of this worker's present life."""
+        """Return whether a session is one of this worker's present life."""
         return row.name == self.name and self.pid in (None, row.pid)
 
 
@@ -31,11 +31,11 @@ class Provider(Protocol):
         ...
 
     def owns(self, row: WorkerRow) -> bool:
-        """Whether a session is of a worker that was started from here, in this life or an earlier one."""
+        """Return whether a session is of a worker that was started from here, in this life or an earlier one."""
         ...
 
     async def running(self) -> Collection[Own]:
-        """The workers of ours that run now, asked of the system and not remembered. What has died is cleaned up."""
+        """Return the workers of ours that run now, asked of the system and not remembered. What has died is cleaned up."""
         ...
 
     async def start(self, count: int) -> Sequence[str]:

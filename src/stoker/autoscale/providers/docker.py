@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 def group_of(url: str) -> str:
-    """One group for each coordinator's address, so that two systems on one engine leave each other alone."""
+    """Return one group for each coordinator's address, so that two systems on one engine leave each other alone."""
     return hashlib.sha256(url.encode()).hexdigest()[:_GROUP_CHARS]
 
 

@@ -166,7 +166,7 @@ class JobOutput(JobObserver):
 
 
 def is_over(job: Job, which: Selection) -> bool:
-    """Whether the selected attempts will write no more."""
+    """Return whether the selected attempts will write no more."""
     if job.status in FINAL:
         return True
     if which.claim_id is not None:

@@ -17,7 +17,7 @@ _HANGUL_JOINS: Final = {"L": "LVvt", "v": "VT", "V": "VT", "t": "T", "T": "T"}
 
 
 def reverse(text: str) -> str:
-    """The text with its clusters in reverse order, each of them left as it is."""
+    """Return the text with its clusters in reverse order, each of them left as it is."""
     if text.isascii() and "\r" not in text:  # CR LF is the only cluster in ASCII
         return text[::-1]
     return "".join(reversed(list(clusters(text))))
@@ -40,13 +40,13 @@ def clusters(text: str) -> Iterator[str]:
 
 @cache
 def _table() -> tuple[list[int], str]:
-    """Where each run of one class begins, and the classes."""
+    """Return where each run of one class begins, and the classes."""
     rows = [row.split(":") for row in RANGES.split()]
     return [int(first, 16) for first, _ in rows], "".join(kind for _, kind in rows)
 
 
 def _kind(code: int) -> str:
-    """The class of a character, as a letter of the table."""
+    """Return the class of a character, as a letter of the table."""
     if code in _HANGUL:
         return "v" if (code - _HANGUL.start) % _HANGUL_FINAL_CONSONANTS == 0 else "t"
     firsts, kinds = _table()
@@ -63,7 +63,8 @@ class _Before:
         self._odd_indicators = False
 
     def joins(self, next: str) -> bool:
-        """Whether a character of this class belongs to the cluster that ends here. The numbers are those of UAX #29."""
+        """Return whether a character of this class belongs to the cluster that ends here. The numbers are those of UAX
+        #29."""
         last = self._last
         if not last or (last == "r" and next == "n"):  # GB1, GB3
             return True

@@ -58,7 +58,7 @@ def _format(fields: Fields) -> str | None:
 
 
 def _source(fields: Fields) -> bytes:
-    """The bytes of the image, given inline, as a `data:` URL or as the name of a file."""
+    """Return the bytes of the image, given inline, as a `data:` URL or as the name of a file."""
     inline, url, name = fields.text("image"), fields.text("url"), fields.text("file")
     if [inline, url, name].count(None) != 2:
         raise PayloadRefused("give one of image (base64), url (data:) and file")
@@ -110,7 +110,7 @@ def _read_file(name: str) -> bytes:
 
 
 def _open(data: bytes) -> tuple["Image.Image", str]:
-    """The image, decoded and the right way up, and its format."""
+    """Return the image, decoded and the right way up, and its format."""
     from PIL import Image, ImageOps
 
     try:

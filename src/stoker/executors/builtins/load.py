@@ -56,7 +56,7 @@ def io_intensive(payload: bytes) -> bytes:
 
 
 def mixed_workload(payload: bytes) -> bytes:
-    """The fields of both → `{"cpu": …, "io": …}`"""
+    """Return the fields of both → `{"cpu": …, "io": …}`"""
     fields = _sizes(payload, "iterations", "chains", "seed", "files", "size_kb", "fsync")
     io = _io(fields, default_files=2, default_size_kb=128)  # read all fields before any work is done
     return msgspec.json.encode({"cpu": _hash(fields, default_iterations=50_000), "io": io()})
@@ -79,7 +79,7 @@ def network_task(payload: bytes) -> bytes:
 
 
 def _sizes(payload: bytes, *known: str) -> Fields:
-    """The fields of a load type. A text names no size, so each keeps its default."""
+    """Return the fields of a load type. A text names no size, so each keeps its default."""
     if payload.lstrip()[:1] != b'"':
         return Fields(payload, *known)
     decode(payload)
@@ -123,7 +123,7 @@ def _io(fields: Fields, default_files: int, default_size_kb: int) -> Callable[[]
 
 
 def _write_and_read(file: int, size: int, sync: bool) -> bytes:
-    """One file without a name, so that nothing is left behind, whatever ends this process. Its digest."""
+    """Write one file without a name, so that nothing is left behind, whatever ends this process. Return its digest."""
     block = hashlib.sha256(f"stoker:{file}".encode()).digest() * (_BLOCK_BYTES // 32)
     try:
         with tempfile.TemporaryFile(buffering=0) as handle:

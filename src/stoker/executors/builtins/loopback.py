@@ -48,7 +48,7 @@ def serving(body_bytes: int) -> Iterator[int]:
 
 
 def ask(port: int, requests: int) -> int:
-    """One client with one connection; how many bytes it was given in all. Raises `OSError`."""
+    """Run one client with one connection. Return how many bytes it received. Raises `OSError`."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_PATIENCE_SECONDS)
     received = 0
     with contextlib.closing(connection):

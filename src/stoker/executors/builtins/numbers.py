@@ -46,7 +46,7 @@ def large_array_sum(payload: bytes) -> bytes:
 
 
 def total(numbers: Sequence[int | float]) -> int | float:
-    """The sum by the rule above, or `PayloadRefused` if it is out of range."""
+    """Return the sum by the rule above, or `PayloadRefused` if it is out of range."""
     if float in set(map(type, numbers)):
         return _total_of_doubles(numbers)
     result = sum(numbers)
@@ -63,7 +63,7 @@ def _total_of_doubles(numbers: Sequence[int | float]) -> float:
 
 
 def _total_by_integers(numbers: Sequence[int | float]) -> float:
-    """The same, slowly, and with no range on the way."""
+    """Return the sum as `_sum` would, slowly, but without a bound on what is added up on the way."""
     try:
         exact = sum(_scaled(float(number)) for number in numbers)
         return exact / (1 << _SMALLEST_EXPONENT)

@@ -27,7 +27,7 @@ class PayloadRefused(ValueError):
 
 
 def decode(payload: bytes) -> Any:
-    """The payload as plain values, or `PayloadRefused`."""
+    """Return the payload as plain values. Raises `PayloadRefused`."""
     broken = broken_bound(payload)
     if broken is not None:
         raise PayloadRefused(f"the payload {broken}")
@@ -52,7 +52,7 @@ class Fields:
         self._values: dict[str, Any] = values
 
     def get(self, name: str) -> Any:
-        """The value as it is, None if absent."""
+        """Return the value as it is, None if absent."""
         return self._values.get(name)
 
     def require(self, name: str) -> Any:

@@ -127,7 +127,7 @@ class PostgresClaims(PostgresTransactionState):
         return await self._jobs("claim_candidates", list(rooms), list(rooms.values()), light=True)
 
     async def _first_of(self, lanes: list[int]) -> list[JobBatch]:
-        """The first job of each of these lanes, from which nothing can be claimed now. It is not locked: another
+        """Return the first job of each of these lanes, from which nothing can be claimed now. It is not locked: another
         coordinator may have room for it."""
         stored = self._memory.active | self._woken
         wanted = [id for id in lanes if id in stored]

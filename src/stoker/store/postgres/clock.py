@@ -30,7 +30,7 @@ class ServerClock:
         return self._server_us + int((self._clock.monotonic() - self._read_at) * 1_000_000)
 
     def judge(self) -> int | None:
-        """The time to judge by, None for the server's own."""
+        """Return the time to judge by, None for the server's own."""
         return self._clock.now_us() if self._own else None
 
     async def set(self, database: Database) -> None:

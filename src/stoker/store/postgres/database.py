@@ -272,7 +272,7 @@ async def _pool(
 
 
 def _split(url: str) -> tuple[str, bool]:
-    """The URL for the driver, and whether statements may be prepared: `?prepared=off` is ours."""
+    """Return the URL for the driver, and whether statements may be prepared: `?prepared=off` is ours."""
     address, _, query = url.partition("?")
     kept = [part for part in query.split("&") if part and not _PREPARED_OFF.fullmatch(part)]
     clean = "?".join([address, "&".join(kept)]) if kept else address
@@ -280,7 +280,7 @@ def _split(url: str) -> tuple[str, bool]:
 
 
 def driver_url(url: str) -> str:
-    """The URL as other users of the driver may have it."""
+    """Return the URL as other users of the driver may have it."""
     return _split(url)[0]
 
 
@@ -370,7 +370,7 @@ def migrations() -> Iterator[tuple[int, str, str]]:
 
 
 async def applied(database: Database) -> list[tuple[int, str, int]]:
-    """What was applied to this database so far: (version, name, when)."""
+    """Return what was applied to this database so far: (version, name, when)."""
     if await database.fetchval("SELECT to_regclass($1)", f"{SCHEMA}.migrations") is None:
         return []
     rows = await database.fetch(f"SELECT version, name, applied_at FROM {SCHEMA}.migrations ORDER BY version")  # noqa: S608

@@ -40,8 +40,8 @@ def filter_sql(filter: JobFilter, memory: PostgresMemory, *, first: int) -> tupl
 
 
 def filter_clauses(filter: JobFilter, memory: PostgresMemory, *, final: bool) -> Clauses:
-    """What jobs are compared with; `final` for those in `history`, because `jobs` has no column for how one failed. What
-    belongs to a lane is asked of the lanes in memory."""
+    """Return what jobs are compared with; `final` for those in `history`, because `jobs` has no column for how one
+    failed. What belongs to a lane is asked of the lanes in memory."""
     found = Clauses()
     if filter.dead_letters:
         found.add("status = 'failed' AND discarded_at IS NULL")
@@ -100,12 +100,12 @@ def _add_text(filter: JobFilter, memory: PostgresMemory, found: Clauses, *, fina
 
 
 def by_lane(filter: JobFilter) -> bool:
-    """Whether the lanes in memory are asked, which must be up to date then."""
+    """Return whether the lanes in memory are asked, which must be up to date then."""
     return filter.type is not None or filter.queue is not None or bool(filter.text_types)
 
 
 def tables(filter: JobFilter) -> str:
-    """Where the jobs can be that match: a status is enough to know."""
+    """Return where the jobs can be that match: a status is enough to know."""
     if filter.dead_letters or filter.fingerprint is not None:
         return "final"  # `jobs` has no column for how one failed
     statuses = filter.statuses

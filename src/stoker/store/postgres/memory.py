@@ -61,8 +61,8 @@ class PostgresMemory:
             self._learn(rows)
 
     async def lane_beside(self, link: Link, key: tuple[Any, ...]) -> int:
-        """The id of a lane for a transaction that is not the one which makes lanes: a new one is not known here before
-        it was committed (`learn`), so that no other transaction uses it."""
+        """Return the id of a lane for a transaction that is not the one which makes lanes: a new one is not known here
+        before it was committed (`learn`), so that no other transaction uses it."""
         if key not in self.lanes:
             await self.read_lanes(link)
         if key in self.lanes:
@@ -100,7 +100,7 @@ class PostgresMemory:
             self._last_lane = max(self._last_lane, id)
 
     async def lanes_of(self, link: Link, rows: Iterable[Any]) -> Mapping[int, Lane]:
-        """The lanes, at least those of these rows."""
+        """Return the lanes, at least those of these rows."""
         return await self.lanes_named(link, {row[_LANE_ID] for row in rows})
 
     async def lanes_named(self, link: Link, ids: Collection[int]) -> Mapping[int, Lane]:
@@ -111,7 +111,7 @@ class PostgresMemory:
     def lanes_matching(
         self, queue: str | None, type: str | None, types: Collection[str] | None = None
     ) -> list[int]:
-        """The lanes of a queue and a type, and of any of `types`; None stands for all."""
+        """Return the lanes of a queue and a type, and of any of `types`; None stands for all."""
         return [
             id
             for id, lane in self.lane_of.items()
@@ -161,7 +161,7 @@ class PostgresMemory:
     # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def numbers(self, link: Link, count: int) -> list[int]:
-        """So many new sequence numbers, each greater than all that this coordinator had before."""
+        """Return this many new sequence numbers, each greater than all that this coordinator had before."""
         found: list[int] = []
         if self._clock.monotonic() >= self._block_until:
             self._next_seq = self._end_seq

@@ -123,7 +123,8 @@ class PostgresOutcomes(PostgresTransactionState):
         self._limits.note(again)
 
     async def _ended_before(self, items: list[Finish]) -> Answers:
-        """The answers that were given before, where an attempt ended this way and its job was not claimed again since."""
+        """Return the answers that were given before, where an attempt ended this way and its job was not claimed again
+        since."""
         rows = [(item.claim.seq, item.claim.claim_id) for item in items]
         ends = await self._link.fetch(Q["attempt_ends"], *columns(rows))
         seqs = [row[0] for row in ends]

@@ -146,5 +146,5 @@ def summary_of(row: Any, lanes: Mapping[int, Lane]) -> JobSummary:
 
 
 def is_id(text: str) -> bool:
-    """Whether this can be the id of a job at all; the server refuses what is not a UUID."""
+    """Return whether this can be the id of a job at all; the server refuses what is not a UUID."""
     return _ID.fullmatch(text) is not None

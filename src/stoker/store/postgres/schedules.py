@@ -18,8 +18,8 @@ from stoker.domain.schedule import (
     Schedule,
     ScheduleDecision,
     Tick,
+    after_inserts,
     is_news,
-    settled,
     to_cancel,
 )
 from stoker.store import queries
@@ -120,7 +120,7 @@ class PostgresSchedules(PostgresBulk):
         for before, decision in decided:
             own = [next(answers) for _ in decision.firings]
             outcomes = [inserted(answer) for answer in own]
-            after, ticks = settled(decision, outcomes, self._now)
+            after, ticks = after_inserts(decision, outcomes, self._now)
             if after is None and before is not None:
                 await self._link.execute(S["delete"], before.name)
             unwanted = to_cancel(decision, outcomes)

@@ -62,8 +62,8 @@ class PostgresTransactionState(TransactionState):
         return [job_of(row, lanes) for row in rows]
 
     async def _found(self, ids: Sequence[str], *, light: bool = False) -> dict[str, Job]:
-        """The jobs with these ids, locked, wherever they are. One may move while we look, so who is missing is looked for
-        once more."""
+        """Return the jobs with these ids, locked, wherever they are. One may move while we look, so who is missing is
+        looked for once more."""
         wanted = [id for id in dict.fromkeys(ids) if is_id(id)]
         found: dict[str, Job] = {}
         for query in ("jobs_by_id", "history_by_id", "jobs_by_id"):
@@ -115,5 +115,5 @@ def columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def changed(answer: str) -> int:
-    """The number in an answer like `UPDATE 7`."""
+    """Return the number in an answer like `UPDATE 7`."""
     return int(answer.rsplit(" ", 1)[-1])

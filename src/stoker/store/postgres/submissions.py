@@ -10,7 +10,7 @@ from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch, batch_of, joined
 from stoker.domain.keeping import kept_until
 from stoker.domain.placement import lane_key
-from stoker.domain.unique import Settled
+from stoker.domain.unique import KeyTaken
 from stoker.domain.webhooks import delivery_of
 from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, named_by_client
 from stoker.store.ended_jobs import metadata_rows
@@ -23,7 +23,7 @@ from stoker.store.submissions import Accepted, Submission
 KeyName = tuple[str, str]
 
 
-Resolved = tuple[Submission, KeyName | None, Sequence[Part], Settled | None]
+Resolved = tuple[Submission, KeyName | None, Sequence[Part], KeyTaken | None]
 
 
 class PostgresSubmissions(PostgresTransactionState):
@@ -118,7 +118,7 @@ class PostgresSubmissions(PostgresTransactionState):
     def _settle(
         self, resolved: list[Resolved], keys: dict[KeyName, tuple[bytes, Job]]
     ) -> list[Resolved] | UniqueConflict:
-        """What becomes of the submissions of a call whose unique keys are taken."""
+        """Return what becomes of the submissions of a call whose unique keys are taken."""
         self._unique.begin()
         found: list[Resolved] = []
         seen: set[KeyName] = set()
@@ -204,7 +204,7 @@ class PostgresSubmissions(PostgresTransactionState):
     async def _put_absent_keys(
         self, taken: dict[KeyName, tuple[bytes, str, int]]
     ) -> dict[KeyName, tuple[bytes, str, int]]:
-        """Those that are there already, and so were not put."""
+        """Store keys that are not there yet. Return those that were there already."""
         rows = [(*name, *value) for name, value in taken.items()]
         put = {(row[0], row[1]) for row in await self._link.fetch(Q["put_keys"], *columns(rows))}
         return {name: value for name, value in taken.items() if name not in put}
@@ -252,8 +252,8 @@ def _resolve(
     pruned: Mapping[KeyName, tuple[bytes, str]],
     ids: ClientIds,
 ) -> list[Resolved] | Exception:
-    """The submissions of one call with their keys' names, and what of each is new by the ids that clients made; or, when a
-    key or an id was used for something else, the error."""
+    """Return the submissions of one call with their keys' names, and what of each is new by the ids that clients made;
+    or, when a key or an id was used for something else, the error."""
     own: dict[KeyName, bytes] = {}
     resolved: list[Resolved] = []
     ids.begin()

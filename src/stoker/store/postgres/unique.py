@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
 from stoker.domain.lifecycle import FINAL
-from stoker.domain.unique import Settled, holds_key, key_of, taken_by_replay
+from stoker.domain.unique import KeyTaken, holds_key, key_of, taken_by_replay
 from stoker.store.postgres.database import Link
 from stoker.store.postgres.rows import Q
 from stoker.store.submissions import Submission
@@ -19,7 +19,8 @@ from stoker.store.unique import CallKeys
 
 
 class Again(Exception):
-    """Another coordinator got in between: the same transaction, run again, will see what it did."""
+    """Raised when another coordinator changed something in between: run the transaction again, and it will see the
+    change."""
 
 
 class KeysNeeded(Again):
@@ -103,7 +104,7 @@ class PostgresUniqueKeys(CallKeys):
                 raise RuntimeError(f"job {id} was ended and replaced in one transaction")
             self._holders[key] = holder
 
-    def take(self, job: Job, on_conflict: OnConflict) -> Settled | UniqueConflict | None:
+    def take(self, job: Job, on_conflict: OnConflict) -> KeyTaken | UniqueConflict | None:
         """Take the key of a job that is about to be inserted. None when the job has none or has it now; else what becomes of
         the submission."""
         key = key_of(job.extras)
@@ -115,9 +116,9 @@ class PostgresUniqueKeys(CallKeys):
             return None
         if holder.id == job.id:  # stored by a commit whose answer was lost
             return None
-        return self._settle(key, job, holder, on_conflict)
+        return self._answer(key, job, holder, on_conflict)
 
-    def keep(self) -> list[Settled]:
+    def keep(self) -> list[KeyTaken]:
         """Keep what this call took; the jobs that it replaces."""
         for key, job in self._call.items():
             (self._assigned if key in self._taken else self._holders)[key] = job

@@ -135,5 +135,5 @@ class PostgresWriter:
 
 
 def _first(calls: Sequence[tuple[Step, Any]]) -> str | None:
-    """What a transaction with these calls must hold from its beginning."""
+    """Return what a transaction with these calls must hold from its beginning."""
     return Q["hold_pauses"] if any(step is PostgresTransaction.claim for step, _ in calls) else None

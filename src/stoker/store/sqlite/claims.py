@@ -69,8 +69,8 @@ class SqliteClaims(SqliteTransactionState):
         return Granted(grants, chosen.cursor, more or planned.cut or bool(ended), ended)
 
     def _able_to_start(self, candidates: list[JobBatch]) -> tuple[list[JobBatch], list[Job], list[JobBatch]]:
-        """Return the candidates whose time is not up; the stored ones whose time is up, which are over now; and the other
-        late ones, of this transaction, which are left to upkeep."""
+        """Separate candidates that may start from those whose expiry or deadline has passed. Of the latter, stored jobs are
+        ended here; jobs inserted in this transaction are left to upkeep. Return (able to start, ended, left)."""
         able, late = split_by_time(candidates, self._now)
         if not late:
             return able, [], []
@@ -80,7 +80,8 @@ class SqliteClaims(SqliteTransactionState):
         return able, ended, [batch for batch in late if batch.template.seq >= first_new]
 
     def _end_by_time(self, job: Job) -> Job | None:
-        """End a waiting job whose expiry or deadline has passed; None where it has not, or where it no longer waits."""
+        """End a waiting job whose expiry or deadline has passed. Return None if its time is not up, or it was
+        claimed or ended since it was read."""
         event = passed(job, self._now)
         if event is None:
             return None
@@ -143,7 +144,7 @@ class SqliteClaims(SqliteTransactionState):
         return lane or next(lane for lane, number in self._lanes.items() if number == id)
 
     def _candidates(self, able: dict[int, list[WorkerView]], request: ClaimRequest) -> list[JobBatch]:
-        """The first jobs of the lanes, those in the file and those of this transaction."""
+        """Return the first jobs of the lanes, from the table and from this transaction."""
         found: list[JobBatch] = []
         rooms = {
             id: candidates_wanted(self._lane_named(id), workers, request.run_us)
@@ -159,7 +160,8 @@ class SqliteClaims(SqliteTransactionState):
         return found
 
     def _first_of(self, lanes: list[int]) -> list[JobBatch]:
-        """The first job of each of these lanes, from which nothing can be claimed now."""
+        """Return the first job of each of these lanes. No worker has room for it now, but it may close the prefetch to
+        others."""
         if not lanes:
             return []
         known = self._memory.first_in_line.recall(lanes, self._now)

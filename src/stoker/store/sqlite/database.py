@@ -125,7 +125,7 @@ class DatabaseFile:
 
 
 def open_writer(path: Path) -> apsw.Connection:
-    """The one connection that writes. WAL with `synchronous=FULL`: a commit that returned survives a power cut."""
+    """Return the one connection that writes. WAL with `synchronous=FULL`: a commit that returned survives a power cut."""
     db = apsw.Connection(str(path), statementcachesize=400)
     db.set_busy_timeout(_BUSY_MS)
     for pragma in (

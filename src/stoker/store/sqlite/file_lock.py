@@ -64,7 +64,7 @@ class FileLock:
         return os.fstat(self._file).st_nlink
 
     def head(self) -> bytes:
-        """The header of the file as it is on the disk, read without opening the file once more."""
+        """Return the header of the file as it is on the disk, read without opening the file once more."""
         return SYSTEM.read_start(self._file, HEAD_BYTES)
 
     def _lock_beside(self) -> Lock:
@@ -104,7 +104,7 @@ class FileLock:
 
 
 def identity_of(path: Path) -> Identity | None:
-    """Which file stands under this name; None when there is none."""
+    """Return which file stands under this name; None when there is none."""
     try:
         return _identity(path.stat())
     except OSError:

@@ -83,8 +83,8 @@ def _status_sql(filter: JobFilter) -> str:
 
 
 def best_index(filter: JobFilter, *, few: bool) -> str:
-    """The index to read for a filter of at most one status; `few` when that status has few jobs. Where there is none, the
-    table is walked from its newest job down."""
+    """Return the index to read for a filter of at most one status; `few` when that status has few jobs. Where there is
+    none, the table is walked from its newest job down."""
     if filter.statuses == ():
         return "NOT INDEXED"  # nothing can match, and SQLite refuses to look for nothing in an index
     if filter.fingerprint is not None:

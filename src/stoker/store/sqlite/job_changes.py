@@ -33,7 +33,7 @@ class SqliteJobChanges(SqliteSubmissions):
         return self._by_seq(job.seq)
 
     def _cancel_job(self, job: Job) -> bool:
-        """Whether that changed it."""
+        """End a waiting job, or record the request to end a running one. Return False if it changed since it was read."""
         if lifecycle.after(job.status, "cancel_requested"):
             return self._changed(Q["request_cancel"], job.seq, self._now)
         changed = self._changed(Q["cancel_waiting"], job.seq, self._now)
@@ -71,7 +71,7 @@ class SqliteJobChanges(SqliteSubmissions):
         return self._by_seq(job.seq) if whole else self._light_by_seq(job.seq)
 
     def _replay_job(self, job: Job) -> bool:
-        """Whether that changed it."""
+        """Queue a finished or scheduled job now. Return False if it cannot be, or changed since it was read."""
         if job.status == "scheduled":
             after = replace(job, status="queued", run_at=self._now)
             changed = self._changed(Q["hurry_job"], job.seq, self._now)

@@ -43,8 +43,8 @@ def logs_path(database: Path) -> Path:
 class SqliteLogs:
     """Open with `SqliteLogs.open(path)`, inside a running event loop."""
 
-    def __init__(self, book: "Book", *, threads: bool, max_waiting_bytes: int) -> None:
-        self._book = book
+    def __init__(self, file: "LogFile", *, threads: bool, max_waiting_bytes: int) -> None:
+        self._file = file
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stoker-logs") if threads else None
         self._gather = Gather(self._write, max_waiting_bytes=max_waiting_bytes)
         self._closed = False
@@ -57,14 +57,14 @@ class SqliteLogs:
         try:
             private_files.make_file(path)
             private_files.mend_database(path)
-            return cls(Book(_open(path)), threads=threads, max_waiting_bytes=max_waiting_bytes)
+            return cls(LogFile(_open(path)), threads=threads, max_waiting_bytes=max_waiting_bytes)
         except (apsw.Error, OSError) as error:
             raise StoreUnavailable(f"cannot open {path}: {error}") from error
 
     @classmethod
     def open_in_memory(cls) -> "SqliteLogs":
         """Keep output in memory and write it on the caller's thread: for the test kit."""
-        return cls(Book(_open(Path(":memory:"))), threads=False, max_waiting_bytes=MAX_WAITING_BYTES)
+        return cls(LogFile(_open(Path(":memory:"))), threads=False, max_waiting_bytes=MAX_WAITING_BYTES)
 
     @property
     def dropped_bytes(self) -> int:
@@ -80,26 +80,26 @@ class SqliteLogs:
         await self._gather.settle_jobs(job_ids)
 
     def _write(self, pieces: list[Piece]) -> "asyncio.Future[None]":
-        return self._call(self._book.write, pieces)
+        return self._call(self._file.write, pieces)
 
     async def read(self, which: Selection, after: int = 0, limit_bytes: int = PAGE_BYTES) -> LogPage:
         await self._gather.settle()
-        return await self._call(self._book.read, which, after, limit_bytes)
+        return await self._call(self._file.read, which, after, limit_bytes)
 
     async def written(self, after_key: int, before: int, limit: int) -> list[Written]:
         await self._gather.settle()
-        return await self._call(self._book.written, after_key, before, limit)
+        return await self._call(self._file.written, after_key, before, limit)
 
     async def delete(self, job_ids: Sequence[str]) -> None:
         await self._gather.settle()
-        await self._call(self._book.delete, job_ids)
+        await self._call(self._file.delete, job_ids)
 
     async def close(self) -> None:
         await self._gather.close()
         self._closed = True
         if self._thread is not None:
             self._thread.shutdown(wait=True)
-        self._book.close()
+        self._file.close()
 
     def _call(self, work: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
         """Queue a call for the thread that owns the file; without that thread, call at once."""
@@ -122,7 +122,7 @@ def _failed(loop: asyncio.AbstractEventLoop, error: Exception) -> "asyncio.Futur
     return future
 
 
-class Book:
+class LogFile:
     """Reads and writes the file over its one connection. Used by one thread at a time."""
 
     def __init__(self, db: apsw.Connection) -> None:

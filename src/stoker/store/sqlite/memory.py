@@ -24,7 +24,8 @@ class SqliteMemory:
         self.next_seq = 1
         self.purged = PurgedUntil()
         self.completed_to = 0
-        """No job with a higher number completed in this process. Raised before the commit: no reader sees a job above it."""
+        """The highest sequence number that completed in this process. Raised before the commit, so no reader sees a
+        completed job above it."""
 
     def load(self, db: apsw.Connection) -> None:
         for id, *fields in db.execute(Q["all_lanes"]):

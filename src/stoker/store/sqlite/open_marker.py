@@ -102,7 +102,7 @@ def _has_wal(database: Path) -> bool:
 
 
 def _number_in(database: Path) -> str | None:
-    """The number in the file alone, without any log."""
+    """Return the number in the file alone, without any log."""
     address = f"file:{quote(str(database))}?immutable=1"
     try:
         db = apsw.Connection(address, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
@@ -121,7 +121,7 @@ def _head(database: Path) -> bytes:
 
 
 def _change_counter(head: bytes) -> int:
-    """How often the first page of the database was written."""
+    """Return how often the first page of the database was written."""
     return int.from_bytes(head[_CHANGE_COUNTER], "big")
 
 

@@ -29,7 +29,7 @@ class SqliteOutcomes(SqliteTransactionState):
         return [stale_ids(call, stale) for call in calls]
 
     def _complete(self, all_done: list[Completions]) -> set[tuple[int, int]]:
-        """Write many completions; the (seq, claim) pairs that were refused."""
+        """Write many completions. Return the (seq, claim) pairs of those that are stale."""
         for done in all_done:
             self._count(done.claim, "running", "completed", len(done))
             self._memory.completed_to = max(self._memory.completed_to, max(done.seqs, default=0))
@@ -82,12 +82,12 @@ class SqliteOutcomes(SqliteTransactionState):
         return refused
 
     def _same_end_again(self, seq: int, claim_id: int, status: Status) -> bool:
-        """Whether this very claim already ended the job this way: a report that was sent twice, not a stale one."""
+        """Return whether this claim already ended the job this way: then the report was sent twice and is not stale."""
         job = self._light_by_seq(seq)
         return job is not None and job.claim_id == claim_id and job.status == status
 
     def _end_attempt(self, claim: Claim, outcome: Outcome) -> Status | None:
-        """End an attempt that did not complete its job."""
+        """Write the end of an attempt that did not complete its job. Return the job's status, or None for a stale claim."""
         job = self._light_by_seq(claim.seq)
         if job is None or job.claim_id != claim.claim_id or job.status != "running":
             return self._repeated_end(job, claim, outcome)
@@ -126,7 +126,7 @@ class SqliteOutcomes(SqliteTransactionState):
         return ended.status
 
     def _repeated_end(self, job: Job | None, claim: Claim, outcome: Outcome) -> Status | None:
-        """The answer that was given before, when this attempt already ended this way; None for a stale claim."""
+        """Return the status that was answered before, if this attempt already ended this way; None for a stale claim."""
         if job is None or job.claim_id != claim.claim_id:
             return None
         ends = self._rows(Q["attempt_end"], claim.seq, claim.claim_id)

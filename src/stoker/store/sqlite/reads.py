@@ -167,7 +167,7 @@ class SqliteReader:
         return Page(jobs, total, capped, found.next_before_seq)
 
     def last_completed(self) -> int:
-        """The highest number of a job that completed; 0 where there is none. May take long."""
+        """Return the highest number of a job that completed; 0 where there is none. May take long."""
         row = self._db.execute(Q["last_completed"]).fetchone()
         return 0 if row is None else int(str(row[0]))
 
@@ -176,7 +176,7 @@ class SqliteReader:
         return [Job(*row) for row in rows]
 
     def _matching(self, filter: JobFilter, after_seq: int) -> tuple[str, list[Any]]:
-        """The statement that finds the numbers of all that match behind a number, and its values."""
+        """Return the statement that finds the numbers of all that match behind a number, and its values."""
         statuses = filter.statuses
         few = statuses is not None and self._counted(JobFilter(status=statuses)) <= SMALL
         # Several statuses share no index, but each of them has one.

@@ -14,8 +14,8 @@ from stoker.domain.schedule import (
     Schedule,
     ScheduleDecision,
     Tick,
+    after_inserts,
     is_news,
-    settled,
     to_cancel,
 )
 from stoker.store import queries
@@ -111,7 +111,7 @@ class SqliteSchedules(SqliteBulk):
         for before, decision in decided:
             own = [next(answers) for _ in decision.firings]
             outcomes = [inserted(answer) for answer in own]
-            after, recorded = settled(decision, outcomes, self._now)
+            after, recorded = after_inserts(decision, outcomes, self._now)
             ticks += recorded
             if after is not None:
                 rows.append(after)

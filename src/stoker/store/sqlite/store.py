@@ -250,7 +250,7 @@ class SqliteStore(WritingVerbs):
         return await self._readers[kind].run(read) if self._readers else read(reader)
 
     def _highest_completed(self) -> int | None:
-        """No completed job has a higher number; None while that is not known."""
+        """Return a sequence number that no completed job exceeds; None while that is not known."""
         return None if self._completed_to is None else max(self._completed_to, self._memory.completed_to)
 
     async def _find_highest_completed(self) -> None:

@@ -21,7 +21,7 @@ from stoker.store.sqlite.state import SqliteTransactionState
 from stoker.store.submissions import Accepted, Submission
 
 FEW_ALIKE: Final = 8
-"""Up to this many jobs are written one by one, also when they are alike."""
+"""Fewer jobs than this are inserted row by row, even if they share a template."""
 _INSERT = Q["insert_jobs"].format(columns=COLUMN_LIST, rows="(" + ", ".join("?" * len(COLUMNS)) + ")")
 
 
@@ -48,7 +48,7 @@ def _first_seq(batch: JobBatch) -> int:
 
 
 class _Staged:
-    """What one call brings, until it is known that nothing of it is refused."""
+    """Collects the jobs and keys of one call, so that nothing of it is stored if a part is refused."""
 
     __slots__ = ("accepted", "fresh", "keys", "rows")
 
@@ -60,7 +60,7 @@ class _Staged:
 
 
 class SqliteSubmissions(SqliteTransactionState):
-    """Accepts submissions: finds what each repeats, numbers what is new, and writes it when the claim is made."""
+    """Accepts submissions: recognises repeats, numbers new jobs, and writes them after the claim of the same transaction."""
 
     def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
         keys: dict[tuple[str, str], tuple[bytes, Job]] = {}
@@ -73,7 +73,7 @@ class SqliteSubmissions(SqliteTransactionState):
     def _insert_call(
         self, call: Sequence[Submission], keys: dict[tuple[str, str], tuple[bytes, Job]], ids: ClientIds
     ) -> list[Accepted] | Exception:
-        """All of one call or, when a key or an id was used for something else, nothing of it."""
+        """Accept all jobs of a call. If a key or an id was used for another submission, accept none and return the error."""
         ids.begin()
         self._unique.begin()
         staged = _Staged()
@@ -98,7 +98,7 @@ class SqliteSubmissions(SqliteTransactionState):
         keys: dict[tuple[str, str], tuple[bytes, Job]],
         ids: ClientIds,
     ) -> Exception | None:
-        """Stage the jobs of a submission, or those that it repeats; or return why its call is refused."""
+        """Stage the jobs of a submission, or those that it repeats. Return an error if its call must be refused."""
         batch, key = submission.batch, submission.key
         if key is not None:
             name = (key.client, key.key)
@@ -126,7 +126,8 @@ class SqliteSubmissions(SqliteTransactionState):
     def _accept_part(
         self, part: Part, submission: Submission, staged: "_Staged", ids: ClientIds
     ) -> Accepted | Exception:
-        """Stage a part of a submission; or return the job that it repeats or that holds its unique key, or the conflict."""
+        """Stage a part of a submission. Return the new jobs, the job that it repeats or that holds its unique key, or
+        an error."""
         if isinstance(part, Repeat):
             return Accepted(batch_of(ids.job(part.id)), True)
         batch = self._place(part)
@@ -144,7 +145,7 @@ class SqliteSubmissions(SqliteTransactionState):
         return Accepted(batch, False)
 
     def _rewrite(self, before: Job, after: Job) -> bool:
-        """Store a waiting job as it is now; False when it was claimed or ended since it was read."""
+        """Write the new state of a waiting job. Return False if it was claimed or ended since it was read."""
         if before.seq >= self._memory.next_seq:
             return self._rewrite_fresh(after)
         changed = self._changed(
@@ -169,7 +170,7 @@ class SqliteSubmissions(SqliteTransactionState):
         return changed
 
     def _known_key(self, name: tuple[str, str], digest: bytes) -> tuple[bytes, Job] | Exception | None:
-        """What a live key stands for: its digest and job, or the error for a job that was deleted since."""
+        """Return the digest and job of an idempotency key that is still valid, or an error if that job was deleted since."""
         row = self._db.execute(Q["get_key"], (*name, self._now)).fetchone()
         if row is None:
             return None
@@ -185,6 +186,7 @@ class SqliteSubmissions(SqliteTransactionState):
         )
 
     def _place(self, batch: JobBatch) -> JobBatch:
+        """Give the jobs sequence numbers, and the id of their lane, which is created if it is new."""
         key = lane_key(batch.template)
         lane_id = self._lane_ids.get(key)
         if lane_id is None:
@@ -201,6 +203,7 @@ class SqliteSubmissions(SqliteTransactionState):
         return id
 
     def _write_fresh(self) -> None:
+        """Insert the rows of the accepted jobs, those that were claimed already as running."""
         few: list[Job] = []
         for batch in sorted(self._settled + self._fresh, key=_first_seq):
             template = batch.template
@@ -214,8 +217,8 @@ class SqliteSubmissions(SqliteTransactionState):
         self._db.executemany(_INSERT, map(astuple, few))
 
     def _insert_alike(self, batch: JobBatch) -> bool:
-        """One statement for all of them: what they share is bound once, and the rest goes as one array, which SQLite walks
-        without asking Python for each value. False, and nothing is done, if their ids are not of one length."""
+        """Insert a batch with one statement. Shared fields are bound once, and the others as one array, which SQLite reads
+        without calling Python for each value. Return False, and insert nothing, if the ids differ in length."""
         template = batch.template
         ids = [id.encode() for id in batch.ids]
         if len(set(map(len, ids))) > 1:
@@ -234,7 +237,7 @@ class SqliteSubmissions(SqliteTransactionState):
         return True
 
     def _write_left_behind(self) -> None:
-        """Store what the ends of this transaction leave behind: deliveries of webhooks, and until when jobs are kept."""
+        """Store the webhook deliveries and retention times of jobs that ended in this transaction."""
         for seq in dict.fromkeys(self._left_behind):  # a report may come twice in one transaction
             job = self._by_seq(seq)
             if job is None or job.status not in lifecycle.FINAL:  # it was replayed in the same transaction

@@ -4,8 +4,8 @@ The order of the steps (`order`) matters. Reports come before claims, so that wh
 jobs to insert are resolved before the claim and written after it, so that a job which finds a free worker is written
 once, as already claimed, by the same planner and under the same fence as any other.
 
-A transaction changes the database and collects what it means for the store's memory (lanes, counters); the store takes that
-over only after the commit, so a transaction that fails leaves no trace.
+A transaction changes the database, and collects the changes to the store's memory (lanes, counters), which are applied only
+after the commit. So a transaction that fails leaves no trace.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class SqliteTransaction(SqliteClaims, SqliteSessions, SqliteSchedules, SqliteUpk
         return results
 
     def commit_to_memory(self) -> None:
-        """Called after the commit: the memory follows the file."""
+        """Apply what the transaction changed to the store's memory. Called after the commit."""
         memory = self._memory
         for lane, id in self._lanes.items():
             memory.add_lane(lane, id)

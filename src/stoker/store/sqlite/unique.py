@@ -6,7 +6,7 @@ import apsw
 
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
-from stoker.domain.unique import Settled, key_of, taken_by_replay
+from stoker.domain.unique import KeyTaken, key_of, taken_by_replay
 from stoker.store.sqlite.rows import Q
 from stoker.store.unique import CallKeys
 
@@ -28,7 +28,7 @@ class SqliteUniqueKeys(CallKeys):
         """Begin a call: what the last one took and did not keep is forgotten."""
         self._call, self._taken, self._replaced = {}, {}, {}
 
-    def take(self, job: Job, on_conflict: OnConflict, find: Find) -> Settled | UniqueConflict | None:
+    def take(self, job: Job, on_conflict: OnConflict, find: Find) -> KeyTaken | UniqueConflict | None:
         """Take the key of a job that is about to be inserted. None when the job has none or has it now; else what becomes of
         the submission. `find` is not kept: it belongs to the transaction, and a cycle would keep the transaction's
         jobs in memory."""
@@ -40,9 +40,9 @@ class SqliteUniqueKeys(CallKeys):
             self._call[key] = job
             self._taken[key] = job.id
             return None
-        return self._settle(key, job, holder, on_conflict)
+        return self._answer(key, job, holder, on_conflict)
 
-    def keep(self) -> list[Settled]:
+    def keep(self) -> list[KeyTaken]:
         """Keep what this call took; the jobs that it replaces."""
         if not self._call:
             return []

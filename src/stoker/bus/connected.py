@@ -33,7 +33,7 @@ Hear = Callable[[bytes | str], None]
 log = structlog.get_logger()
 
 
-class BusLine(Protocol):
+class BusConnection(Protocol):
     """One connection, or a pair of them. One task sends on it and another one listens."""
 
     async def send(self, messages: Sequence[bytes]) -> None:
@@ -47,7 +47,7 @@ class BusLine(Protocol):
     async def close(self) -> None: ...
 
 
-class LineBus(ABC):
+class ConnectedBus(ABC):
     """The base class of buses; a subclass opens the connection and names its limits."""
 
     name: str
@@ -62,13 +62,13 @@ class LineBus(ABC):
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._heard_oneself = asyncio.Event()
+        self._echo = asyncio.Event()
         self._receive: Receive = _drop
         self._task: asyncio.Task[None] | None = None
         self._connected = False
 
     @abstractmethod
-    async def _open(self, hear: Hear) -> BusLine:
+    async def _open(self, hear: Hear) -> BusConnection:
         """Open a connection and subscribe: `hear` is called with each message. May be cancelled at any point."""
 
     @property
@@ -84,7 +84,7 @@ class LineBus(ABC):
         if self._task is not None:
             raise RuntimeError("this bus was started before")
         self._receive = receive
-        self._task = asyncio.create_task(self._run(), name=f"news over {self.name}")
+        self._task = asyncio.create_task(self._run(), name=f"stoker-bus-{self.name}")
 
     def publish(self, notification: Notification) -> None:
         self._outbox.add(notification)
@@ -110,7 +110,7 @@ class LineBus(ABC):
         while True:
             reason = await self._until_lost()
             if self._connected or not told:
-                log.warning("news_line_lost", over=self.name, detail=reason)
+                log.warning("bus_lost", over=self.name, detail=reason)
                 told = True
             if self._connected:
                 pause = FIRST_PAUSE_SECONDS
@@ -122,34 +122,34 @@ class LineBus(ABC):
         """Open a connection, use it until it is lost, and return why it was."""
         try:
             async with asyncio.timeout(self.answer_seconds):
-                line = await self._open(self._hear)
+                connection = await self._open(self._hear)
         except Exception as error:  # noqa: BLE001 - after any error the bus connects again
             return _reason(error)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(line.listen())
-                tasks.create_task(self._talk(line))
+                tasks.create_task(connection.listen())
+                tasks.create_task(self._talk(connection))
         except Exception as error:  # noqa: BLE001 - as above
             return _reason(error)
         finally:
             with contextlib.suppress(Exception):
-                await line.close()
+                await connection.close()
         return "closed"
 
-    async def _talk(self, line: BusLine) -> None:
-        await self._hear_oneself(line)
+    async def _talk(self, connection: BusConnection) -> None:
+        await self._await_echo(connection)
         self._connected = True
-        log.info("news_line_connected", over=self.name)
+        log.info("bus_connected", over=self.name)
         self._deliver([JobsWaiting()])
         self._idle_if_empty()
         loop = asyncio.get_running_loop()
         next_check = loop.time() + self.check_seconds
         while True:
             if loop.time() >= next_check:
-                await self._hear_oneself(line)
+                await self._await_echo(connection)
                 next_check = loop.time() + self.check_seconds
             if await self._notified_before(next_check):
-                await self._send(line)
+                await self._send(connection)
                 await asyncio.sleep(GATHER_SECONDS)
 
     async def _notified_before(self, moment: float) -> bool:
@@ -160,24 +160,24 @@ class LineBus(ABC):
             return False
         return True
 
-    async def _send(self, line: BusLine) -> None:
+    async def _send(self, connection: BusConnection) -> None:
         self._wanted.clear()
         messages = self._outbox.take_messages(self._sender, self.max_bytes)
         async with asyncio.timeout(self.answer_seconds):
-            await line.send(messages)
+            await connection.send(messages)
         self._idle_if_empty()
 
     def _idle_if_empty(self) -> None:
         if not self._outbox:
             self._idle.set()
 
-    async def _hear_oneself(self, line: BusLine) -> None:
-        self._heard_oneself.clear()
+    async def _await_echo(self, connection: BusConnection) -> None:
+        self._echo.clear()
         nothing, _ = pack(self._sender, [], self.max_bytes)
         try:
             async with asyncio.timeout(self.answer_seconds):
-                await line.send(nothing)
-                await self._heard_oneself.wait()
+                await connection.send(nothing)
+                await self._echo.wait()
         except TimeoutError as error:
             raise TimeoutError(f"no echo within {self.answer_seconds} s") from error
 
@@ -186,11 +186,11 @@ class LineBus(ABC):
     def _hear(self, message: bytes | str) -> None:
         packet = unpack(message)
         if packet is None or packet.unreadable:
-            log.warning("news_unreadable", over=self.name, bytes=len(message))
+            log.warning("notification_unreadable", over=self.name, bytes=len(message))
         if packet is None:
             return
         if packet.sender == self._sender:
-            self._heard_oneself.set()
+            self._echo.set()
         elif packet.notifications:
             self._deliver(packet.notifications)
 
@@ -198,7 +198,7 @@ class LineBus(ABC):
         try:
             self._receive(notifications)
         except Exception:
-            log.exception("news_not_taken", over=self.name)
+            log.exception("notifications_not_handled", over=self.name)
 
 
 def _drop(_: Sequence[Notification]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from stoker.bus.base import Changed, JobsWaiting, Notification
-from stoker.bus.line import Hear, LineBus
+from stoker.bus.connected import ConnectedBus, Hear
 from stoker.bus.local import NoBus
 from stoker.bus.outbox import unpack
 from tests.unit.test_bus_servers import Heard, eventually
@@ -48,7 +48,7 @@ class WireLine:
         self.closed = True
 
 
-class WireBus(LineBus):
+class WireBus(ConnectedBus):
     name = "wire"
     max_bytes = 1_000
     answer_seconds = 5.0
