@@ -397,7 +397,8 @@ def _kwargs_name(spec: ArgumentSpec) -> str:
 
 def _encode(spec: ArgumentSpec, arguments: dict[str, Any]) -> bytes:
     try:
-        return json_text.encode(arguments, to_json)
+        payload = _ENCODER.encode(arguments)
+        return json_text.encode(arguments, to_json) if json_text.may_hide_infinity(payload) else payload
     except (TypeError, ValueError, OverflowError, RecursionError):
         for name, value in arguments.items():
             _encode_one(spec, name, value)
