@@ -290,6 +290,24 @@ def test_without_a_preference_the_stored_ones_are_whole_jobs() -> None:
     assert first["status"] == "queued"
 
 
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"id": an_id(at_us=NOW + 2 * DAY)}, "id"),
+        ({"id": an_id(2), "payload": "x" * 200}, "payload"),
+        ({"run_at": "soon"}, "run_at"),
+        ({"expires_in_sec": 5, "expires_at": "2030-01-01T00:00:00Z"}, "expires_at"),
+    ],
+)
+def test_one_that_can_be_read_and_is_refused_fails_alone(wrong: dict[str, Any], field: str) -> None:
+    to = service(max_payload_bytes=100)
+    answer = batch(to, {"id": an_id(1)}, wrong, {"id": an_id(3)}, atomic=False, headers=MINIMAL)
+    first, refused, last = answer.json()["jobs"]
+    assert (first, last) == ({"id": an_id(1)}, {"id": an_id(3)})
+    assert fields_of(refused) == [field]
+    assert set(to.stored) == {an_id(1), an_id(3)}
+
+
 def test_jobs_that_are_alike_still_travel_as_one_batch() -> None:
     to = service()
     batch(to, *({"id": an_id(number), "payload": number} for number in range(40)), atomic=False)

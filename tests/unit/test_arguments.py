@@ -23,6 +23,7 @@ from stoker.client.arguments import (
     call_of,
     decode_arguments,
     encode_arguments,
+    encode_calls,
     return_type,
 )
 from stoker.client.errors import ArgumentError, StokerError, TaskError
@@ -378,6 +379,46 @@ def test_every_kind_of_parameter_is_sent_by_name(
     assert json.loads(sent) == payload
     given_args, given_kwargs = call_of(spec, sent)
     assert every_kind(*given_args, **given_kwargs) == every_kind(*args, **kwargs)
+
+
+@pytest.mark.parametrize("it", [2, None])
+def test_many_calls_are_sent_as_each_of_them_would_be(it: int | None) -> None:
+    def take(x: Any, y: Any = 3, z: Any = 4) -> None: ...
+
+    calls = [(1,), (1, it), (it, 2, 3), {"x": it}, {"z": 1, "x": it}, it]
+    assert encode_calls(argument_spec(take), iter(calls)) == [
+        encode(take, 1),
+        encode(take, 1, it),
+        encode(take, it, 2, 3),
+        encode(take, x=it),
+        encode(take, z=1, x=it),
+        encode(take, it),
+    ]
+    assert json.loads(encode(take, z=1, x=it)) == {"x": it, "z": 1}
+    assert encode_calls(argument_spec(every_kind), [(1, 2, 3, 4), 5]) == [
+        encode(every_kind, 1, 2, 3, 4),
+        encode(every_kind, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "parameter", "reason"),
+    [
+        (("one",), "x", "expected `int`"),
+        ((1, None), "y", "expected `float`"),
+        ((1, float("nan")), "y", "JSON has no NaN"),
+        ((1, 2.0, 3), None, "too many positional arguments"),
+        ({"y": 1}, None, "missing a required argument: 'x'"),
+        ({"x": 1, "w": 1}, None, "unexpected keyword argument 'w'"),
+        ((object(),), "x", "cannot be sent as JSON"),
+    ],
+)
+def test_the_error_of_many_calls_says_which_one_it_is(wrong: Any, parameter: str | None, reason: str) -> None:
+    def take(x: int, y: float = 0.0) -> None: ...
+
+    error = refusal(lambda: encode_calls(argument_spec(take), [(1,), {"x": 2}, wrong, ("later",)]))
+    assert (error.parameter, str(error).startswith("calls[2]: ")) == (parameter, True)
+    assert reason in str(error)
 
 
 def test_what_stands_before_the_variadic_part_gets_its_default() -> None:

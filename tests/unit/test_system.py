@@ -6,6 +6,7 @@ import mmap
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -224,3 +225,31 @@ def test_workers_are_refused_where_there_is_no_fork(monkeypatch: pytest.MonkeyPa
     monkeypatch.delattr(os, "fork")
     assert "WSL" in (Portable().worker_problem or "")
     assert check_workers(Portable()).state == "warning"
+
+
+@pytest.mark.parametrize("system", BOTH, ids=["portable", "linux"])
+def test_a_socket_does_not_wait_for_longer_than_its_timeout(system: Portable) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        system.set_timeout(ours, 30)
+        theirs.sendall(b"x")
+        assert ours.recv(10) == b"x"
+        system.set_timeout(ours, 0.05)
+        began = time.monotonic()
+        with pytest.raises((TimeoutError, BlockingIOError)):
+            ours.recv(10)
+        with pytest.raises((TimeoutError, BlockingIOError)):
+            ours.sendall(bytes(64 * 1024 * 1024))
+        assert 0.09 <= time.monotonic() - began < 10
+
+
+def test_the_kernel_keeps_the_time_on_linux_unless_reads_are_another_library_s() -> None:
+    class Library(socket.socket):
+        def recv(self, size: int, flags: int = 0, /) -> bytes:
+            return super().recv(size, flags)
+
+    with socket.socket() as plain, Library() as other:
+        Linux().set_timeout(plain, 1.5)
+        Linux().set_timeout(other, 1.5)
+        assert (plain.gettimeout(), other.gettimeout()) == (None, 1.5)
+        assert plain.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16) == struct.pack("@ll", 1, 500_000)

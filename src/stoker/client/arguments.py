@@ -19,11 +19,13 @@ Worker children import this module, so it must stay light: it needs msgspec, the
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_origin
 
 import msgspec
@@ -33,6 +35,7 @@ from stoker.domain import json_text
 from stoker.domain.json_losses import loss
 from stoker.domain.json_values import from_json, readable, schema_of, to_json, unreadable
 
+_ENCODER = msgspec.json.Encoder(enc_hook=to_json)
 _NO_ARGUMENTS = (b"", b"null", b"{}")
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.(?P<parameter>\w+)(?P<rest>[^`]*)`)?$", re.DOTALL)
@@ -62,6 +65,8 @@ class ArgumentSpec(typing.NamedTuple):
     """The annotation of `**kwargs`, or None if there is no such parameter."""
     in_order: tuple[str, ...] = ()
     """All parameters, if each can be given by position; such calls are bound without `inspect`, which is slow."""
+    required: frozenset[str] = frozenset()
+    """Parameters without a default."""
     positional: tuple[str, ...] = ()
     """Parameters that cannot be passed by name."""
     variadic: str | None = None
@@ -100,6 +105,7 @@ def argument_spec(function: Callable[..., Any], task: str | None = None) -> Argu
         sole=_sole(signature, fields[0], hints) if len(fields) == 1 and extra is None else None,
         extra=extra,
         in_order=_in_order(signature),
+        required=frozenset(field[0] for field in fields if len(field) == 2),
         positional=_named_by_kind(signature, inspect.Parameter.POSITIONAL_ONLY),
         variadic=next(iter(_named_by_kind(signature, inspect.Parameter.VAR_POSITIONAL)), None),
     )
@@ -117,19 +123,56 @@ def _named_by_kind(signature: inspect.Signature, kind: Any) -> tuple[str, ...]:
 
 def encode_arguments(spec: ArgumentSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
     """Return the payload for a call with these arguments, checked. Raises `ArgumentError` naming the parameter."""
-    if not kwargs and args and len(args) == len(spec.in_order):
-        arguments: dict[str, Any] = dict(zip(spec.in_order, args, strict=True))
-    else:
-        arguments = _bound(spec, args, kwargs)
-    payload = _encode(spec, arguments)
-    decode_arguments(spec, payload)
+    payload = _encode(spec, _by_name(spec, args, kwargs))
+    try:
+        if spec.extra is None:
+            spec.decoder.decode(payload)
+        else:
+            _decode_with_extra(spec, payload)
+    except _UNREADABLE as error:
+        raise _explained(spec, error) from None
     return payload
 
 
-def _bound(spec: ArgumentSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name."""
-    if not args and len(kwargs) == len(spec.in_order) and spec.names == kwargs.keys():
-        return {name: kwargs[name] for name in spec.in_order}
+def encode_calls(spec: ArgumentSpec, calls: Iterable[Any]) -> list[bytes]:
+    """Return the payloads of many calls, each as `submit_many` takes it. Raises `ArgumentError` naming the call.
+
+    The steps take all calls at once, which is three times as fast; only when one of them fails do the calls go one by one.
+    """
+    given = list(map(_call, calls))
+    if spec.extra is None:
+        with contextlib.suppress(Exception):
+            payloads = [_ENCODER.encode(_by_name(spec, args, kwargs)) for args, kwargs in given]
+            deque(map(spec.decoder.decode, payloads), maxlen=0)
+            if not json_text.may_hide_infinity(b"".join(payloads)):
+                return payloads
+            return [
+                _encode_nth(spec, index, *call) if json_text.may_hide_infinity(payload) else payload
+                for index, (call, payload) in enumerate(zip(given, payloads, strict=True))
+            ]
+    return [_encode_nth(spec, index, *call) for index, call in enumerate(given)]
+
+
+def _call(item: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    if isinstance(item, dict):
+        return (), item
+    return (item if isinstance(item, tuple) else (item,)), {}
+
+
+def _encode_nth(spec: ArgumentSpec, index: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+    try:
+        return encode_arguments(spec, args, kwargs)
+    except ArgumentError as error:
+        raise ArgumentError(f"calls[{index}]: {error}", error.parameter) from None
+
+
+def _by_name(spec: ArgumentSpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name. Those that are left out have defaults."""
+    names = spec.in_order
+    if not kwargs and args and len(spec.required) <= len(args) <= len(names):
+        return dict(zip(names, args))  # noqa: B905 - the last parameters may be left out
+    if names and not args and spec.required <= kwargs.keys() <= spec.names:
+        return {name: kwargs[name] for name in names if name in kwargs}
     try:
         bound = spec.signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -354,7 +397,8 @@ def _kwargs_name(spec: ArgumentSpec) -> str:
 
 def _encode(spec: ArgumentSpec, arguments: dict[str, Any]) -> bytes:
     try:
-        return json_text.encode(arguments, to_json)
+        payload = _ENCODER.encode(arguments)
+        return json_text.encode(arguments, to_json) if json_text.may_hide_infinity(payload) else payload
     except (TypeError, ValueError, OverflowError, RecursionError):
         for name, value in arguments.items():
             _encode_one(spec, name, value)

@@ -7,7 +7,7 @@ so a submission whose connection broke is sent again. Answers are short (`Prefer
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -23,7 +23,7 @@ RETRIED_LATER: Final = (429, 503)
 """Statuses of refused jobs to which the Retry-After header of a batch's answer applies."""
 
 
-class NewJob(NamedTuple):
+class NewJob(msgspec.Struct, frozen=True, gc=False):
     """A job to be submitted: its id, its type and its JSON."""
 
     id: str
@@ -33,10 +33,10 @@ class NewJob(NamedTuple):
     """The caller's own id and idempotency key, if any. Two jobs of one batch must not share such a name."""
 
 
-class AcceptedJob(NamedTuple):
-    """A job that the server has stored."""
+class AcceptedJob(msgspec.Struct, frozen=True, gc=False):
+    """A job that the server has stored, as its answer has it."""
 
-    id: str
+    id: Annotated[str, msgspec.Meta(min_length=1)]
     """Under an idempotency key it may be that of an older job."""
     warnings: Sequence[str] = ()
 
@@ -74,6 +74,16 @@ class JobTemplate:
         own = () if self._id is None else (f"id {self._id}",)
         key = () if self._key is None else (f"key {self._key}",)
         return NewJob(job_id, self._type, body, own + key)
+
+    def new_many(self, payloads: Iterable[bytes]) -> list[NewJob]:
+        """Return new jobs with these payloads, for options without a name that only one job can have."""
+        head, kind = self._head, self._type
+        jobs = []
+        for payload in payloads:
+            job_id = new_id()
+            body = b'%b,"id":"%b","payload":%b}' % (head, job_id.encode(), payload)
+            jobs.append(NewJob(job_id, kind, body, ()))
+        return jobs
 
 
 # --- requests --------------------------------------------------------------------------------------------
@@ -113,9 +123,10 @@ def batches(jobs: Iterable[NewJob], max_jobs: int, max_bytes: int) -> Iterator[l
 # --- answers ---------------------------------------------------------------------------------------------
 
 
-class _One(msgspec.Struct, frozen=True):
-    id: str
-    warnings: list[str] = []
+class _Accepted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer to a batch of which every job was accepted, without warnings."""
+
+    jobs: list[AcceptedJob]
 
 
 class _Refusal(Problem, frozen=True):
@@ -132,7 +143,8 @@ class _Many(msgspec.Struct, frozen=True):
     warnings: list[str] = []
 
 
-_ONE: Final = msgspec.json.Decoder(_One)
+_ONE: Final = msgspec.json.Decoder(AcceptedJob)
+_ACCEPTED: Final = msgspec.json.Decoder(_Accepted)
 _MANY: Final = msgspec.json.Decoder(_Many)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
@@ -142,24 +154,27 @@ def read_one(request: ApiRequest, answer: RawAnswer) -> AcceptedJob:
     if not 200 <= answer.status < 300:
         raise problem_of(answer)
     try:
-        read = _ONE.decode(answer.body)
+        return _ONE.decode(answer.body)
     except _UNREADABLE as error:
         raise not_stoker(request, answer, f"{error}") from None
-    return AcceptedJob(read.id, read.warnings)
 
 
 def read_batch(request: ApiRequest, answer: RawAnswer, jobs: Sequence[NewJob]) -> list[Submitted]:
     """Return the outcome of each job. Raises `ProblemError` if the whole batch was refused."""
     if not 200 <= answer.status < 300:
         raise problem_of(answer)
+    read: _Accepted | _Many
     try:
-        read = _MANY.decode(answer.body)
-    except _UNREADABLE as error:
-        raise not_stoker(request, answer, f"{error}") from None
+        read = _ACCEPTED.decode(answer.body)
+    except _UNREADABLE:
+        try:
+            read = _MANY.decode(answer.body)
+        except _UNREADABLE as error:
+            raise not_stoker(request, answer, f"{error}") from None
     if len(read.jobs) != len(jobs):
         raise not_stoker(request, answer, f"{len(read.jobs)} answers for {len(jobs)} jobs")
-    if not read.warnings and all(item.id for item in read.jobs):
-        return [AcceptedJob(item.id or "") for item in read.jobs]
+    if isinstance(read, _Accepted):
+        return list(read.jobs)
     warnings = {job.type: [text for text in read.warnings if repr(job.type) in text] for job in jobs}
     return [
         _submitted(request, answer, item, job, warnings) for item, job in zip(read.jobs, jobs, strict=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from stoker.client.http1 import AnswerReader, ExchangeError, RawAnswer, never_connected, no_answer
 from stoker.client.target import ServerTarget, tls_context
+from stoker.system import SYSTEM
 
 if TYPE_CHECKING:
     import ssl
@@ -155,12 +156,12 @@ class _SyncConnection:
     def exchange(self, data: bytes, timeout: float) -> RawAnswer:
         connected, reader = self._socket, self._reader
         if timeout != self._timeout:
-            connected.settimeout(timeout)
+            SYSTEM.set_timeout(connected, timeout)
             self._timeout = timeout
         refused: OSError | None = None
         try:
             connected.sendall(data)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             raise no_answer(timeout) from None
         except OSError as error:  # the server may have answered before it had read everything
             refused = error
@@ -171,7 +172,7 @@ class _SyncConnection:
                     if refused is not None:
                         reader.reusable = False
                     return answer
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             raise no_answer(timeout) from None
         except OSError as error:
             raise ExchangeError(str(error), sent=True, answered=reader.began, lost=True) from error

@@ -21,6 +21,7 @@ from stoker.client.arguments import (
     argument_spec,
     call_of,
     encode_arguments,
+    encode_calls,
     return_type,
 )
 from stoker.client.errors import ArgumentError, ResultTypeError, TaskError
@@ -194,27 +195,21 @@ class Task(Generic[P, R]):
                     name,
                 )
         if options is None:
-            new = self._jobs().new
-            return [new(self._payload(index, item)) for index, item in enumerate(calls)]
+            return self._jobs().new_many(encode_calls(self.arguments, calls))
         given_calls, given_options = list(calls), list(options)
         if len(given_calls) != len(given_options):
             raise ArgumentError(
                 f"there are {len(given_calls)} calls and {len(given_options)} options; give one for each call, or None",
                 "options",
             )
+        payloads = encode_calls(self.arguments, given_calls)
         return [
-            self._jobs_with(given, index).new(self._payload(index, item))
-            for index, (item, given) in enumerate(zip(given_calls, given_options, strict=True))
+            self._jobs_with(given, index).new(payload)
+            for index, (payload, given) in enumerate(zip(payloads, given_options, strict=True))
         ]
 
     def _jobs_with(self, given: SubmitFields | None, index: int) -> JobTemplate:
         return self._changed(given, f"submit_many: options[{index}]")._jobs() if given else self._jobs()
-
-    def _payload(self, index: int, item: Any) -> bytes:
-        try:
-            return encode_arguments(self.arguments, *_call(item))
-        except ArgumentError as error:
-            raise ArgumentError(f"calls[{index}]: {error}", error.parameter) from None
 
     def _handle(self, job: AcceptedJob) -> JobHandle[R]:
         return JobHandle(
@@ -224,7 +219,13 @@ class Task(Generic[P, R]):
     def _handles(self, accepted: Iterable[AcceptedJob]) -> Batch[R]:
         from stoker.client.batch import Batch
 
-        return Batch(self._handle(job) for job in accepted)
+        transport, typed, name = self.app.transport, self.result_of, self.name
+        return Batch(
+            [
+                JobHandle(transport, job.id, typed=typed, type_name=name, warnings=job.warnings)
+                for job in accepted
+            ]
+        )
 
 
 class AsyncTask(Task[P, R]):
@@ -232,12 +233,6 @@ class AsyncTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
         return self.function(*args, **kwargs)  # type: ignore[return-value]
-
-
-def _call(item: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    if isinstance(item, dict):
-        return (), item
-    return (item if isinstance(item, tuple) else (item,)), {}
 
 
 def _check(function: Any, name: str) -> None:

@@ -46,9 +46,14 @@ def encode(value: Any, enc_hook: Callable[[Any], Any] | None = None) -> bytes:
     a second look.
     """
     text = msgspec.json.encode(value, enc_hook=enc_hook)
-    if value is not None and b"null" in text and not _is_finite(_plain(value, enc_hook)):
+    if value is not None and may_hide_infinity(text) and not _is_finite(_plain(value, enc_hook)):
         raise ValueError(NOT_FINITE)
     return text
+
+
+def may_hide_infinity(text: bytes) -> bool:
+    """Whether msgspec may have written `null` for a float that is not a number, or infinite."""
+    return b"null" in text
 
 
 def _plain(value: Any, enc_hook: Callable[[Any], Any] | None) -> Any:

@@ -1,10 +1,13 @@
 """What Linux does better: sealed memory, the parent-death signal, adopted orphans, resource limits, CPU affinity."""
 
+import _socket
 import contextlib
 import fcntl
 import os
 import resource
 import signal
+import socket
+import struct
 import sys
 from collections.abc import Collection
 from contextlib import AbstractContextManager
@@ -74,6 +77,19 @@ class Linux(Portable):
 
     name = "linux"
     lifeline_descriptors = 0
+
+    # ── sockets ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def set_timeout(self, connected: socket.socket, seconds: float) -> None:
+        # The kernel's own timeout, where Python's costs a poll before each read and write. TLS and gevent read otherwise.
+        connected.settimeout(seconds)
+        if type(connected).recv is not _socket.socket.recv:
+            return
+        duration = struct.pack("@ll", *divmod(max(1, round(seconds * 1e6)), 1_000_000))
+        with contextlib.suppress(OSError):
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, duration)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, duration)
+            connected.settimeout(None)
 
     # ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

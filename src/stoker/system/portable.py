@@ -177,6 +177,10 @@ class Portable:
         exclusive = getattr(socket, "SO_EXCLUSIVEADDRUSE", None)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR if exclusive is None else exclusive, 1)
 
+    def set_timeout(self, connected: socket.socket, seconds: float) -> None:
+        """Bound each read and write of a blocking socket. Beyond it they raise `TimeoutError` or `BlockingIOError`."""
+        connected.settimeout(seconds)
+
     @property
     def address_space_is_limited(self) -> bool:
         """Return whether the address space of this process is limited."""

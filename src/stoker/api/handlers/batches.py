@@ -101,11 +101,7 @@ async def _submit_whole(request: Request, specs: Sequence[JobSpec]) -> Response:
     check_payloads(specs, context.settings.max_payload_bytes)
     check_ids(specs, now)
     header = header_key(request.headers)
-    named = (
-        header is not None
-        or [spec.idempotency_key for spec in specs].count(None) < len(specs)
-        or [spec.unique_key for spec in specs].count(None) < len(specs)
-    )
+    named = header is not None or _any_named(specs)
     submissions = (
         named_submissions(context, specs, header, now) if named else plain_submissions(context, specs, now)
     )
@@ -117,6 +113,13 @@ async def _submit_whole(request: Request, specs: Sequence[JobSpec]) -> Response:
             raise at_place(error, specs) from error
         return await _submit_whole(request, told)
     return _answer(request, [submitted.accepted], submitted.warnings)
+
+
+def _any_named(specs: Sequence[JobSpec]) -> bool:
+    """Whether one of these jobs has a key, under which there may be a job already."""
+    return [spec.idempotency_key for spec in specs].count(None) < len(specs) or (
+        [spec.unique_key for spec in specs].count(None) < len(specs)
+    )
 
 
 def check_payloads(specs: Sequence[JobSpec], limit: int) -> None:
@@ -141,10 +144,28 @@ async def _submit_separately(request: Request, jobs: Sequence[Place]) -> Respons
             'names a whole batch and cannot be combined with "atomic": false; give each job a key',
         )
     now = context.clock.now_us()
-    runs = _runs(_checked(context, jobs, now), alone=context.limiter is not None)
     warnings: dict[str, None] = {}
-    outcomes = await _gathered([_stored(request, run, now, warnings) for run in runs])
-    return _answer(request, [part for outcome in outcomes for part in outcome], list(warnings)[:WARNINGS])
+    specs = [job for job in jobs if isinstance(job, JobSpec)]
+    alike = _all_fine(context, specs, now) if len(specs) == len(jobs) else None
+    if alike is not None:
+        outcomes = await _stored_batches(request, alike, specs, now, warnings)
+    else:
+        runs = _runs(_checked(context, jobs, now), alone=context.limiter is not None)
+        outcomes = await _gathered_flat([_stored(request, run, now, warnings) for run in runs])
+    return _answer(request, outcomes, list(warnings)[:WARNINGS])
+
+
+def _all_fine(context: Context, specs: Sequence[JobSpec], now: int) -> list[Submission] | None:
+    """Return the submissions of jobs none of which is refused or has to be alone, which is usual: they are checked together.
+    Otherwise return None, and each is checked for itself."""
+    if context.limiter is not None or _any_named(specs):
+        return None
+    try:
+        check_payloads(specs, context.settings.max_payload_bytes)
+        check_ids(specs, now)
+        return plain_submissions(context, specs, now)
+    except RequestProblem:
+        return None
 
 
 def _checked(context: Context, jobs: Sequence[Place], now: int) -> Sequence[Place]:
@@ -178,7 +199,7 @@ def _runs(jobs: Sequence[Place], *, alone: bool) -> list[list[JobSpec] | Request
             runs += [job for job in group if isinstance(job, RequestProblem)]
             continue
         specs = [job for job in group if isinstance(job, JobSpec)]
-        if alone or any(spec.idempotency_key is not None or spec.unique_key is not None for spec in specs):
+        if alone or _any_named(specs):
             runs += [[spec] for spec in specs]
         else:
             runs.append(specs)
@@ -192,15 +213,29 @@ async def _stored(
     if isinstance(run, RequestProblem):
         return [run]
     context = request.context
-    batches = [item.batch for item in plain_submissions(context, run, now)]
-    key = key_for_one(run[0], None, client=context.guard.client_of_keys, expires_at=expires_at(context, now))
+    submissions = plain_submissions(context, run, now)
+    if len(run) == 1:
+        key = key_for_one(
+            run[0], None, client=context.guard.client_of_keys, expires_at=expires_at(context, now)
+        )
+        submissions = [Submission(submissions[0].batch, key, on_conflict(context, run[0]))]
+    return await _stored_batches(request, submissions, run, now, warnings)
+
+
+async def _stored_batches(
+    request: Request,
+    submissions: Sequence[Submission],
+    specs: list[JobSpec],
+    now: int,
+    warnings: dict[str, None],
+) -> list[Outcome]:
+    """Store the submissions of these specs side by side."""
     calls = []
     first = 0
-    for batch in batches:
-        specs = run[first : first + len(batch)]
-        submission = Submission(batch, key, on_conflict(context, specs[0]))
-        calls.append(_stored_batch(request, submission, specs, now, warnings))
-        first += len(batch)
+    for submission in submissions:
+        end = first + len(submission.batch)
+        calls.append(_stored_batch(request, submission, specs[first:end], now, warnings))
+        first = end
     return await _gathered_flat(calls)
 
 
