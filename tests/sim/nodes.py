@@ -383,16 +383,28 @@ class Tap:
         self._to_server, self._to_worker = up.deliver, down.deliver
         self._worker, self._server = connection.worker, connection.server
         up.deliver, down.deliver = self._up, self._down
-        self._send, self._session, self._greeted = connection.server.send, "", False
+        self._send, self._send_now = connection.server.send, connection.server.send_now
+        self._session, self._greeted = "", False
         connection.server.send = self._sent  # type: ignore[method-assign]
+        connection.server.send_now = self._sent_now  # type: ignore[method-assign]
 
     async def _sent(self, data: bytes | str) -> None:
+        self._greet()
+        await self._send(data)
+        self._world.meter.taken(self._server.process.name, self._session, data)
+
+    def _sent_now(self, data: bytes | str) -> bool:
+        self._greet()
+        if not self._send_now(data):
+            return False
+        self._world.meter.taken(self._server.process.name, self._session, data)
+        return True
+
+    def _greet(self) -> None:
         if not self._greeted:
             # Grants that were made since the hello found no connection, so they were dropped and wait for nothing.
             self._greeted = True
             self._world.meter.opened(self._server.process.name, self._session)
-        await self._send(data)
-        self._world.meter.taken(self._server.process.name, self._session, data)
 
     def _up(self, item: Any) -> None:
         ends = self._worker.process.name, self._server.process.name
