@@ -7,6 +7,8 @@ is taken from the decoded request, so that spaces and the order of names do not 
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -27,6 +29,8 @@ NAMES: Final = ("id", "traceparent")
 _DIGESTED: Final = tuple(
     name for name in JobSpec.__struct_fields__ if name not in ("payload", _FIELD, *NAMES)
 )
+
+_values: Final = attrgetter(*_DIGESTED)
 
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -111,12 +115,23 @@ def digest_of(spec: JobSpec) -> bytes:
 
 def asked_for(spec: JobSpec) -> bytes:
     """Return what is asked for, but for the payload, in a form that is the same for the same request."""
-    parts = {name: _asked(spec, name) for name in _DIGESTED}
+    values = _values(spec)
+    try:
+        return _written_once(*values)
+    except TypeError:  # one of them cannot be hashed: metadata, say
+        return _written(*values)
+
+
+def _written(*values: object) -> bytes:
+    parts = {name: _asked(name, value) for name, value in zip(_DIGESTED, values, strict=True)}
     return _sorted({name: value for name, value in parts.items() if value is not None})
 
 
-def _asked(spec: JobSpec, name: str) -> object:
-    value = getattr(spec, name)
+_written_once = lru_cache(maxsize=256, typed=True)(_written)
+"""Most jobs of a program ask for the same, payloads and names aside. `typed`, because 1 and 1.0 are written differently."""
+
+
+def _asked(name: str, value: object) -> object:
     if name == "type":
         return value or DEFAULT_TYPE
     if name == "timeout_sec":
