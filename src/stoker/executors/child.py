@@ -33,7 +33,7 @@ from stoker.executors.leaving import Terminated, exit_code, leave, leave_copy, t
 from stoker.executors.life import ChildLife, PythonTask
 from stoker.executors.memory_limit import MemoryLimit
 from stoker.executors.pipe import TO_CHILD, ChildBatch, ChildJob, Ready, Step, Unpacker, WorkOutcome, pack
-from stoker.executors.results import check_size
+from stoker.executors.results import too_large
 from stoker.executors.shared_state import SharedState
 from stoker.executors.soft_limit import soft_limit
 from stoker.executors.supervisor_line import SHORT_SECONDS, SupervisorLine
@@ -223,17 +223,21 @@ class SyncChild:
                     for job in order.jobs():
                         self._one(job)
             line.flush()
-            line.check_owner()
 
     def _one(self, job: ChildJob) -> None:
         line = self._line
-        if line.has_results and self._slow.get(job.type, True):
-            line.flush()
+        if line.has_results:
+            if self._slow.get(job.type, True):
+                line.flush()
+            else:
+                line.flush_late()
         started = time.monotonic()
         kind: Kind = "handed_back"
         result = error = cpu_us = peak = note = None
         if line.shared_state.start(job.index, started):
-            self._prepare(job)
+            line.saw_cancel = False
+            if job.threads != self._threads or job.cpus != self._cpus:
+                self._grant(job)
             kind, result, error, note = self._run(job)
             cpu_us, peak = self._meter.stop(time.monotonic() - started)
         finished = time.monotonic()
@@ -241,12 +245,10 @@ class SyncChild:
         line.result(WorkOutcome(job.index, kind, result, error, started, finished, cpu_us, peak, note))
         line.shared_state.stop()
 
-    def _prepare(self, job: ChildJob) -> None:
-        """Let the job know what it was granted."""
-        self._line.saw_cancel = False
-        if job.threads != self._threads:
-            self._threads = job.threads
-            os.environ["STOKER_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(job.threads)
+    def _grant(self, job: ChildJob) -> None:
+        """Give this process the threads and CPUs of a job that has others than the one before."""
+        self._threads = job.threads
+        os.environ["STOKER_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(job.threads)
         if job.cpus != self._cpus:
             self._cpus = job.cpus
             SYSTEM.pin(job.cpus)
@@ -257,8 +259,13 @@ class SyncChild:
             run = self._tasks.get(job.type)
             if run is None:
                 raise UnknownType(f"this worker has no task of type {job.type!r}")
-            with MemoryLimit(job.memory_mb), soft_limit(job.soft_timeout_sec):
-                result = check_size(run(job.payload), self._max_result)
+            if job.memory_mb is None and job.soft_timeout_sec is None:
+                result = run(job.payload)
+            else:
+                with MemoryLimit(job.memory_mb), soft_limit(job.soft_timeout_sec):
+                    result = run(job.payload)
+            if len(result) > self._max_result:
+                raise too_large(result, self._max_result)
         except Terminated:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a job raises is the job's failure, not ours
