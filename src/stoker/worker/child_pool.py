@@ -201,11 +201,19 @@ class ChildPool:
         if not slots:
             self._open_another(executor, type)
             return
-        now, together = self._now(), executor == "async"
+        together = executor == "async"
+        free = self._threads - self.used
+        for slot in slots:  # idle children first, which leaves nothing to decide
+            if not slot.sent:
+                if free < threads:
+                    return
+                free -= 1 if together else threads
+                yield slot
+        now = self._now()
         for at in states.places(
             [len(slot.sent) for slot in slots],
             [at for at, slot in enumerate(slots) if slot.is_closed(now)],
-            free=self._threads - self.used,
+            free=free,
             threads=threads,
             together=together,
             depth=self._limits.async_concurrency if together else states.DEPTH,

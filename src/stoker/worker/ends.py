@@ -58,7 +58,8 @@ class Ends:
         """Split so that no frame grows too large; one large result travels alone."""
         weights = [len(result) + _REPORT_BYTES for result in self.completed.results]
         weights += [len(end.result or end.error or b"") + _REPORT_BYTES for end in self.others]
-        return [self._part(first, end) for first, end in cuts(weights, REPORT_FRAME_BYTES, REPORT_FRAME_JOBS)]
+        found = cuts(weights, REPORT_FRAME_BYTES, REPORT_FRAME_JOBS)
+        return [self] if len(found) == 1 else [self._part(first, end) for first, end in found]
 
     def _part(self, first: int, end: int) -> "Ends":
         n = len(self.completed.ids)

@@ -91,10 +91,11 @@ class Slot:
 
     def free(self, free_cpus: list[int]) -> None:
         """Give up threads and CPUs: nothing runs here any more."""
-        self.state = states.rested(self.state)
+        self.state = IDLE if self.state is BUSY else states.rested(self.state)
         self.threads = 0
-        free_cpus += self.cpus
-        self.cpus = []
+        if self.cpus:
+            free_cpus += self.cpus
+            self.cpus = []
 
     def send(self) -> None:
         """Send what was placed here, in batches."""
