@@ -40,6 +40,8 @@ from stoker.executors.supervisor_line import SHORT_SECONDS, SupervisorLine
 from stoker.system import SYSTEM, Meter
 from stoker.task_errors import RetryAfter, Snooze
 
+READ_BYTES: Final = 1 << 16
+"""Small enough that the C library has memory for it at hand, and need not ask the kernel for each job."""
 MESSAGE_MAX: Final = 4_000
 TRACEBACK_MAX: Final = 16_000
 
@@ -159,7 +161,7 @@ def _receive_access(line: SupervisorLine) -> None:
     unpacker = Unpacker()
     messages: list[bytes] = []
     while not messages:
-        chunk = os.read(line.fd, 1 << 18)
+        chunk = os.read(line.fd, READ_BYTES)
         if not chunk:
             raise BrokenPipeError
         messages += unpacker.feed(chunk)
@@ -216,7 +218,7 @@ class SyncChild:
 
     def run(self) -> None:
         line = self._line
-        while chunk := os.read(line.fd, 1 << 18):
+        while chunk := os.read(line.fd, READ_BYTES):
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
                 if isinstance(order, ChildBatch):
