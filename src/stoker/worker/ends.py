@@ -48,8 +48,6 @@ class Ends:
     def claims_among(self, ids: set[str]) -> dict[str, int]:
         """The claims of those of these jobs that are here."""
         completed = self.completed
-        if ids.isdisjoint(completed.ids) and ids.isdisjoint([end.id for end in self.others]):
-            return {}
         pairs = [*zip(completed.ids, completed.claim_ids, strict=True)]
         pairs += [(end.id, end.claim_id) for end in self.others]
         return {id: claim_id for id, claim_id in pairs if id in ids}
@@ -105,7 +103,8 @@ class Unreported:
         """Return the claims under which jobs of these ids ended; of several claims of a job the latest."""
         known: dict[str, int] = {}
         for ends in (*self.unacknowledged.values(), self.unsent):
-            known.update(ends.claims_among(ids))
+            if ends.others or not ids.isdisjoint(ends.completed.ids):
+                known.update(ends.claims_among(ids))
         return known
 
     def next_frames(self, now: float) -> list[Reports]:

@@ -1,7 +1,5 @@
 """One child of the pool: its state, the work that was sent to it, and the effects that only concern this child."""
 
-from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 import structlog
@@ -25,7 +23,6 @@ from stoker.worker.child_states import (
     State,
     Work,
 )
-from stoker.worker.ends import cuts
 from stoker.worker.routes import Executor
 
 BATCH_BYTES: Final = 1024 * 1024
@@ -98,15 +95,17 @@ class Slot:
             self.cpus = []
 
     def send(self) -> None:
-        """Send what was placed here, in batches."""
+        """Send what was placed here, in batches of jobs that are alike."""
         outgoing, self.outgoing = self.outgoing, []
         batches: list[ChildBatch] = []
-        for template, group in groupby(outgoing, attrgetter("template")):
-            alike = list(group)
-            ids, payloads = [work.id for work in alike], [work.payload for work in alike]
-            for first, end in cuts([len(payload) for payload in payloads], BATCH_BYTES, DEPTH):
-                index, part = alike[first].index, slice(first, end)
-                batches.append(ChildBatch(index, template, ids[part], payloads[part], self.cpus or None))
+        template, ids, payloads, size = None, [""], [b""], 0
+        for work in outgoing:
+            size += len(work.payload)
+            if work.template != template or size > BATCH_BYTES or len(ids) >= DEPTH:
+                template, ids, payloads, size = work.template, [], [], len(work.payload)
+                batches.append(ChildBatch(work.index, template, ids, payloads, self.cpus or None))
+            ids.append(work.id)
+            payloads.append(work.payload)
         self.child.send(batches)
 
     # ── taking back ────────────────────────────────────────────────────────────────────────────────────────────────
