@@ -147,8 +147,6 @@ class ChildPool:
 
     def claims_among(self, ids: set[str]) -> dict[str, int]:
         """Return the claims under which jobs of these ids are here."""
-        if self.works.keys().isdisjoint(ids):
-            return {}
         return {id: self.works[id].claim_id for id in ids if id in self.works}
 
     def decline(self, batches: list[AssignmentBatch], why: str) -> None:

@@ -391,7 +391,10 @@ class Supervisor:
             log.warning("assignment_repeated", frame=number, jobs=sum(len(batch.ids) for batch in batches))
             return
         self._assigned = number
-        batches = self._without_known_claims(batches)
+        ids = set(chain.from_iterable([batch.ids for batch in batches]))
+        ended = self._reports.claims_among(ids)
+        if ended or not ids.isdisjoint(self._pool.works):
+            batches = self._without_known_claims(batches, ended | self._pool.claims_among(ids))
         if self._draining.is_set():
             self._pool.decline(batches, "the worker is leaving")
         elif self._loop.time() > self._lease_ends:
@@ -400,17 +403,14 @@ class Supervisor:
         else:
             self._pool.take(batches)
 
-    def _without_known_claims(self, batches: list[AssignmentBatch]) -> list[AssignmentBatch]:
+    def _without_known_claims(
+        self, batches: list[AssignmentBatch], known: Mapping[str, int]
+    ) -> list[AssignmentBatch]:
         """Return the batches without claims that this session holds, or has ended and not got acknowledged: each claim is
         started once."""
-        ids = set(chain.from_iterable([batch.ids for batch in batches]))
-        known = self._reports.claims_among(ids)
-        if not ids.isdisjoint(self._pool.works):
-            known |= self._pool.claims_among(ids)
-        if not known:
-            return batches
         fresh = [unknown_part(batch, known) for batch in batches]
-        repeated = len(ids) - sum(len(batch.ids) for batch in fresh)
+        repeated = len(set(chain.from_iterable([batch.ids for batch in batches])))
+        repeated -= sum(len(batch.ids) for batch in fresh)
         if repeated:
             log.warning("assignment_repeated", frame=self._assigned, jobs=repeated)
         return [batch for batch in fresh if batch.ids]
