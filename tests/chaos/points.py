@@ -69,10 +69,8 @@ OTHERS: Final[dict[str, Point]] = {
     "when assignments were taken": Point("worker", "stoker.worker.supervisor", "Supervisor._take", "after"),
     "before a child is spawned": Point("worker", "stoker.worker.supervisor", "Supervisor._spawn", "before"),
     "after a child is spawned": Point("worker", "stoker.worker.supervisor", "Supervisor._spawn", "after"),
-    "before results are noted": Point(
-        "worker", "stoker.worker.supervisor", "Supervisor._on_results", "before"
-    ),
-    "after results are noted": Point("worker", "stoker.worker.supervisor", "Supervisor._on_results", "after"),
+    "before results are noted": Point("worker", "stoker.worker.child_pool", "ChildPool.on_results", "before"),
+    "after results are noted": Point("worker", "stoker.worker.child_pool", "ChildPool.on_results", "after"),
     "before reports are sent": Point("worker", "stoker.worker.supervisor", "Supervisor._flush", "before"),
     "after reports are sent": Point("worker", "stoker.worker.supervisor", "Supervisor._flush", "after"),
     "when an acknowledgement arrives": Point(

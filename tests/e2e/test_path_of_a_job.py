@@ -45,7 +45,7 @@ LEAVES = {
     "api/handlers/jobs.py": {"_job", "_remember_callers", "_run_at"},  # of submit_spec
     "coordinator/dispatch.py": {"_Frame.__init__"},
     "coordinator/reports.py": {"_are_figures"},  # of ReportSink._completions
-    "executors/process.py": {"Child._flush_out", "Child._written"},  # of Child._write
+    "executors/process.py": {"Child._written"},  # of Child._write
     "store/sqlite/claims.py": {
         "SqliteClaims._first_of",  # of SqliteClaims._candidates
         "SqliteClaims._stored_candidates",  # of SqliteClaims._candidates
@@ -64,7 +64,6 @@ LEAVES = {
     "store/sqlite/store.py": {"SqliteStore.shared"},  # a constant
     "worker/slot.py": {
         "Slot.free",  # of ChildPool.on_results
-        "Slot.is_closed",  # of ChildPool._places
     },
 }
 """Functions of the pipeline that the page may leave out, and why."""

@@ -715,7 +715,7 @@ def an_assignment_that_comes_twice_is_taken_twice(patch: Patch) -> None:
         self._assigned = number
 
     patch.set(Supervisor, "_take", take)
-    patch.set(Supervisor, "_without_known_claims", lambda self, batches: batches)
+    patch.set(Supervisor, "_without_known_claims", lambda self, batches, known: batches)
 
 
 @bug

@@ -239,13 +239,13 @@ async def test_somebody_who_never_stops_talking_does_not_stop_the_supervisor(
         read = child._read
         strays = Counter[int]()
 
-        def always_more(fd: int) -> bytes | None:
+        def always_more(fd: int) -> int | None:
             if fd == child._fd:
                 return read(fd)
             read(fd)
             strays[fd] += 1
             assert strays[fd] < 100, "it reads on and on"
-            return b"y\n"
+            return 2
 
         monkeypatch.setattr(child, "_read", always_more)
         child.send([batch("says", b'{"text":"one"}')])

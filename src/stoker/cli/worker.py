@@ -1,6 +1,7 @@
 """One worker process."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -144,4 +145,8 @@ async def _work(settings: Settings) -> None:
         runner=runner,
     )
     on_signals(supervisor.drain)
+    # Everything that lives as long as the process is out of the collector's way from here on.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 50)
     await supervisor.run()

@@ -59,7 +59,8 @@ class ArgumentSpec(typing.NamedTuple):
     decoder: msgspec.json.Decoder[Any]
     """The decoder of a struct with a field for each parameter."""
     names: frozenset[str]
-    has_defaults: bool
+    named: Callable[[Any], dict[str, Any]]
+    """Returns the arguments in such a struct by name."""
     sole: Sole | None
     extra: Any
     """The annotation of `**kwargs`, or None if there is no such parameter."""
@@ -101,7 +102,7 @@ def argument_spec(function: Callable[..., Any], task: str | None = None) -> Argu
         signature=signature,
         decoder=msgspec.json.Decoder(struct, dec_hook=from_json),
         names=frozenset(field[0] for field in fields),
-        has_defaults=any(len(field) == 3 for field in fields),
+        named=_given if any(len(field) == 3 for field in fields) else msgspec.structs.asdict,
         sole=_sole(signature, fields[0], hints) if len(fields) == 1 and extra is None else None,
         extra=extra,
         in_order=_in_order(signature),
@@ -234,7 +235,7 @@ def decode_arguments(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
             return _decode_with_extra(spec, payload)
         if spec.sole is not None:
             return _decode_sole(spec, spec.sole, payload)
-        return _named(spec, spec.decoder.decode(_object(payload)))
+        return spec.named(spec.decoder.decode(_object(payload)))
     except _UNREADABLE as error:
         raise _explained(spec, error) from None
 
@@ -418,10 +419,9 @@ def _object(payload: bytes) -> bytes:
     return b"{}" if payload in _NO_ARGUMENTS else payload
 
 
-def _named(spec: ArgumentSpec, decoded: Any) -> dict[str, Any]:
+def _given(decoded: Any) -> dict[str, Any]:
+    """Return the arguments that a payload had, without those that the function's defaults stand for."""
     arguments = msgspec.structs.asdict(decoded)
-    if not spec.has_defaults:
-        return arguments
     return {name: value for name, value in arguments.items() if value is not msgspec.UNSET}
 
 
@@ -430,7 +430,7 @@ def _decode_sole(spec: ArgumentSpec, sole: Sole, payload: bytes) -> dict[str, An
         return {}
     is_object = payload.lstrip()[:1] == b"{"
     if is_object and (not sole.takes_objects or _only_key_is(sole.name, payload)):
-        return _named(spec, spec.decoder.decode(payload))
+        return spec.named(spec.decoder.decode(payload))
     return {sole.name: sole.decoder.decode(payload or b"null")}
 
 
@@ -442,7 +442,7 @@ def _decode_with_extra(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
     """Decode parameters by the struct; the other members of the object go to `**kwargs`."""
     members = msgspec.json.decode(_object(payload), type=dict[str, msgspec.Raw])
     known = {name: value for name, value in members.items() if name in spec.names}
-    arguments = _named(spec, spec.decoder.decode(msgspec.json.encode(known)))
+    arguments = spec.named(spec.decoder.decode(msgspec.json.encode(known)))
     for name, value in members.items():
         if name not in spec.names:
             arguments[name] = _decode_extra(spec, name, value)

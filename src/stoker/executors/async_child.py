@@ -131,6 +131,7 @@ class AsyncChild:
         self._line.result(WorkOutcome(job.index, kind, result, error, started, time.monotonic(), note=note))
         if not self._flush_soon:
             self._flush_soon = True
+            self._line.flush_late()  # for a task that keeps the loop busy
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _fell(self, job: ChildJob, cause: BaseException) -> tuple[Kind, bytes, ErrorNote]:

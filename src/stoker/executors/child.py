@@ -33,13 +33,15 @@ from stoker.executors.leaving import Terminated, exit_code, leave, leave_copy, t
 from stoker.executors.life import ChildLife, PythonTask
 from stoker.executors.memory_limit import MemoryLimit
 from stoker.executors.pipe import TO_CHILD, ChildBatch, ChildJob, Ready, Step, Unpacker, WorkOutcome, pack
-from stoker.executors.results import check_size
+from stoker.executors.results import too_large
 from stoker.executors.shared_state import SharedState
 from stoker.executors.soft_limit import soft_limit
 from stoker.executors.supervisor_line import SHORT_SECONDS, SupervisorLine
 from stoker.system import SYSTEM, Meter
 from stoker.task_errors import RetryAfter, Snooze
 
+READ_BYTES: Final = 1 << 16
+"""Small enough that the C library has memory for it at hand, and need not ask the kernel for each job."""
 MESSAGE_MAX: Final = 4_000
 TRACEBACK_MAX: Final = 16_000
 
@@ -159,7 +161,7 @@ def _receive_access(line: SupervisorLine) -> None:
     unpacker = Unpacker()
     messages: list[bytes] = []
     while not messages:
-        chunk = os.read(line.fd, 1 << 18)
+        chunk = os.read(line.fd, READ_BYTES)
         if not chunk:
             raise BrokenPipeError
         messages += unpacker.feed(chunk)
@@ -216,25 +218,29 @@ class SyncChild:
 
     def run(self) -> None:
         line = self._line
-        while chunk := os.read(line.fd, 1 << 18):
+        while chunk := os.read(line.fd, READ_BYTES):
             for message in self._unpacker.feed(chunk):
                 order = TO_CHILD.decode(message)
                 if isinstance(order, ChildBatch):
                     for job in order.jobs():
                         self._one(job)
             line.flush()
-            line.check_owner()
 
     def _one(self, job: ChildJob) -> None:
         """Run one job, unless the supervisor took it back, and add its outcome to the results."""
         line = self._line
-        if line.has_results and self._slow.get(job.type, True):
-            line.flush()
+        if line.has_results:
+            if self._slow.get(job.type, True):
+                line.flush()
+            else:
+                line.flush_late()
         started = time.monotonic()
         kind: Kind = "handed_back"
         result = error = cpu_us = peak = note = None
         if line.shared_state.start(job.index, started):
-            self._prepare(job)
+            line.saw_cancel = False
+            if job.threads != self._threads or job.cpus != self._cpus:
+                self._grant(job)
             kind, result, error, note = self._run(job)
             cpu_us, peak = self._meter.stop(time.monotonic() - started)
         finished = time.monotonic()
@@ -242,12 +248,10 @@ class SyncChild:
         line.result(WorkOutcome(job.index, kind, result, error, started, finished, cpu_us, peak, note))
         line.shared_state.stop()
 
-    def _prepare(self, job: ChildJob) -> None:
-        """Set the environment variables and CPU affinity that match the threads granted to the job."""
-        self._line.saw_cancel = False
-        if job.threads != self._threads:
-            self._threads = job.threads
-            os.environ["STOKER_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(job.threads)
+    def _grant(self, job: ChildJob) -> None:
+        """Give this process the threads and CPUs of a job that has others than the one before."""
+        self._threads = job.threads
+        os.environ["STOKER_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(job.threads)
         if job.cpus != self._cpus:
             self._cpus = job.cpus
             SYSTEM.pin(job.cpus)
@@ -258,8 +262,13 @@ class SyncChild:
             run = self._tasks.get(job.type)
             if run is None:
                 raise UnknownType(f"this worker has no task of type {job.type!r}")
-            with MemoryLimit(job.memory_mb), soft_limit(job.soft_timeout_sec):
-                result = check_size(run(job.payload), self._max_result)
+            if job.memory_mb is None and job.soft_timeout_sec is None:
+                result = run(job.payload)
+            else:
+                with MemoryLimit(job.memory_mb), soft_limit(job.soft_timeout_sec):
+                    result = run(job.payload)
+            if len(result) > self._max_result:
+                raise too_large(result, self._max_result)
         except Terminated:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a job raises is the job's failure, not ours

@@ -148,10 +148,6 @@ class OutcomeBatch(msgspec.Struct, array_like=True, frozen=True):
     ids: list[str] = []
     claim_ids: list[int] = []
 
-    def __post_init__(self) -> None:
-        if len(set(map(len, astuple(self)[:_TOLD_BY_CHILD]))) > 1:
-            raise ValueError("the columns of completed jobs are not of one length")
-
     def extend(self, more: "OutcomeBatch") -> None:
         for column, other in zip(astuple(self), astuple(more), strict=True):
             column.extend(other)
@@ -165,6 +161,10 @@ class Results(msgspec.Struct, array_like=True, frozen=True, tag="r"):
 
     completed: OutcomeBatch
     others: list[WorkOutcome] = []
+
+    def __post_init__(self) -> None:
+        if len(set(map(len, astuple(self.completed)[:_TOLD_BY_CHILD]))) > 1:
+            raise ValueError("the columns of completed jobs are not of one length")
 
     def add(self, ended: WorkOutcome) -> None:
         if ended.kind != "completed" or ended.result is None or ended.started is None:

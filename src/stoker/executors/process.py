@@ -26,7 +26,6 @@ from stoker.executors.pipe import (
     FROM_CHILD,
     CancelJob,
     ChildBatch,
-    FromChild,
     Printed,
     Progressed,
     Ready,
@@ -245,11 +244,7 @@ class Child(ABC):
     # ── reading and writing ────────────────────────────────────────────────────────────────────────────────────────
 
     def _readable(self, fd: int) -> None:
-        data = self._read(fd)
-        if data is None:
-            return
-        if data:
-            self._take(fd, data)
+        if self._read(fd) != 0:
             return
         self._unwatch(fd)
         if self._ends_with(fd):
@@ -258,29 +253,27 @@ class Child(ABC):
                 self._drain(other)
             self._gone()
 
-    def _read(self, fd: int) -> bytes | None:
+    def _read(self, fd: int) -> int | None:
+        """Take what can be read at once. Return its size: 0 at the end of the pipe, None when there is nothing now."""
         try:
-            return os.read(fd, _READ)
+            data = os.read(fd, _READ)
         except BlockingIOError:
             return None
         except OSError:
-            return b""
-
-    def _take(self, fd: int, data: bytes) -> None:
-        try:
-            self._readers[fd](data)
-        except (
-            ValueError
-        ):  # what a broken child writes into its own pipe must not break us (DecodeError is one)
-            self.kill()
+            return 0
+        if data:
+            try:
+                self._readers[fd](data)
+            except ValueError:  # DecodeError is one: what a broken child writes must not break us
+                self.kill()
+        return len(data)
 
     def _drain(self, fd: int) -> None:
         """Take what a pipe holds now. Reading until it is empty could last for ever: a job may have left a process behind
         that writes on and on."""
         left = SYSTEM.waiting_bytes(fd) if fd in self._readers else 0
-        while left > 0 and fd in self._readers and (data := self._read(fd)):
-            left -= len(data)
-            self._take(fd, data)
+        while left > 0 and fd in self._readers and (size := self._read(fd)):
+            left -= size
 
     def _ends_with(self, fd: int) -> bool:
         """Return whether the end of this pipe means the end of the process."""
@@ -288,8 +281,18 @@ class Child(ABC):
 
     def _write(self, fd: int, data: bytes) -> None:
         """Send without waiting; what does not fit now goes out when the pipe has room."""
+        if not self._outgoing:
+            try:
+                data = data[os.write(fd, data) :]
+            except OSError:  # the pipe is full, or its reader is gone: `_flush_out` sees which
+                pass
+            else:
+                if not data:
+                    self._written()
+                    return
+        waits = bool(self._outgoing)
         self._outgoing += data
-        if len(self._outgoing) == len(data):
+        if not waits:
             self._writing_fd = fd
             self._flush_out()
 
@@ -396,6 +399,7 @@ class PythonChild(Child):
         out = self._pipe_from_child(self._stray("stdout"), stack)
         err = self._pipe_from_child(self._stray("stderr"), stack)
         self._stray_fds = tuple(self._readers)
+        self._strays_wait = SYSTEM.input_poll(self._stray_fds)
         argv = [sys.executable, "-m", "stoker.executors.child", "--fd", str(theirs.fileno())]
         self._spawn(
             [*argv, "--shared-state", str(self._shared_state_fd), *options],
@@ -432,27 +436,25 @@ class PythonChild(Child):
             super()._close_fd(fd)
 
     def _said(self, data: bytes) -> None:
-        for message in self._unpacker.feed(data):
-            self._handle(FROM_CHILD.decode(message))
+        for body in self._unpacker.feed(data):
+            match message := FROM_CHILD.decode(body):
+                case Results(completed, others):
+                    if self._strays_wait(0):  # what these jobs wrote there is still theirs
+                        for fd in self._stray_fds:
+                            self._drain(fd)
+                    self._unreported.difference_update(completed.indexes, [result.index for result in others])
+                    self._callbacks.results(self, message)
+                case Printed():
+                    self._callbacks.printed(self, message)
+                case Progressed():
+                    self._callbacks.progressed(self, message)
+                case Ready():
+                    self.ready = message.error is None
+                    self.has_lifespan = message.lifespan
+                    self._callbacks.ready(self, message)
         if self._unpacker.skipped and not self._told_garbage:
             self._told_garbage = True
             log.warning("child_wrote_garbage", pid=self.pid)
-
-    def _handle(self, message: FromChild) -> None:
-        match message:
-            case Results(completed, others):
-                for fd in self._stray_fds:  # what these jobs wrote there is still theirs
-                    self._drain(fd)
-                self._unreported.difference_update(completed.indexes, [result.index for result in others])
-                self._callbacks.results(self, message)
-            case Printed():
-                self._callbacks.printed(self, message)
-            case Progressed():
-                self._callbacks.progressed(self, message)
-            case Ready():
-                self.ready = message.error is None
-                self.has_lifespan = message.lifespan
-                self._callbacks.ready(self, message)
 
     def _stray(self, stream: Stream) -> Callable[[bytes], None]:
         """Return a function for output that bypassed Python's streams. It is attributed to the job that started last

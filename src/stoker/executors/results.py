@@ -70,7 +70,11 @@ def _unfit(returns: Any, value: Any, error: Exception) -> str:
 
 def check_size(result: bytes, limit: int) -> bytes:
     if len(result) > limit:
-        raise ResultTooLarge(
-            f"the result has {len(result)} bytes, and {limit} are allowed; store it elsewhere and return a reference"
-        )
+        raise too_large(result, limit)
     return result
+
+
+def too_large(result: bytes, limit: int) -> ResultTooLarge:
+    return ResultTooLarge(
+        f"the result has {len(result)} bytes, and {limit} are allowed; store it elsewhere and return a reference"
+    )

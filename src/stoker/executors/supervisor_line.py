@@ -15,7 +15,7 @@ from typing import Final
 
 from stoker.executors import capture
 from stoker.executors.leaving import leave_copy, terminate
-from stoker.executors.pipe import Printed, Progressed, Results, WorkOutcome, pack
+from stoker.executors.pipe import OutcomeBatch, Printed, Progressed, Results, WorkOutcome, pack
 from stoker.executors.shared_state import SharedState
 from stoker.system import SYSTEM
 from stoker.wire.frames import Stream
@@ -36,7 +36,7 @@ class SupervisorLine:
         self.saw_cancel = False
         self._lock = threading.RLock()
         self._dirty = threading.Event()
-        self._results = Results.of()
+        self._results = Results(OutcomeBatch())
         self._oldest = 0.0
         """When the first of the results that wait ended."""
         self.has_results = False
@@ -65,7 +65,7 @@ class SupervisorLine:
             return  # a copy of a copy
         self.forked = True
         self._dirty = threading.Event()
-        self._results, self.has_results = Results.of(), False
+        self._results, self.has_results = Results(OutcomeBatch()), False
         self._output, self._output_bytes = [], 0
         self._progress = {}
         self.shared_state = self.shared_state.for_a_copy()
@@ -86,7 +86,7 @@ class SupervisorLine:
                 select.select([], [self.fd], [])
 
     def result(self, result: WorkOutcome) -> None:
-        """Send a result soon: with the next ones if they come at once, else in a moment."""
+        """Keep a result for the next `flush`, which the caller sees to. Sent now if an earlier one has waited long."""
         with self._lock:
             self._results.add(result)
             self._written.pop(result.index, None)
@@ -95,7 +95,10 @@ class SupervisorLine:
             due = result.finished - self._oldest > SHORT_SECONDS
         if due:
             self.flush()
-        elif not self._dirty.is_set():
+
+    def flush_late(self) -> None:
+        """Have a thread send what waits if this one does not come to it, because the next job turns out long."""
+        if not self._dirty.is_set():
             self._dirty.set()
 
     def printed(self, index: int, stream: Stream, data: bytes) -> None:
@@ -144,17 +147,21 @@ class SupervisorLine:
         return False
 
     def flush(self) -> None:
-        """Send everything that waits, output before the results that end it."""
+        """Send everything that waits, output before the results that end it. Leave if this is a copy."""
         with self._lock:
-            output, self._output, self._output_bytes = self._output, [], 0
-            progress, self._progress = self._progress, {}
-            self._dirty.clear()
-            data = b"".join(map(pack, output)) + b"".join(map(pack, progress.values()))
+            data = b""
+            if self._dirty.is_set():
+                self._dirty.clear()
+            if self._output or self._progress:
+                data = b"".join([*map(pack, self._output), *map(pack, self._progress.values())])
+                self._output, self._output_bytes, self._progress = [], 0, {}
             if self.has_results:
                 data += pack(self._results)
-                self._results, self.has_results = Results.of(), False
+                self._results, self.has_results = Results(OutcomeBatch()), False
             if data:
                 self.send(data)
+            else:
+                self.check_owner()
 
     def _flush_late(self) -> None:
         while True:

@@ -107,6 +107,8 @@ class LocalLine:
     def flush(self) -> None:
         """Do nothing: everything was sent at once."""
 
+    flush_late = flush
+
 
 class LocalChild:
     """A child as the supervisor sees it. Everything here but `tell` runs on the supervisor's loop."""
@@ -235,8 +237,8 @@ class _Jobs(SyncChild):
     def run_one(self, job: ChildJob) -> None:
         self._one(replace(job, memory_mb=None))
 
-    def _prepare(self, job: ChildJob) -> None:
-        self._line.saw_cancel = False
+    def _grant(self, job: ChildJob) -> None:
+        """Do nothing."""
 
 
 class ThreadChild(LocalChild):

@@ -11,7 +11,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -289,6 +289,16 @@ class Portable:
         count = bytearray(4)
         fcntl.ioctl(fd, termios.FIONREAD, count)
         return int.from_bytes(count, sys.byteorder)
+
+    def input_poll(self, fds: Sequence[int]) -> Callable[[float], Sequence[object]]:
+        """Return a function that waits at most so many milliseconds and tells which of the pipes have something to read, or
+        have ended."""
+        import select
+
+        poll = select.poll()
+        for fd in fds:
+            poll.register(fd, select.POLLIN)
+        return poll.poll
 
     def raise_file_limit(self, wanted: int) -> int:
         """Raise the soft limit on open files to `wanted`, as far as the hard limit allows. Return the new soft limit."""

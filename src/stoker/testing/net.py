@@ -194,6 +194,10 @@ class ConnectionEnd:
         self._out.send(RESET)
         self.break_now()
 
+    def send_now(self, data: bytes) -> None:
+        if not self.closed:
+            self._out.send(data)
+
     async def recv(self) -> bytes | str:
         data = await self.receive()
         if data is None:

@@ -148,8 +148,6 @@ class ChildPool:
 
     def claims_among(self, ids: set[str]) -> dict[str, int]:
         """Return the claims under which jobs of these ids are here."""
-        if self.works.keys().isdisjoint(ids):
-            return {}
         return {id: self.works[id].claim_id for id in ids if id in self.works}
 
     def decline(self, batches: list[AssignmentBatch], why: str) -> None:
@@ -202,11 +200,19 @@ class ChildPool:
         if not slots:
             self._open_another(executor, type)
             return
-        now, together = self._now(), executor == "async"
+        together = executor == "async"
+        free = self._threads - self.used
+        for slot in slots:  # idle children first, which leaves nothing to decide
+            if not slot.sent:
+                if free < threads:
+                    return
+                free -= 1 if together else threads
+                yield slot
+        now = self._now()
         for at in states.places(
             [len(slot.sent) for slot in slots],
             [at for at, slot in enumerate(slots) if slot.is_closed(now)],
-            free=self._threads - self.used,
+            free=free,
             threads=threads,
             together=together,
             depth=self._limits.async_concurrency if together else states.DEPTH,

@@ -6,12 +6,13 @@ away comes back, and the lease decides what the worker may still run meanwhile.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import structlog
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.connection import broadcast
 from websockets.exceptions import (
     ConnectionClosed,
     InvalidHandshake,
@@ -19,6 +20,9 @@ from websockets.exceptions import (
     InvalidURI,
     WebSocketException,
 )
+from websockets.frames import Frame as WebSocketFrame
+from websockets.frames import Opcode
+from websockets.protocol import Event
 
 from stoker.wire import codec
 from stoker.wire.frames import MAX_ASSIGN_FRAME_BYTES, Frame, Hello, Refused, ToWorker, Welcome, older_hello
@@ -46,23 +50,76 @@ class _OlderCoordinator(Exception):
     """The hello has a field that the coordinator, of an older release, does not know and refuses."""
 
 
+Deliver = Callable[[bytes], bool]
+"""Takes a message if it can, and returns whether it did."""
+
+
+def _to_the_queue(_: bytes) -> bool:
+    return False
+
+
+class FrameSocket(ClientConnection):
+    """A WebSocket that sends without waiting, and passes on what comes when it comes: between a frame and the child that it
+    is for stand no queue and no other task."""
+
+    deliver: Deliver = staticmethod(_to_the_queue)
+    """What it does not take waits in the queue of the library, as does all that came after it."""
+
+    def send_now(self, data: bytes) -> None:
+        """Send this, after what waits for room already. On a connection that is closing it does nothing."""
+        broadcast((self,), data)
+
+    def process_event(self, event: Event) -> None:
+        if (
+            isinstance(event, WebSocketFrame)
+            and event.opcode is Opcode.BINARY
+            and event.fin
+            and not len(self.recv_messages.frames)
+            and self.deliver(bytes(event.data))
+        ):
+            return
+        super().process_event(event)
+
+
 class Link:
     """One open connection."""
 
-    def __init__(self, socket: ClientConnection, url: str) -> None:
+    def __init__(self, socket: FrameSocket, url: str) -> None:
         self._socket = socket
         self.url = url
 
-    async def send(self, frame: Frame) -> None:
-        await self._socket.send(codec.encode(frame))
+    def send(self, frame: Frame) -> None:
+        self._socket.send_now(codec.encode(frame))
 
-    async def frames(self) -> AsyncIterator[ToWorker]:
-        """Yield the frames of the coordinator until the connection ends."""
+    async def receive(self, handle: Callable[[ToWorker], None]) -> Refused | None:
+        """Pass the frames of the coordinator to `handle` until the connection ends. Return the one that refuses this worker,
+        which is the last."""
+        failed: list[Exception] = []
+
+        def deliver(data: bytes) -> bool:
+            try:
+                frame = codec.decode_to_worker(data)
+                if not isinstance(frame, Refused):
+                    handle(frame)
+                    return True
+            except Exception as error:  # noqa: BLE001 - raised below, where the connection is waited for
+                failed.append(error)
+            return False
+
+        self._socket.deliver = deliver
         try:
             async for data in self._socket:
-                yield codec.decode_to_worker(data)
+                if failed:
+                    raise failed[0]
+                frame = codec.decode_to_worker(data)
+                if isinstance(frame, Refused):
+                    return frame
+                handle(frame)
         except (WebSocketException, codec.BadFrame) as error:
             log.warning("coordinator_connection_lost", url=self.url, detail=str(error))
+        finally:
+            self._socket.deliver = _to_the_queue
+        return None
 
     async def close(self) -> None:
         await self._socket.close()
@@ -110,8 +167,9 @@ class Dialer:
 
     async def _try_with(self, url: str, hello: Hello) -> tuple[Link, Welcome] | None:
         try:
-            socket: ClientConnection = await self._connect(
+            socket: FrameSocket = await self._connect(
                 url,
+                create_connection=FrameSocket,
                 additional_headers=self._headers,
                 max_size=MAX_ASSIGN_FRAME_BYTES,
                 open_timeout=OPEN_SECONDS,
@@ -139,9 +197,9 @@ class Dialer:
             return None
         return link, welcome
 
-    async def _introduce(self, link: Link, socket: ClientConnection, hello: Hello) -> Welcome | None:
+    async def _introduce(self, link: Link, socket: FrameSocket, hello: Hello) -> Welcome | None:
         try:
-            await link.send(hello)
+            await socket.send(codec.encode(hello))
             async with asyncio.timeout(WELCOME_SECONDS):
                 answer = codec.decode_to_worker(await socket.recv())
         except (WebSocketException, TimeoutError, OSError, codec.BadFrame) as error:

@@ -48,8 +48,6 @@ class Ends:
     def claims_among(self, ids: set[str]) -> dict[str, int]:
         """Return the claims of those of these jobs whose outcome is here."""
         completed = self.completed
-        if ids.isdisjoint(completed.ids) and ids.isdisjoint([end.id for end in self.others]):
-            return {}
         pairs = [*zip(completed.ids, completed.claim_ids, strict=True)]
         pairs += [(end.id, end.claim_id) for end in self.others]
         return {id: claim_id for id, claim_id in pairs if id in ids}
@@ -58,7 +56,8 @@ class Ends:
         """Split so that no frame grows too large; one large result travels alone."""
         weights = [len(result) + _REPORT_BYTES for result in self.completed.results]
         weights += [len(end.result or end.error or b"") + _REPORT_BYTES for end in self.others]
-        return [self._part(first, end) for first, end in cuts(weights, REPORT_FRAME_BYTES, REPORT_FRAME_JOBS)]
+        found = cuts(weights, REPORT_FRAME_BYTES, REPORT_FRAME_JOBS)
+        return [self] if len(found) == 1 else [self._part(first, end) for first, end in found]
 
     def _part(self, first: int, end: int) -> "Ends":
         n = len(self.completed.ids)
@@ -103,7 +102,8 @@ class Unreported:
         """Return the claims under which jobs of these ids ended; of several claims of a job the latest."""
         known: dict[str, int] = {}
         for ends in (*self.unacknowledged.values(), self.unsent):
-            known.update(ends.claims_among(ids))
+            if ends.others or not ids.isdisjoint(ends.completed.ids):
+                known.update(ends.claims_among(ids))
         return known
 
     def next_frames(self, now: float) -> list[Reports]:

@@ -1,7 +1,5 @@
 """One child of the pool: its state, the work that was sent to it, and the effects that only concern this child."""
 
-from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 import structlog
@@ -25,7 +23,6 @@ from stoker.worker.child_states import (
     State,
     Work,
 )
-from stoker.worker.ends import cuts
 from stoker.worker.routes import Executor
 
 BATCH_BYTES: Final = 1024 * 1024
@@ -92,21 +89,24 @@ class Slot:
 
     def free(self, free_cpus: list[int]) -> None:
         """Give up threads and CPUs: nothing runs here any more."""
-        self.state = states.rested(self.state)
+        self.state = IDLE if self.state is BUSY else states.rested(self.state)
         self.threads = 0
-        free_cpus += self.cpus
-        self.cpus = []
+        if self.cpus:
+            free_cpus += self.cpus
+            self.cpus = []
 
     def send(self) -> None:
-        """Send what was placed here, in batches."""
+        """Send what was placed here, in batches of jobs that are alike."""
         outgoing, self.outgoing = self.outgoing, []
         batches: list[ChildBatch] = []
-        for template, group in groupby(outgoing, attrgetter("template")):
-            alike = list(group)
-            ids, payloads = [work.id for work in alike], [work.payload for work in alike]
-            for first, end in cuts([len(payload) for payload in payloads], BATCH_BYTES, DEPTH):
-                index, part = alike[first].index, slice(first, end)
-                batches.append(ChildBatch(index, template, ids[part], payloads[part], self.cpus or None))
+        template, ids, payloads, size = None, [""], [b""], 0
+        for work in outgoing:
+            size += len(work.payload)
+            if work.template != template or size > BATCH_BYTES or len(ids) >= DEPTH:
+                template, ids, payloads, size = work.template, [], [], len(work.payload)
+                batches.append(ChildBatch(work.index, template, ids, payloads, self.cpus or None))
+            ids.append(work.id)
+            payloads.append(work.payload)
         self.child.send(batches)
 
     # ── taking back ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from stoker.executors.pipe import Printed, Progressed, Ready, Results, Step
+from stoker.executors.pipe import Printed, Progressed, Ready, Step
 from stoker.executors.process import Callbacks, Child
 from stoker.executors.runner_contract import RunnerContract
 from stoker.settings import Settings
@@ -102,7 +102,6 @@ class Supervisor:
     def _begin_connection(self, link: Link | None) -> None:
         """Reset the state that belongs to one connection."""
         self._link = link
-        self._outbox: asyncio.Queue[Frame] = asyncio.Queue()
         self._heard = self._loop.time()
         """The time at which a heartbeat was last confirmed on this connection."""
         self._beats: dict[int, float] = {}
@@ -195,7 +194,7 @@ class Supervisor:
     def _child(self, executor: Executor, type: str) -> Child:
         callbacks = Callbacks(
             ready=self._on_ready,
-            results=self._on_results,
+            results=self._pool.on_results,
             printed=self._on_printed,
             progressed=self._on_progressed,
             exited=self._on_exit,
@@ -230,9 +229,6 @@ class Supervisor:
             )
             self._ready.set_exception(StartFailed(f"{what}: {why}"))
 
-    def _on_results(self, child: Child, results: Results) -> None:
-        self._pool.on_results(child, results)
-
     def _on_exit(self, child: Child) -> None:
         self._guardian.forget(child.pid)
         if not child.ready and not self._ready.done():
@@ -266,11 +262,11 @@ class Supervisor:
             if now >= self._next_reaping:
                 self._next_reaping = now + REAP_EVERY_SECONDS
                 self._machine.reap_orphans(self._known_pids())
-            if starts and self._link is not None:
+            if starts:
                 notes = [
                     StartNote(work.id, work.claim_id, us_between(started, now)) for work, started in starts
                 ]
-                self._outbox.put_nowait(Started(notes))
+                self._send(Started(notes))
             self._send_output()
 
     def _drop_dead_link(self, now: float) -> None:
@@ -289,7 +285,7 @@ class Supervisor:
         within bounds."""
         if self._link is not None:
             for frame in self._output.take():
-                self._outbox.put_nowait(frame)
+                self._send(frame)
 
     async def _beat_for_ever(self, every_seconds: float) -> None:
         while True:
@@ -304,9 +300,7 @@ class Supervisor:
         self._beat_number += 1
         self._beats[self._beat_number] = self._loop.time()
         held = [ClaimRef(work.id, work.claim_id) for work in self._pool.works.values()]
-        self._outbox.put_nowait(
-            Heartbeat(self._beat_number, self._pool.used, held, self._takes_nothing, self._assigned)
-        )
+        self._send(Heartbeat(self._beat_number, self._pool.used, held, self._takes_nothing, self._assigned))
 
     @property
     def _takes_nothing(self) -> bool:
@@ -358,32 +352,24 @@ class Supervisor:
         self._extend_lease(self._hello_at)  # a welcome confirms the hello as a renewal confirms a heartbeat
         self._begin_connection(link)
         self._send_again()
-        tasks = [
-            asyncio.create_task(self._send_all(link, self._outbox)),
-            asyncio.create_task(self._beat_for_ever(welcome.heartbeat_seconds)),
-        ]
+        beating = asyncio.create_task(self._beat_for_ever(welcome.heartbeat_seconds))
         lost = False
         if not self._about.is_told:  # renewed while it dialled
             self._begin_anew(link)
         try:
-            async for frame in link.frames():
-                if isinstance(frame, frames.Refused):
-                    lost = frame.new_session
-                    break
-                self._handle(frame)
+            refused = await link.receive(self._handle)
+            lost = refused is not None and refused.new_session
         finally:
             self._link = None
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
             await link.close()
         if lost:
             self._start_over("the coordinator gave this session up")
 
-    async def _send_all(self, link: Link, outbox: asyncio.Queue[Frame]) -> None:
-        with contextlib.suppress(OSError, Exception):  # the reader of the connection notices that it broke
-            while True:
-                await link.send(await outbox.get())
+    def _send(self, frame: Frame) -> None:
+        if self._link is not None:
+            self._link.send(frame)
 
     def _handle(self, frame: frames.ToWorker) -> None:
         match frame:
@@ -407,7 +393,10 @@ class Supervisor:
             log.warning("assignment_repeated", frame=number, jobs=sum(len(batch.ids) for batch in batches))
             return
         self._assigned = number
-        batches = self._without_known_claims(batches)
+        ids = set(chain.from_iterable([batch.ids for batch in batches]))
+        ended = self._reports.claims_among(ids)
+        if ended or not ids.isdisjoint(self._pool.works):
+            batches = self._without_known_claims(batches, ended | self._pool.claims_among(ids))
         if self._draining.is_set():
             self._pool.decline(batches, "the worker is leaving")
         elif self._loop.time() > self._lease_ends:
@@ -416,15 +405,14 @@ class Supervisor:
         else:
             self._pool.take(batches)
 
-    def _without_known_claims(self, batches: list[AssignmentBatch]) -> list[AssignmentBatch]:
+    def _without_known_claims(
+        self, batches: list[AssignmentBatch], known: Mapping[str, int]
+    ) -> list[AssignmentBatch]:
         """Return the batches without claims that this session holds, or has ended and not got acknowledged: each claim is
         started once."""
-        ids = set(chain.from_iterable([batch.ids for batch in batches]))
-        known = self._reports.claims_among(ids) | self._pool.claims_among(ids)
-        if not known:
-            return batches
         fresh = [unknown_part(batch, known) for batch in batches]
-        repeated = len(ids) - sum(len(batch.ids) for batch in fresh)
+        repeated = len(set(chain.from_iterable([batch.ids for batch in batches])))
+        repeated -= sum(len(batch.ids) for batch in fresh)
         if repeated:
             log.warning("assignment_repeated", frame=self._assigned, jobs=repeated)
         return [batch for batch in fresh if batch.ids]
@@ -432,13 +420,19 @@ class Supervisor:
     # ── reports ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_ended(self, ends: Ends) -> None:
-        self._reports.unsent.add(ends)
-        self._output.end(ends.completed.ids)
-        self._output.end([ended.id for ended in ends.others])
-        if not self._flush_soon:
+        if self._reports.unsent:
+            self._reports.unsent.add(ends)
+        else:
+            self._reports.unsent = ends
+        self._output.end([*ends.completed.ids, *[ended.id for ended in ends.others]])
+        # At once when little happens; together with what ends in the next moment when much does.
+        if self._flush_soon:
+            return
+        if self._loop.time() >= (due := self._flushed_at + REPORT_EVERY_SECONDS):
+            self._flush()
+        else:
             self._flush_soon = True
-            # At once when little happens; together with what ends in the next moment when much does.
-            self._loop.call_at(max(self._loop.time(), self._flushed_at + REPORT_EVERY_SECONDS), self._flush)
+            self._loop.call_at(due, self._flush)
 
     def _flush(self) -> None:
         self._flush_soon = False
@@ -447,12 +441,12 @@ class Supervisor:
             return
         self._send_output()
         for frame in self._reports.next_frames(self._flushed_at):
-            self._outbox.put_nowait(frame)
+            self._send(frame)
 
     def _send_again(self) -> None:
         """Send on a new connection first the reports that the last one may have lost, then what ended meanwhile."""
         for frame in self._reports.frames_again(self._loop.time()):
-            self._outbox.put_nowait(frame)
+            self._send(frame)
         self._flush()
 
     # ── leaving ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -469,8 +463,7 @@ class Supervisor:
         reported = await self._until(lambda: not (self._pool.works or self._reports), FAREWELL_SECONDS)
         self._done.set()
         if self._link is not None and reported:
-            with contextlib.suppress(Exception):
-                await self._link.send(frames.Goodbye())
+            self._link.send(frames.Goodbye())
 
     async def _until(self, true: Callable[[], bool], seconds: float) -> bool:
         deadline = self._loop.time() + seconds
