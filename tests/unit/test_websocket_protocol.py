@@ -148,6 +148,7 @@ def test_however_the_bytes_come_the_messages_are_those_of_the_library(
         (frame(Opcode.TEXT, b"\xff\xfe"), 1007),
         (frame(Opcode.CLOSE, (1000).to_bytes(2, "big") + b"bye"), 1000),
     ],
+    ids=["not masked", "reserved bits", "too large", "says it is too large", "not UTF-8", "close"],
 )
 async def test_what_breaks_the_protocol_ends_the_connection(data: bytes, code: int) -> None:
     told, written, closed = await heard(WorkerProtocol, [frame(Opcode.BINARY, b"fine"), data, b"\x82"])

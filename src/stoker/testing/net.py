@@ -194,7 +194,7 @@ class ConnectionEnd:
         self._out.send(RESET)
         self.break_now()
 
-    def send_now(self, data: bytes) -> None:
+    def send_soon(self, data: bytes) -> None:
         if not self.closed:
             self._out.send(data)
 

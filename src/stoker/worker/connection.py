@@ -65,7 +65,7 @@ class FrameSocket(ClientConnection):
     deliver: Deliver = staticmethod(_to_the_queue)
     """What it does not take waits in the queue of the library, as does all that came after it."""
 
-    def send_now(self, data: bytes) -> None:
+    def send_soon(self, data: bytes) -> None:
         """Send this, after what waits for room already. On a connection that is closing it does nothing."""
         broadcast((self,), data)
 
@@ -89,7 +89,7 @@ class Link:
         self.url = url
 
     def send(self, frame: Frame) -> None:
-        self._socket.send_now(codec.encode(frame))
+        self._socket.send_soon(codec.encode(frame))
 
     async def receive(self, handle: Callable[[ToWorker], None]) -> Refused | None:
         """Pass the frames of the coordinator to `handle` until the connection ends. Return the one that refuses this worker,
