@@ -309,7 +309,16 @@ def postgres_statement(name: str, sql: str) -> str | None:
         sql = numbered(sql.replace("{where}", FILLED["where"]).replace("{order}", "DESC"))
     where = FILLED["where"] if name != "dead_letters" else f"AND {FILLED['where']}"
     free = statements("stoker.store.postgres")["key_is_free"]
-    filled = {"hot": "seq", "final": "seq", "where": where, "table": "history", "more": "", "free": free}
+    filled = {
+        "hot": "seq",
+        "final": "seq",
+        "where": where,
+        "table": "history",
+        "more": "",
+        "free": free,
+        "hot_columns": "seq",
+        "rows": "($9), ($10)",
+    }
     for key, value in filled.items():
         sql = sql.replace("{" + key + "}", value)
     return sql

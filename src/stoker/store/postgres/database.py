@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import asyncpg
 import structlog
@@ -76,12 +76,73 @@ UNREACHABLE: Final = (
 TAKEN: Final = asyncpg.UniqueViolationError
 """Another transaction wrote a row with the same key."""
 
+REFUSED_LOCK: Final = asyncpg.LockNotAvailableError
+"""A lock was tried and not waited for."""
+
 UNPREPARED: Final = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 """What a pooler in transaction mode makes of a prepared statement."""
 
 
 class Contended(StoreUnavailable):
     """Another transaction held a lock that this one wanted, and wanted one that it held: trying again will do."""
+
+
+class Statements(Protocol):
+    """What runs statements: a connection, or a transaction that begins with the first of them."""
+
+    async def execute(self, sql: str, /, *values: Any) -> str: ...
+    async def fetch(self, sql: str, /, *values: Any) -> list[Any]: ...
+    async def fetchval(self, sql: str, /, *values: Any) -> Any: ...
+
+
+class LazyTransaction:
+    """A write transaction that begins with its first statement, so that one without any exchanges nothing with the server.
+
+    `link` is the connection itself, for statements that need no transaction: as long as none has begun, each of them is
+    committed by itself, which saves the exchanges for BEGIN and COMMIT.
+    """
+
+    def __init__(self, link: Link, begin: str) -> None:
+        self.link = link
+        self._begin = begin
+        self.begun = False
+
+    async def begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            await self.link.execute(self._begin)
+
+    async def commit(self) -> None:
+        if self.begun:
+            await self.link.execute("COMMIT")
+
+    async def roll_back(self) -> None:
+        if self.begun:
+            await _roll_back(self.link)
+
+    async def execute(self, sql: str, /, *values: Any) -> str:
+        await self.begin()
+        return await self.link.execute(sql, *values)
+
+    async def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> None:
+        await self.begin()
+        await self.link.executemany(sql, rows)
+
+    async def fetch(self, sql: str, /, *values: Any) -> list[Any]:
+        await self.begin()
+        return await self.link.fetch(sql, *values)
+
+    async def fetchrow(self, sql: str, /, *values: Any) -> Any:
+        await self.begin()
+        return await self.link.fetchrow(sql, *values)
+
+    async def fetchval(self, sql: str, /, *values: Any) -> Any:
+        await self.begin()
+        return await self.link.fetchval(sql, *values)
+
+    async def copy(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        await self.begin()
+        await self.link.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
 
 
 class Database:
@@ -180,12 +241,28 @@ class Database:
     async def transaction(self, link: Link, *, first: str | None = None) -> AsyncIterator[None]:
         """A transaction of statements that find their rows by index. Raises `StoreUnreachable` where the end is unknown.
         `first` is a statement without an answer that goes along with the BEGIN."""
-        begin = self._pools.begin if first is None else f"{self._pools.begin}; {first}"
+        async with self.lazy_transaction(link, first=first) as lazy:
+            await lazy.begin()
+            yield
+
+    @contextlib.asynccontextmanager
+    async def lazy_transaction(
+        self, link: Link, *, first: str | None = None
+    ) -> AsyncIterator[LazyTransaction]:
+        """The same, begun with the first statement that needs it."""
+        begin = self._pools.begin
+        lazy = LazyTransaction(link, begin if first is None else f"{begin}; {first}")
         generation = self.generation
         try:
             with refusals("the database refused the transaction; nothing was changed"):
-                async with _between(link, begin):
-                    yield
+                try:
+                    if begin != "BEGIN" or not _prepares(self._url):
+                        await lazy.begin()  # a pooler needs the transaction, and so do settings
+                    yield lazy
+                    await lazy.commit()
+                except BaseException:
+                    await lazy.roll_back()
+                    raise
         except StoreUnreachable as error:
             await self._heed(error, generation)
             raise

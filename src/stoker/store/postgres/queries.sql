@@ -462,6 +462,18 @@ DELETE FROM stoker.spent_ids WHERE id IN (
 
 -- ── totals and retention ────────────────────────────────────────────────────────────────────────────────────────────
 
+-- name: insert_few
+-- The whole transaction of a few new jobs, in one exchange with the server: their rows, their counts, and a look with a snapshot
+-- of its own, after all rows are written, at what would have to undo them (see `check_inserted` in migration 13).
+WITH inserted AS (
+    INSERT INTO stoker.jobs ({hot_columns}) VALUES {rows} RETURNING seq
+), added AS (
+    INSERT INTO stoker.counts (shard, queue, type, status, count)
+    SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS v (queue, type, status, count)
+    ON CONFLICT (shard, queue, type, status) DO UPDATE SET count = counts.count + excluded.count
+)
+SELECT count(*), stoker.check_inserted($6, $7, $8) FROM inserted
+
 -- name: add_counts
 INSERT INTO stoker.counts (shard, queue, type, status, count)
 SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS v (queue, type, status, count)

@@ -67,7 +67,14 @@ _STATEMENTS: Final = queries.load("stoker.store.postgres")
 
 
 def _filled(hot: str, final: str) -> dict[str, str]:
-    return {name: sql.replace("{hot}", hot).replace("{final}", final) for name, sql in _STATEMENTS.items()}
+    named = {"{hot}": hot, "{final}": final, "{hot_columns}": ", ".join(HOT_COLUMNS)}
+    return {name: _with(sql, named) for name, sql in _STATEMENTS.items()}
+
+
+def _with(sql: str, lists: Mapping[str, str]) -> str:
+    for name, text in lists.items():
+        sql = sql.replace(name, text)
+    return sql
 
 
 Q: Final = _filled(HOT, FINAL)

@@ -7,7 +7,8 @@ locked, in this transaction; rows are locked in the order of their numbers; and 
 claiming are stepped over.
 
 The statements take arrays, and rows are written by COPY, so a transaction costs a handful of exchanges with the server
-however many jobs it carries.
+however many jobs it carries. One that only inserts a few jobs is a single statement without BEGIN and COMMIT, the
+same that claims them (docs/decisions/0015).
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,6 @@ from stoker.store.postgres.claims import PostgresClaims
 from stoker.store.postgres.rows import Q
 from stoker.store.postgres.schedules import PostgresSchedules
 from stoker.store.postgres.sessions import PostgresSessions
-from stoker.store.postgres.state import columns
 from stoker.store.postgres.upkeep import PostgresUpkeep
 
 
@@ -54,13 +54,12 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         return bool(self._woken)
 
     async def _write_counts(self) -> None:
-        rows = [(*key, count) for key, count in sorted(self._deltas.items()) if count]
+        counts = self._changed_counts()
         if new := self._ids.new:
-            values = (self._shard, *(columns(rows) if rows else [()] * 4), new, self._now)
-            if await self._link.fetchval(Q["add_counts_of_named"], *values):
-                raise self._repeated()
-        elif rows:
-            await self._link.execute(Q["add_counts"], self._shard, *columns(rows))
+            if await self._link.fetchval(Q["add_counts_of_named"], *counts, new, self._now):
+                raise self._refused("the id of a job was sent again at the same time")
+        elif counts[1]:
+            await self._link.execute(Q["add_counts"], *counts)
 
 
 def order() -> tuple[Step, ...]:
