@@ -98,8 +98,8 @@ class Statements(Protocol):
 class LazyTransaction:
     """A write transaction that begins with its first statement, so that one without any exchanges nothing with the server.
 
-    `link` is the connection itself, for statements that need no transaction: as long as none has begun, each of them is
-    committed by itself, which saves the exchanges for BEGIN and COMMIT.
+    `link` is the connection itself, for reads that need no transaction. One statement may be all of it (`alone`), which
+    saves the exchanges for BEGIN and COMMIT.
     """
 
     def __init__(self, link: Link, begin: str) -> None:
@@ -112,9 +112,20 @@ class LazyTransaction:
             self.begun = True
             await self.link.execute(self._begin)
 
+    async def alone(self, sql: str, /, *values: Any) -> list[Any]:
+        """Run a statement which is a transaction by itself, unless one has begun."""
+        return await (self.link.fetch(sql, *values) if self.begun else self.end(sql, *values))
+
     async def commit(self) -> None:
         if self.begun:
-            await self.link.execute("COMMIT")
+            await self.end("COMMIT")
+
+    async def end(self, sql: str, /, *values: Any) -> list[Any]:
+        """Run the statement with which everything is durable."""
+        if values:
+            return await self.link.fetch(sql, *values)
+        await self.link.execute(sql)
+        return []
 
     async def roll_back(self) -> None:
         if self.begun:

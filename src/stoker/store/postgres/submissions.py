@@ -238,7 +238,7 @@ class PostgresSubmissions(PostgresTransactionState):
         rows = [hot_row(job) for job in chain.from_iterable(batches)]
         claimed = sorted({batch.template.queue for batch in batches if batch.template.status == "running"})
         values = (*self._changed_counts(), claimed, self._ids.new, self._now, *chain.from_iterable(rows))
-        await self._link.link.fetch(insert_few(len(rows)), *values)
+        await self._link.alone(insert_few(len(rows)), *values)
         self._deltas.clear()
         self._ids = NO_IDS
 
