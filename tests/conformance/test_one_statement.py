@@ -1,4 +1,4 @@
-"""Transactions on PostgreSQL that are one statement: a few jobs on their way in."""
+"""Transactions on PostgreSQL that are one statement: a few jobs on their way in, a few reports of completed ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,18 @@ from stoker.store.claims import Granted
 from stoker.store.postgres.database import LazyTransaction
 from stoker.store.postgres.rows import Q
 from stoker.store.submissions import Accepted
-from tests.conformance.steps import a_job, a_request, a_worker, claim, claimed, status_of, submit
+from tests.conformance.steps import (
+    a_job,
+    a_request,
+    a_worker,
+    claim,
+    claimed,
+    end,
+    ends,
+    report,
+    status_of,
+    submit,
+)
 from tests.conformance.stores import STORES, books_balance, opened
 from tests.conformance.test_write_pipelines import somebody_else, until_waiting
 from tests.support.clock import FakeClock
@@ -157,3 +168,27 @@ async def test_a_refused_job_leaves_the_others_of_its_transaction_alone(
         assert [item.repeated for item in answers[0]] == [True]  # type: ignore[union-attr]
         assert isinstance(answers[1], Exception)
         assert [item.job.id for item in answers[2]] == [new.id]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, 0), (5, 0), (16, 0), (17, 1)])
+async def test_a_few_completions_are_stored_and_counted_without_a_begin(
+    place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, count: int, expected: int
+) -> None:
+    """Of two lanes. The counters are compared at the end."""
+    async with a_store(place, clock) as store:
+        running = [await claimed(store, type="ab"[number % 2]) for number in range(count)]
+        begins = count_begins(monkeypatch)
+        assert await ends(store, [report(job) for job in running]) == ["completed"] * count
+        assert len(begins) == expected
+
+
+async def test_a_completion_that_is_refused_or_sent_twice_leaves_the_counters_alone(
+    place: Path, clock: FakeClock
+) -> None:
+    async with a_store(place, clock) as store:
+        done, running, moved_on = [await claimed(store) for _ in range(3)]
+        assert await end(store, done) == "completed"
+        stale = replace(moved_on, claim_id=moved_on.claim_id + 1)
+        sent = [report(job) for job in (done, running, stale)]
+        assert await ends(store, sent) == ["completed", "completed", None]
+        assert await status_of(store, moved_on) == "running"

@@ -55,6 +55,8 @@ class PostgresTransactionState(TransactionState):
         self._ids = NO_IDS
         self._alone = False
         """Whether the jobs to insert are written by one statement, which also checks that no queue is paused."""
+        self._only_completes = False
+        """Whether all calls of this transaction complete jobs."""
         self._pruned: dict[tuple[str, str], tuple[bytes, str]] = {}
         """Live keys whose jobs were deleted: their digests, and the ids of these jobs."""
         self._lane_beside: tuple[int, tuple[Any, ...]] | None = None

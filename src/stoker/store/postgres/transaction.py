@@ -7,8 +7,8 @@ locked, in this transaction; rows are locked in the order of their numbers; and 
 claiming are stepped over.
 
 The statements take arrays, and rows are written by COPY, so a transaction costs a handful of exchanges with the server
-however many jobs it carries. One that only inserts a few jobs is a single statement without BEGIN and COMMIT, the
-same that claims them (docs/decisions/0015).
+however many jobs it carries. One that only inserts and claims a few jobs, or only completes a few, is a
+single statement without BEGIN and COMMIT (docs/decisions/0015).
 """
 
 from collections.abc import Sequence
@@ -28,6 +28,7 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
     async def run(self, calls: Sequence[tuple[Step, Any]]) -> list[Any]:
         """Run the calls, grouped by step in `order`; return their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
+        self._only_completes = all(step is PostgresTransaction.complete for step, _ in calls)
         submitted = [argument for step, argument in calls if step is PostgresTransaction.insert]
         await self._unique.take_all(submitted, self._keys_ahead, self._holders)
         for step, places in by_step(calls, order):
