@@ -49,8 +49,8 @@ def _commit(store: str, verb: str, when: str) -> Point:
     if store == "sqlite":
         writer = "stoker.store.sqlite.writer"
         return Point("coordinator", writer, "ThreadWriter._commit", moment, (f"verb:{verb}",))
-    database = "stoker.store.postgres.database"
-    return Point("coordinator", database, "LazyTransaction.end", moment, (f"verb:{verb}",))
+    module = "stoker.store.postgres.lazy_transaction"
+    return Point("coordinator", module, "LazyTransaction.end", moment, (f"verb:{verb}",))
 
 
 OTHERS: Final[dict[str, Point]] = {

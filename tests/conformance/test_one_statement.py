@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from stoker.domain.job import Job
 from stoker.store.base import Store
 from stoker.store.claims import Granted
-from stoker.store.postgres.database import LazyTransaction
+from stoker.store.postgres.lazy_transaction import LazyTransaction
 from stoker.store.postgres.rows import Q
 from stoker.store.submissions import Accepted
 from tests.conformance.steps import (

@@ -9,15 +9,16 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from importlib.resources import files
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import asyncpg
 import structlog
 from asyncpg.pool import PoolConnectionProxy
 
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
+from stoker.store.postgres.lazy_transaction import LazyTransaction
 
 SCHEMA: Final = "stoker"
 MIGRATION_LOCK: Final = 0x53746F6B6572  # "Stoker"
@@ -85,75 +86,6 @@ UNPREPARED: Final = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePrep
 
 class Contended(StoreUnavailable):
     """Another transaction held a lock that this one wanted, and wanted one that it held: trying again will do."""
-
-
-class Statements(Protocol):
-    """What runs statements: a connection, or a transaction that begins with the first of them."""
-
-    async def execute(self, sql: str, /, *values: Any) -> str: ...
-    async def fetch(self, sql: str, /, *values: Any) -> list[Any]: ...
-    async def fetchval(self, sql: str, /, *values: Any) -> Any: ...
-
-
-class LazyTransaction:
-    """A write transaction that begins with its first statement, so that one without any exchanges nothing with the server.
-
-    `link` is the connection itself, for reads that need no transaction. One statement may be all of it (`alone`), which
-    saves the exchanges for BEGIN and COMMIT.
-    """
-
-    def __init__(self, link: Link, begin: str) -> None:
-        self.link = link
-        self._begin = begin
-        self.begun = False
-
-    async def begin(self) -> None:
-        if not self.begun:
-            self.begun = True
-            await self.link.execute(self._begin)
-
-    async def alone(self, sql: str, /, *values: Any) -> list[Any]:
-        """Run a statement which is a transaction by itself, unless one has begun."""
-        return await (self.link.fetch(sql, *values) if self.begun else self.end(sql, *values))
-
-    async def commit(self) -> None:
-        if self.begun:
-            await self.end("COMMIT")
-
-    async def end(self, sql: str, /, *values: Any) -> list[Any]:
-        """Run the statement with which everything is durable."""
-        if values:
-            return await self.link.fetch(sql, *values)
-        await self.link.execute(sql)
-        return []
-
-    async def roll_back(self) -> None:
-        if self.begun:
-            await _roll_back(self.link)
-
-    async def execute(self, sql: str, /, *values: Any) -> str:
-        await self.begin()
-        return await self.link.execute(sql, *values)
-
-    async def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> None:
-        await self.begin()
-        await self.link.executemany(sql, rows)
-
-    async def fetch(self, sql: str, /, *values: Any) -> list[Any]:
-        await self.begin()
-        return await self.link.fetch(sql, *values)
-
-    async def fetchrow(self, sql: str, /, *values: Any) -> Any:
-        await self.begin()
-        return await self.link.fetchrow(sql, *values)
-
-    async def fetchval(self, sql: str, /, *values: Any) -> Any:
-        await self.begin()
-        return await self.link.fetchval(sql, *values)
-
-    async def copy(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        await self.begin()
-        await self.link.copy_records_to_table(table, schema_name=SCHEMA, columns=columns, records=rows)
 
 
 class Database:
@@ -272,7 +204,8 @@ class Database:
                     yield lazy
                     await lazy.commit()
                 except BaseException:
-                    await lazy.roll_back()
+                    if lazy.begun:
+                        await _roll_back(link)
                     raise
         except StoreUnreachable as error:
             await self._heed(error, generation)

@@ -17,7 +17,7 @@ from stoker.clock import Clock
 from stoker.domain.placement import Lane
 from stoker.store.ended_jobs import PurgedUntil
 from stoker.store.first_in_line import FirstInLine
-from stoker.store.postgres.database import Statements
+from stoker.store.postgres.lazy_transaction import Statements
 from stoker.store.postgres.rows import Q
 
 LOOK_SECONDS: Final = 0.9

@@ -10,7 +10,8 @@ from stoker.domain.job import Job
 from stoker.domain.keeping import leaves_something
 from stoker.domain.unique import key_of
 from stoker.store.client_ids import NO_IDS
-from stoker.store.postgres.database import SCHEMA, LazyTransaction
+from stoker.store.postgres.database import SCHEMA
+from stoker.store.postgres.lazy_transaction import LazyTransaction
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import FINAL_COLUMNS, HOT_COLUMNS, LIGHT_Q, Q, final_row, is_id, job_of
 from stoker.store.postgres.time_limits import PostgresTimeLimits
@@ -93,7 +94,9 @@ class PostgresTransactionState(TransactionState):
         if len(first) == 1:
             await self._link.execute(insert_one(table, tuple(columns)), *first[0])
             return
-        await self._link.copy(table, columns, chain(first, rows))
+        await self._link.copy_records_to_table(
+            table, schema_name=SCHEMA, columns=columns, records=chain(first, rows)
+        )
 
     async def _into_history(self, jobs: Sequence[Job]) -> None:
         """Move jobs that are over, and that are locked."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
 from stoker.domain.time_limits import next_limit
-from stoker.store.postgres.database import Statements
+from stoker.store.postgres.lazy_transaction import Statements
 from stoker.store.postgres.rows import Q
 
 

@@ -12,7 +12,7 @@ from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.unique import Settled, holds_key, key_of, taken_by_replay
-from stoker.store.postgres.database import Statements
+from stoker.store.postgres.lazy_transaction import Statements
 from stoker.store.postgres.rows import Q
 from stoker.store.submissions import Submission
 from stoker.store.unique import CallKeys
