@@ -49,8 +49,8 @@ def _commit(store: str, verb: str, when: str) -> Point:
     if store == "sqlite":
         writer = "stoker.store.sqlite.writer"
         return Point("coordinator", writer, "ThreadWriter._commit", moment, (f"verb:{verb}",))
-    conditions = (f"verb:{verb}", "text:COMMIT")
-    return Point("coordinator", "asyncpg.connection", "Connection.execute", moment, conditions)
+    module = "stoker.store.postgres.lazy_transaction"
+    return Point("coordinator", module, "LazyTransaction.end", moment, (f"verb:{verb}",))
 
 
 OTHERS: Final[dict[str, Point]] = {

@@ -142,9 +142,11 @@ async def ends(store: Store, finishes: Sequence[Finish]) -> list[Status | None]:
     """What becomes of attempts that ended at the same moment, as a coordinator tells it to a store."""
     completed = [finish for finish in finishes if finish.outcome.event == "completed"]
     others = [finish for finish in finishes if finish.outcome.event != "completed"]
-    stale, statuses = await asyncio.gather(
-        store.complete([_completion(finish, store.now_us()) for finish in completed]), store.finish(others)
-    )
+    completing = store.complete([_completion(finish, store.now_us()) for finish in completed])
+    if others:
+        stale, statuses = await asyncio.gather(completing, store.finish(others))
+    else:
+        stale, statuses = await completing, []
     answers = iter(statuses)
     return [
         _unless_stale(finish.claim, stale) if finish.outcome.event == "completed" else next(answers)

@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final, cast
 
 import apsw
@@ -22,10 +23,11 @@ from stoker.coordinator.text_search import with_text
 from stoker.domain.errors import TooDeep
 from stoker.store import queries
 from stoker.store.base import Store
-from stoker.store.postgres.database import Database
+from stoker.store.postgres.database import Database, migrate
 from stoker.store.postgres.filters import numbered
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.reads import PostgresReader
+from stoker.store.postgres.rows import MANY_REPORTS, complete_few
 from stoker.store.reads import Count, FailureSample, JobFilter, JobQuery, Page
 from stoker.store.sqlite import database, lists
 from stoker.store.sqlite.filters import filter_sql
@@ -309,7 +311,17 @@ def postgres_statement(name: str, sql: str) -> str | None:
         sql = numbered(sql.replace("{where}", FILLED["where"]).replace("{order}", "DESC"))
     where = FILLED["where"] if name != "dead_letters" else f"AND {FILLED['where']}"
     free = statements("stoker.store.postgres")["key_is_free"]
-    filled = {"hot": "seq", "final": "seq", "where": where, "table": "history", "more": "", "free": free}
+    filled = {
+        "hot": "seq",
+        "final": "seq",
+        "where": where,
+        "table": "history",
+        "more": "",
+        "free": free,
+        "hot_columns": "seq",
+        "rows": "($9), ($10)",
+        **{key.strip("{}"): text for key, text in MANY_REPORTS.items()},
+    }
     for key, value in filled.items():
         sql = sql.replace("{" + key + "}", value)
     return sql
@@ -327,6 +339,28 @@ def test_no_statement_on_postgresql_walks_the_jobs(full_postgres: str) -> None:
         if walks := list(_walking(plan, limited=False)):
             found[name] = walks
     assert found == {}
+
+
+@pytest.mark.parametrize("count", [1, 2, 16])
+def test_a_few_completions_are_looked_up_by_a_plan_that_was_made_for_an_empty_table(
+    place: Path, count: int
+) -> None:
+    """Such a plan may be used for as long as a connection lasts, and the table is empty again and again."""
+    database = databases.bare(place).rsplit("/", 1)[-1]
+    asyncio.run(migrated(databases.url(place)))
+    shared_postgres().psql("VACUUM ANALYZE stoker.jobs", database)
+    explain = f"{SEEKING}; EXPLAIN (GENERIC_PLAN, FORMAT JSON) {complete_few(count)}"
+    answer = shared_postgres().psql(explain, database)
+    plan = json.loads(answer[answer.index("[") :])[0]["Plan"]
+    assert list(_walking(plan, limited=False)) == []
+
+
+async def migrated(url: str) -> None:
+    database = await Database.open(url)
+    try:
+        await migrate(database)
+    finally:
+        await database.close()
 
 
 def _walking(node: dict[str, Any], *, limited: bool) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A TCP proxy that breaks connections: all at once, or between a COMMIT and its answer.
 
-A COMMIT may be cut off before the server hears of it, or after the server has carried it out; the client cannot tell
-the two apart, which is what it is for.
+A statement that writes jobs outside of a transaction is a COMMIT as well. It may be cut off before the server hears of it,
+or after the server has carried it out; the client cannot tell the two apart, which is what it is for.
 """
 
 import contextlib
@@ -14,6 +14,10 @@ from typing import Final, Literal, Protocol, Self
 from tests.support.servers import free_port
 
 COMMIT: Final = b"Q\x00\x00\x00\x0bCOMMIT\x00"
+WRITES_JOBS: Final = (b"INSERT INTO stoker.jobs", b"DELETE FROM stoker.jobs")
+SYNC: Final = b"S\x00\x00\x00\x04"
+IDLE: Final = b"Z\x00\x00\x00\x05I"
+"""The server is ready, and no transaction has begun."""
 CHUNK: Final = 256 * 1024
 Fate = Literal["pass", "before", "after"]
 
@@ -118,6 +122,26 @@ class Proxy:
         return fate
 
 
+class Commits:
+    """Recognises what commits on one connection, from what passes on it. A PostgreSQL client first prepares a statement
+    (`P`, with a name and the text), then runs it by its name (`B`, with a portal and the name)."""
+
+    def __init__(self) -> None:
+        self.idle = False
+        self._writing: set[bytes] = set()
+        """Names of prepared statements that write jobs."""
+
+    def is_commit(self, data: bytes) -> bool:
+        kind, words = data[:1], data[5:]
+        if kind == b"P":
+            name, _, text = words.partition(b"\x00")
+            if any(begin in text for begin in WRITES_JOBS):
+                self._writing.add(name)
+        elif kind == b"B" and self.idle and data.endswith(SYNC):
+            return words.split(b"\x00", 2)[1] in self._writing
+        return data.endswith(COMMIT)
+
+
 class Pair:
     """A connection of a client and the one to the server that belongs to it."""
 
@@ -127,6 +151,7 @@ class Pair:
         self._server = server
         self._answer_lost = False
         self._listener = proxy.listen()
+        self._commits = Commits()
         for line in (client, server):
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -144,7 +169,7 @@ class Pair:
     def _upstream(self) -> None:
         with contextlib.suppress(OSError):
             while data := self._client.recv(CHUNK):
-                fate = self._proxy.fate() if data.endswith(COMMIT) else "pass"
+                fate = self._proxy.fate() if self._commits.is_commit(data) else "pass"
                 if fate == "before":
                     break
                 self._answer_lost = fate == "after"
@@ -158,6 +183,7 @@ class Pair:
             while data := self._server.recv(CHUNK):
                 if self._answer_lost:
                     break
+                self._commits.idle = data.endswith(IDLE)
                 self._listener.down(data)
                 self._client.sendall(data)
         self.end()

@@ -31,13 +31,15 @@ class PostgresClaims(PostgresTransactionState):
     """Plans queued jobs onto the capacity of workers and marks them running; ends waiting jobs whose time is up."""
 
     async def claim(self, calls: list[ClaimRequest]) -> list[Granted]:
-        await self._memory.look_around(self._link)
+        await self._memory.look_around(self._link.link)
         return [await self._claim(call) for call in calls]
 
     async def _claim(self, request: ClaimRequest) -> Granted:
         # The planner spends its own copy: a transaction that fails is tried again with the same request.
         able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
-        able = await self._unpaused(able) if able else {}
+        self._alone = self._are_few() and self._memory.active.isdisjoint(able)
+        if not self._alone:
+            able = await self._unpaused(able) if able else {}
         if not able:
             return Granted([], request.cursor)
         fresh, _ = split_by_time(

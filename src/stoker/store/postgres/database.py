@@ -18,6 +18,7 @@ import structlog
 from asyncpg.pool import PoolConnectionProxy
 
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
+from stoker.store.postgres.lazy_transaction import LazyTransaction
 
 SCHEMA: Final = "stoker"
 MIGRATION_LOCK: Final = 0x53746F6B6572  # "Stoker"
@@ -75,6 +76,9 @@ UNREACHABLE: Final = (
 
 TAKEN: Final = asyncpg.UniqueViolationError
 """Another transaction wrote a row with the same key."""
+
+REFUSED_LOCK: Final = asyncpg.LockNotAvailableError
+"""A lock was tried and not waited for."""
 
 UNPREPARED: Final = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 """What a pooler in transaction mode makes of a prepared statement."""
@@ -180,12 +184,29 @@ class Database:
     async def transaction(self, link: Link, *, first: str | None = None) -> AsyncIterator[None]:
         """A transaction of statements that find their rows by index. Raises `StoreUnreachable` where the end is unknown.
         `first` is a statement without an answer that goes along with the BEGIN."""
-        begin = self._pools.begin if first is None else f"{self._pools.begin}; {first}"
+        async with self.lazy_transaction(link, first=first) as lazy:
+            await lazy.begin()
+            yield
+
+    @contextlib.asynccontextmanager
+    async def lazy_transaction(
+        self, link: Link, *, first: str | None = None
+    ) -> AsyncIterator[LazyTransaction]:
+        """The same, begun with the first statement that needs it."""
+        begin = self._pools.begin
+        lazy = LazyTransaction(link, begin if first is None else f"{begin}; {first}")
         generation = self.generation
         try:
             with refusals("the database refused the transaction; nothing was changed"):
-                async with _between(link, begin):
-                    yield
+                try:
+                    if begin != "BEGIN" or not _prepares(self._url):
+                        await lazy.begin()  # a pooler needs the transaction, and so do settings
+                    yield lazy
+                    await lazy.commit()
+                except BaseException:
+                    if lazy.begun:
+                        await _roll_back(link)
+                    raise
         except StoreUnreachable as error:
             await self._heed(error, generation)
             raise

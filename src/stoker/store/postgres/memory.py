@@ -17,13 +17,13 @@ from stoker.clock import Clock
 from stoker.domain.placement import Lane
 from stoker.store.ended_jobs import PurgedUntil
 from stoker.store.first_in_line import FirstInLine
-from stoker.store.postgres.database import Link
+from stoker.store.postgres.lazy_transaction import Statements
 from stoker.store.postgres.rows import Q
 
 LOOK_SECONDS: Final = 0.9
 BLOCK: Final = 10_000
 BLOCK_SECONDS: Final = 0.1
-REPEATS_SECONDS: Final = 1.0
+REFUSED_SECONDS: Final = 1.0
 
 _LANE_ID: Final = 3
 """Where a selected row has its lane."""
@@ -43,11 +43,11 @@ class PostgresMemory:
         self._end_seq = 0
         self._block_until = 0.0
         self._look_at = 0.0
-        self._repeats_until = 0.0
+        self._refused_until = 0.0
 
     # ── lanes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def know_lanes(self, link: Link, wanted: Collection[tuple[Any, ...]]) -> None:
+    async def know_lanes(self, link: Statements, wanted: Collection[tuple[Any, ...]]) -> None:
         """Make sure that these lanes exist and are known. New ones become visible with the caller's transaction; should that
         fail, they are forgotten by `forget_lanes_after`."""
         if all(key in self.lanes for key in wanted):
@@ -60,7 +60,7 @@ class PostgresMemory:
             await link.execute(Q["insert_lanes"], *zip(*rows, strict=True))
             self._learn(rows)
 
-    async def lane_beside(self, link: Link, key: tuple[Any, ...]) -> int:
+    async def lane_beside(self, link: Statements, key: tuple[Any, ...]) -> int:
         """Return the id of a lane for a transaction that is not the one which makes lanes: a new one is not known here
         before it was committed (`learn`), so that no other transaction uses it."""
         if key not in self.lanes:
@@ -89,7 +89,7 @@ class PostgresMemory:
         self.active = {known for known in self.active if known <= id}
         self._last_lane = min(self._last_lane, id)
 
-    async def read_lanes(self, link: Link) -> None:
+    async def read_lanes(self, link: Statements) -> None:
         self._learn(await link.fetch(Q["lanes_after"], self._last_lane))
 
     def _learn(self, rows: Iterable[Any]) -> None:
@@ -99,11 +99,11 @@ class PostgresMemory:
             self.lanes[astuple(lane)] = id
             self._last_lane = max(self._last_lane, id)
 
-    async def lanes_of(self, link: Link, rows: Iterable[Any]) -> Mapping[int, Lane]:
+    async def lanes_of(self, link: Statements, rows: Iterable[Any]) -> Mapping[int, Lane]:
         """Return the lanes, at least those of these rows."""
         return await self.lanes_named(link, {row[_LANE_ID] for row in rows})
 
-    async def lanes_named(self, link: Link, ids: Collection[int]) -> Mapping[int, Lane]:
+    async def lanes_named(self, link: Statements, ids: Collection[int]) -> Mapping[int, Lane]:
         if any(id not in self.lane_of for id in ids):
             await self.read_lanes(link)
         return self.lane_of
@@ -136,7 +136,7 @@ class PostgresMemory:
         """Whether it is time to find out which lanes have queued jobs."""
         return self._clock.monotonic() >= self._look_at
 
-    async def look_around(self, link: Link) -> None:
+    async def look_around(self, link: Statements) -> None:
         """Find out which lanes have queued jobs, if it is time for that."""
         if not self.should_look:
             return
@@ -147,20 +147,20 @@ class PostgresMemory:
         self.first_in_line.forget_all()
         self._look_at = self._clock.monotonic() + LOOK_SECONDS
 
-    # ── ids made by clients ────────────────────────────────────────────────────────────────────────────────────────
+    # ── writing before looking ───────────────────────────────────────────────────────────────────────────────────────
 
-    def id_repeated(self) -> None:
-        """A client sent an id again."""
-        self._repeats_until = self._clock.monotonic() + REPEATS_SECONDS
+    def refused(self) -> None:
+        """A job was written that a look would have kept back: a client sent its id again, or its queue is paused."""
+        self._refused_until = self._clock.monotonic() + REFUSED_SECONDS
 
     @property
-    def ids_repeat(self) -> bool:
-        """Whether clients sent ids again a moment ago: then it is worth a look before anything is written."""
-        return self._clock.monotonic() < self._repeats_until
+    def look_first(self) -> bool:
+        """Whether jobs were refused a moment ago: then it is worth a look before anything is written."""
+        return self._clock.monotonic() < self._refused_until
 
     # ── numbers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def numbers(self, link: Link, count: int) -> list[int]:
+    async def numbers(self, link: Statements, count: int) -> list[int]:
         """Return this many new sequence numbers, each greater than all that this coordinator had before."""
         found: list[int] = []
         if self._clock.monotonic() >= self._block_until:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from stoker.domain.job import Job
 from stoker.domain.keeping import leaves_something
@@ -11,9 +11,11 @@ from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import Outcome, after_attempt
 from stoker.domain.unique import key_of
 from stoker.store.outcomes import Completions, Finish, Start, attempt_row, stale_ids
-from stoker.store.postgres.rows import Q
+from stoker.store.postgres.rows import Q, complete_few
 from stoker.store.postgres.state import PostgresTransactionState, columns
 
+FEW_REPORTS: Final = 16
+"""As many completions are stored by one statement, which is the whole transaction."""
 _SEQ: Final = itemgetter(0)
 
 
@@ -46,20 +48,20 @@ class PostgresOutcomes(PostgresTransactionState):
         rows = sorted(chain.from_iterable([done.rows() for done in all_done]), key=_SEQ)
         if not rows:
             return set()
-        (found,) = await self._link.fetch(Q["complete_jobs"], *columns(rows))
-        seqs, claim_ids = found[0] or [], found[1] or []
+        seqs, claim_ids, counted = await self._move_completed(all_done, rows)
         if any(leaves_something(done.claim.extras) for done in all_done):
             told = {seq for done in all_done if leaves_something(done.claim.extras) for seq in done.seqs}
             self._left_behind += [seq for seq in seqs if seq in told]
         if len(seqs) == len(rows):
             for done in all_done:
-                self._count(done.claim, "running", "completed", len(done))
+                if not counted:
+                    self._count(done.claim, "running", "completed", len(done))
                 if done.claim.extras is not None:
                     self._unique.free((key_of(done.claim.extras), id) for id in done.ids)
             return set()
         written = set(zip(seqs, claim_ids, strict=True))
         claims = {(seq, done.claim.claim_id): done.claim for done in all_done for seq in done.seqs}
-        for key in written:
+        for key in () if counted else written:
             self._count(claims[key], "running", "completed")
         for done in all_done:
             if done.claim.extras is not None:
@@ -73,6 +75,18 @@ class PostgresOutcomes(PostgresTransactionState):
             [seq for seq, claim_id in claims if (seq, claim_id) not in written]
         )
         return claims.keys() - written - before
+
+    async def _move_completed(
+        self, all_done: list[Completions], rows: list[tuple[Any, ...]]
+    ) -> tuple[list[int], list[int], bool]:
+        """Move completed jobs to the history; the numbers and claims of those that were, and whether they are counted."""
+        alone = self._only_completes and len(rows) <= FEW_REPORTS
+        if alone and all(done.claim.extras is None for done in all_done):
+            values = (self._shard, *chain.from_iterable(rows))
+            (found,) = await self._link.alone(complete_few(len(rows)), *values)
+            return found[0] or [], found[1] or [], True
+        (found,) = await self._link.fetch(Q["complete_jobs"], *columns(rows))
+        return found[0] or [], found[1] or [], False
 
     async def _completed_before(self, seqs: list[int]) -> set[tuple[int, int]]:
         """Reports that were sent twice: their claims completed these jobs already. Those not among them are stale."""

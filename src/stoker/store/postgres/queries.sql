@@ -126,9 +126,8 @@ SELECT type, note FROM stoker.job_types
 -- The fence: the claim number and the status that the write may leave. What was completed moves to the history.
 WITH done AS (
     DELETE FROM stoker.jobs
-    USING unnest($1::bigint[], $2::int[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[])
-        AS v (seq, claim_id, started_at, completed_at, cpu_us, peak_memory_kb, result)
-    WHERE jobs.seq = v.seq AND jobs.claim_id = v.claim_id AND jobs.status || '' = 'running'
+    USING {reports} AS v (seq, claim_id, started_at, completed_at, cpu_us, peak_memory_kb, result)
+    WHERE {named}jobs.seq = v.seq AND jobs.claim_id = v.claim_id AND jobs.status || '' = 'running'
     RETURNING jobs.seq, jobs.created_at, jobs.run_at, jobs.claimed_at,
         coalesce(v.started_at, jobs.started_at, jobs.claimed_at) AS started_at, v.completed_at, jobs.cancel_requested_at,
         jobs.timeout_sec, v.cpu_us, v.peak_memory_kb, jobs.lane_id, jobs.claim_id, jobs.memory_mb, jobs.pending_deps,
@@ -140,8 +139,23 @@ WITH done AS (
         timeout_sec, cpu_us, peak_memory_kb, lane_id, claim_id, memory_mb, pending_deps, priority, rank, attempt, max_attempts,
         crashes, threads_granted, id, on_oversize, worker_id, name, metadata, payload, result, digest, extras, status)
     SELECT done.*, 'completed' FROM done
-)
+){counted}
 SELECT array_agg(seq), array_agg(claim_id) FROM done
+
+-- name: count_completed
+-- What `complete_jobs` counts where it is the whole transaction: by lanes, which are few, and in the order of all transactions.
+, ended AS (
+    SELECT lane_id, count(*) AS jobs FROM done GROUP BY lane_id
+), counted AS (
+    INSERT INTO stoker.counts (shard, queue, type, status, count)
+    SELECT $1, lane.queue, lane.type, change.status, sum(change.sign * ended.jobs)::bigint
+    FROM ended
+    CROSS JOIN LATERAL (SELECT queue, type FROM stoker.lanes WHERE lanes.id = ended.lane_id OFFSET 0) AS lane
+    CROSS JOIN (VALUES ('completed', 1), ('running', -1)) AS change (status, sign)
+    GROUP BY lane.queue, lane.type, change.status
+    ORDER BY lane.queue COLLATE "C", lane.type COLLATE "C", change.status
+    ON CONFLICT (shard, queue, type, status) DO UPDATE SET count = counts.count + excluded.count
+)
 
 -- name: jobs_by_seq
 -- In the order of their numbers, so that two coordinators that want the same rows wait and do not block each other.
@@ -461,6 +475,18 @@ DELETE FROM stoker.spent_ids WHERE id IN (
     FOR UPDATE SKIP LOCKED)
 
 -- ── totals and retention ────────────────────────────────────────────────────────────────────────────────────────────
+
+-- name: insert_few
+-- The whole transaction of a few new jobs, in one exchange with the server: their rows, their counts, and a look with a snapshot
+-- of its own, after all rows are written, at what would have to undo them (see `check_inserted` in migration 13).
+WITH inserted AS (
+    INSERT INTO stoker.jobs ({hot_columns}) VALUES {rows} RETURNING seq
+), added AS (
+    INSERT INTO stoker.counts (shard, queue, type, status, count)
+    SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS v (queue, type, status, count)
+    ON CONFLICT (shard, queue, type, status) DO UPDATE SET count = counts.count + excluded.count
+)
+SELECT count(*), stoker.check_inserted($6, $7, $8) FROM inserted
 
 -- name: add_counts
 INSERT INTO stoker.counts (shard, queue, type, status, count)

@@ -6,6 +6,7 @@ in which an unfinished job has nothing where only a final one can have something
 
 import re
 from collections.abc import Collection, Mapping
+from functools import cache
 from operator import itemgetter
 from typing import Any, Final
 
@@ -66,11 +67,46 @@ def _light(*, final: bool) -> str:
 _STATEMENTS: Final = queries.load("stoker.store.postgres")
 
 
+REPORT_TYPES: Final = ("bigint", "int", "bigint", "bigint", "bigint", "bigint", "bytea")
+"""The types of a completion: see `complete_jobs`."""
+MANY_REPORTS: Final = {
+    "{reports}": f"unnest({', '.join(f'${n}::{type}[]' for n, type in enumerate(REPORT_TYPES, 1))})",
+    "{named}": "",
+    "{counted}": "",
+}
+
+
 def _filled(hot: str, final: str) -> dict[str, str]:
-    return {name: sql.replace("{hot}", hot).replace("{final}", final) for name, sql in _STATEMENTS.items()}
+    named = {"{hot}": hot, "{final}": final, "{hot_columns}": ", ".join(HOT_COLUMNS), **MANY_REPORTS}
+    return {name: _with(sql, named) for name, sql in _STATEMENTS.items()}
+
+
+def _with(sql: str, lists: Mapping[str, str]) -> str:
+    for name, text in lists.items():
+        sql = sql.replace(name, text)
+    return sql
 
 
 Q: Final = _filled(HOT, FINAL)
+
+
+@cache
+def complete_few(count: int) -> str:
+    """Return `complete_jobs` for this many reports, which also counts: the shard, then the values of each report. The jobs
+    are named a second time, so that a plan made while the table is empty looks them up as well."""
+    width = len(REPORT_TYPES)
+    places = [range(first, first + width) for first in range(2, 2 + count * width, width)]
+    typed = [f"${n}::{type}" for n, type in zip(places[0], REPORT_TYPES, strict=True)]
+    rows = [typed, *([f"${n}" for n in row] for row in places[1:])]
+    seqs = ", ".join(f"${row[0]}" for row in places)
+    filled = {
+        "{reports}": "(VALUES " + ", ".join("(" + ", ".join(row) + ")" for row in rows) + ")",
+        "{named}": f"jobs.seq IN ({seqs}) AND ",
+        "{counted}": _STATEMENTS["count_completed"],
+    }
+    return _with(_STATEMENTS["complete_jobs"], filled)
+
+
 _LARGE: Final = ("payload", "result")
 SUMMARY_Q: Final = _filled(_select(final=False, without=_SUMMARY), _select(final=True, without=_SUMMARY))
 """The same, reading jobs without what can be large."""

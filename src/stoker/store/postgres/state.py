@@ -3,41 +3,47 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Final
 
 from stoker.domain import byte_bounds
 from stoker.domain.job import Job
 from stoker.domain.keeping import leaves_something
 from stoker.domain.unique import key_of
 from stoker.store.client_ids import NO_IDS
-from stoker.store.postgres.database import SCHEMA, Link
+from stoker.store.postgres.database import SCHEMA
+from stoker.store.postgres.lazy_transaction import LazyTransaction
 from stoker.store.postgres.memory import PostgresMemory
-from stoker.store.postgres.rows import FINAL_COLUMNS, LIGHT_Q, Q, final_row, is_id, job_of
+from stoker.store.postgres.rows import FINAL_COLUMNS, HOT_COLUMNS, LIGHT_Q, Q, final_row, is_id, job_of
 from stoker.store.postgres.time_limits import PostgresTimeLimits
 from stoker.store.postgres.unique import PostgresUniqueKeys
 from stoker.store.submissions import Submission
 from stoker.store.transaction_state import TransactionState
+
+FEW: Final = 8
+"""As many jobs are written by one statement; each of these sizes has one of its own. More are cheaper by COPY."""
+FIXED_VALUES: Final = 8
+"""How many values `insert_few` takes before those of the jobs."""
 
 
 class PostgresTransactionState(TransactionState):
     """The connection, the store's memory, and what the transaction changes in it.
 
     `judge` is the time that leases and due times are judged by; None means the server's own clock. `in_doubt` says that an
-    earlier run of this transaction may have committed. `look_up_ids` says that ids which clients made are looked up before
-    their jobs are written. `keys_ahead` are submissions of schedules whose unique keys an earlier try of this transaction
-    turned out to want.
+    earlier run of this transaction may have committed. `look_first` says that ids which clients made, and what is paused,
+    are read before jobs are written. `keys_ahead` are submissions of schedules whose unique keys an earlier try of this
+    transaction turned out to want.
     """
 
     def __init__(
         self,
-        link: Link,
+        link: LazyTransaction,
         memory: PostgresMemory,
         now: int,
         *,
         judge: int | None,
         shard: int,
         in_doubt: bool,
-        look_up_ids: bool,
+        look_first: bool,
         keys_ahead: Sequence[Submission] = (),
     ) -> None:
         super().__init__(now)
@@ -46,8 +52,12 @@ class PostgresTransactionState(TransactionState):
         self._judge = judge
         self._shard = shard
         self._in_doubt = in_doubt
-        self._look_up_ids = look_up_ids
+        self._look_first = look_first
         self._ids = NO_IDS
+        self._alone = False
+        """Whether the jobs to insert are written by one statement, which also checks that no queue is paused."""
+        self._only_completes = False
+        """Whether all calls of this transaction complete jobs."""
         self._pruned: dict[tuple[str, str], tuple[bytes, str]] = {}
         """Live keys whose jobs were deleted: their digests, and the ids of these jobs."""
         self._lane_beside: tuple[int, tuple[Any, ...]] | None = None
@@ -101,12 +111,37 @@ class PostgresTransactionState(TransactionState):
         if large:
             await self._link.execute(Q[query], large)
 
+    def _are_few(self) -> bool:
+        """Whether this transaction has done nothing yet but take in a few jobs without optional features."""
+        batches = self._settled + self._fresh
+        return (
+            not (self._link.begun or self._look_first)
+            and sum(len(batch.ids) for batch in batches) <= FEW
+            and all(batch.template.metadata is None and batch.template.extras is None for batch in batches)
+        )
+
+    def _changed_counts(self) -> list[Sequence[Any]]:
+        """The shard of the counters, and what is added to them, in columns and in the order of all transactions."""
+        rows = [(*key, count) for key, count in sorted(self._deltas.items()) if count]
+        return [self._shard, *(columns(rows) if rows else [()] * 4)]
+
 
 @cache
 def insert_one(table: str, columns: tuple[str, ...]) -> str:
     """Return the statement that writes one row of a table."""
     values = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
     return f"INSERT INTO {SCHEMA}.{table} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608 - names of our own
+
+
+@cache
+def insert_few(count: int) -> str:
+    """Return the statement `insert_few` for this many jobs; their values come after those it has by itself."""
+    width = len(HOT_COLUMNS)
+    rows = [
+        ", ".join(f"${place}" for place in range(first, first + width))
+        for first in range(FIXED_VALUES + 1, FIXED_VALUES + 1 + count * width, width)
+    ]
+    return Q["insert_few"].replace("{rows}", ", ".join(f"({row})" for row in rows))
 
 
 def columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

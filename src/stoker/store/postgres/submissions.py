@@ -14,9 +14,9 @@ from stoker.domain.unique import KeyTaken
 from stoker.domain.webhooks import delivery_of
 from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, named_by_client
 from stoker.store.ended_jobs import metadata_rows
-from stoker.store.postgres.database import TAKEN
+from stoker.store.postgres.database import REFUSED_LOCK, TAKEN
 from stoker.store.postgres.rows import HOT_COLUMNS, Q, hot_row
-from stoker.store.postgres.state import PostgresTransactionState, changed, columns
+from stoker.store.postgres.state import PostgresTransactionState, changed, columns, insert_few
 from stoker.store.postgres.unique import Again
 from stoker.store.submissions import Accepted, Submission
 
@@ -31,14 +31,14 @@ class PostgresSubmissions(PostgresTransactionState):
 
     Ids that clients made are almost always new. So a transaction first writes their jobs, where the unique index
     refuses an id that an unfinished job has, and asks for finished jobs along with its counters: it exchanges no more
-    with the server than without such ids. When one turns out to be known, the transaction runs `Again`, with `look_up_ids`.
+    with the server than without such ids. When one turns out to be known, the transaction runs `Again`, with `look_first`.
     """
 
     async def insert(self, calls: list[Sequence[Submission]]) -> list[list[Accepted] | Exception]:
         submissions = [submission for call in calls for submission in call]
         await self._memory.know_lanes(self._link, {lane_key(item.batch.template) for item in submissions})
         count = sum(len(item.batch) for item in submissions)
-        seqs = iter(await self._memory.numbers(self._link, count))
+        seqs = iter(await self._memory.numbers(self._link.link, count))
         keys = await self._known_keys(submissions)
         stored = await self._stored_before(submissions)
         self._ids = await self._client_ids(submissions)
@@ -101,19 +101,19 @@ class PostgresSubmissions(PostgresTransactionState):
         named = named_by_client(submissions)
         if not named:
             return NO_IDS
-        if not (self._look_up_ids or self._in_doubt):
+        if not (self._look_first or self._in_doubt):
             return ClientIds()
         rows = await self._link.fetch(Q["client_ids"], named, self._now)
         if not rows:
             return ClientIds()
-        self._memory.id_repeated()
+        self._memory.refused()
         # A job that is pruned between these two statements is gone as well.
         jobs = await self._found([row[0] for row in rows if not row[2]])
         return ClientIds({row[0]: Stored(row[1], jobs.get(row[0])) for row in rows})
 
-    def _repeated(self) -> Again:
-        self._memory.id_repeated()
-        return Again("the id of a job was sent again at the same time")
+    def _refused(self, why: str) -> Again:
+        self._memory.refused()
+        return Again(why)
 
     def _settle(
         self, resolved: list[Resolved], keys: dict[KeyName, tuple[bytes, Job]]
@@ -213,20 +213,34 @@ class PostgresSubmissions(PostgresTransactionState):
         batches = self._settled + self._fresh
         if not batches:
             return
+        for batch in batches:
+            self._count_fresh(batch)
         try:
-            await self._copy("jobs", HOT_COLUMNS, map(hot_row, chain.from_iterable(batches)))
+            if self._alone or self._are_few():
+                await self._insert_few(batches)
+            else:
+                await self._copy("jobs", HOT_COLUMNS, map(hot_row, chain.from_iterable(batches)))
+        except REFUSED_LOCK as error:
+            raise self._refused("a queue was paused at the same time") from error
         except TAKEN as error:
             if not self._ids.new:
                 raise
-            raise self._repeated() from error
+            raise self._refused("the id of a job was sent again at the same time") from error
         self._limits.note_batches(batches)
-        for batch in batches:
-            self._count_fresh(batch)
         entries = [
             row for batch in batches if batch.template.metadata is not None for row in metadata_rows(batch)
         ]
         if entries:
             await self._link.execute(Q["put_metadata"], *columns(entries))
+
+    async def _insert_few(self, batches: Sequence[JobBatch]) -> None:
+        """Write and count jobs by one statement, which is the whole transaction and fails where they must not be stored."""
+        rows = [hot_row(job) for job in chain.from_iterable(batches)]
+        claimed = sorted({batch.template.queue for batch in batches if batch.template.status == "running"})
+        values = (*self._changed_counts(), claimed, self._ids.new, self._now, *chain.from_iterable(rows))
+        await self._link.alone(insert_few(len(rows)), *values)
+        self._deltas.clear()
+        self._ids = NO_IDS
 
     async def _write_left_behind(self) -> None:
         """Store what the ends of this transaction leave behind: deliveries of webhooks, and until when jobs are kept."""

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch
 from stoker.domain.time_limits import next_limit
-from stoker.store.postgres.database import Link
+from stoker.store.postgres.lazy_transaction import Statements
 from stoker.store.postgres.rows import Q
 
 
 class PostgresTimeLimits:
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Statements) -> None:
         self._link = link
         self._noted: dict[int, int] = {}
 

@@ -7,7 +7,8 @@ locked, in this transaction; rows are locked in the order of their numbers; and 
 claiming are stepped over.
 
 The statements take arrays, and rows are written by COPY, so a transaction costs a handful of exchanges with the server
-however many jobs it carries.
+however many jobs it carries. One that only inserts and claims a few jobs, or only completes a few, is a
+single statement without BEGIN and COMMIT (docs/decisions/0015).
 """
 
 from collections.abc import Sequence
@@ -18,7 +19,6 @@ from stoker.store.postgres.claims import PostgresClaims
 from stoker.store.postgres.rows import Q
 from stoker.store.postgres.schedules import PostgresSchedules
 from stoker.store.postgres.sessions import PostgresSessions
-from stoker.store.postgres.state import columns
 from stoker.store.postgres.upkeep import PostgresUpkeep
 
 
@@ -28,6 +28,7 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
     async def run(self, calls: Sequence[tuple[Step, Any]]) -> list[Any]:
         """Run the calls, grouped by step in `order`; return their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
+        self._only_completes = all(step is PostgresTransaction.complete for step, _ in calls)
         submitted = [argument for step, argument in calls if step is PostgresTransaction.insert]
         await self._unique.take_all(submitted, self._keys_ahead, self._holders)
         for step, places in by_step(calls, order):
@@ -54,13 +55,12 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         return bool(self._woken)
 
     async def _write_counts(self) -> None:
-        rows = [(*key, count) for key, count in sorted(self._deltas.items()) if count]
+        counts = self._changed_counts()
         if new := self._ids.new:
-            values = (self._shard, *(columns(rows) if rows else [()] * 4), new, self._now)
-            if await self._link.fetchval(Q["add_counts_of_named"], *values):
-                raise self._repeated()
-        elif rows:
-            await self._link.execute(Q["add_counts"], self._shard, *columns(rows))
+            if await self._link.fetchval(Q["add_counts_of_named"], *counts, new, self._now):
+                raise self._refused("the id of a job was sent again at the same time")
+        elif counts[1]:
+            await self._link.execute(Q["add_counts"], *counts)
 
 
 def order() -> tuple[Step, ...]:

@@ -12,7 +12,7 @@ from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
 from stoker.domain.lifecycle import FINAL
 from stoker.domain.unique import KeyTaken, holds_key, key_of, taken_by_replay
-from stoker.store.postgres.database import Link
+from stoker.store.postgres.lazy_transaction import Statements
 from stoker.store.postgres.rows import Q
 from stoker.store.submissions import Submission
 from stoker.store.unique import CallKeys
@@ -39,7 +39,7 @@ Find = Callable[[Collection[str], bool], Awaitable[Mapping[str, Job]]]
 class PostgresUniqueKeys(CallKeys):
     """The unique keys of one transaction. A call that is refused leaves nothing: `begin` one, then `keep` it."""
 
-    def __init__(self, link: Link, now: int) -> None:
+    def __init__(self, link: Statements, now: int) -> None:
         super().__init__(now)
         self._link = link
         self._wanted: dict[str, str] = {}

@@ -96,18 +96,18 @@ class PostgresWriter:
     ) -> Sequence[Any]:
         link = await self._connected()
         made_before = self._memory.last_lane
-        transaction = PostgresTransaction(
-            link,
-            self._memory,
-            self._clock.now_us(),
-            judge=self._clock.judge(),
-            shard=self._shard,
-            in_doubt=in_doubt,
-            look_up_ids=again or self._memory.ids_repeat,
-            keys_ahead=keys_ahead,
-        )
         try:
-            async with self._database.transaction(link, first=_first(calls)):
+            async with self._database.lazy_transaction(link, first=_first(calls)) as lazy:
+                transaction = PostgresTransaction(
+                    lazy,
+                    self._memory,
+                    self._clock.now_us(),
+                    judge=self._clock.judge(),
+                    shard=self._shard,
+                    in_doubt=in_doubt,
+                    look_first=again or self._memory.look_first,
+                    keys_ahead=keys_ahead,
+                )
                 results = await transaction.run(calls)
         except BaseException as error:
             if any(step in MAKING_LANES for step, _ in calls):
