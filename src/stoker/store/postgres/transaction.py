@@ -12,6 +12,7 @@ single statement without BEGIN and COMMIT (docs/decisions/0015).
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from stoker.store.group_commit import Step, by_step
@@ -19,6 +20,7 @@ from stoker.store.postgres.claims import PostgresClaims
 from stoker.store.postgres.rows import Q
 from stoker.store.postgres.schedules import PostgresSchedules
 from stoker.store.postgres.sessions import PostgresSessions
+from stoker.store.postgres.unique import Named
 from stoker.store.postgres.upkeep import PostgresUpkeep
 
 
@@ -30,7 +32,13 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         results: list[Any] = [None] * len(calls)
         self._only_completes = all(step is PostgresTransaction.complete for step, _ in calls)
         submitted = [argument for step, argument in calls if step is PostgresTransaction.insert]
-        await self._unique.take_all(submitted, self._keys_ahead, self._holders)
+        named = named_by(calls)
+        await self._unique.take_all(submitted, self._keys_ahead, named, self._holders)
+        if named.steps > 1:
+            await self._found(named.ids)
+        reported = reported_by(calls)
+        if reported:
+            await self._jobs("jobs_by_seq", reported, light=True)
         for step, places in by_step(calls, order):
             answers = await step(self, [calls[place][1] for place in places])
             for place, answer in zip(places, answers, strict=True):
@@ -61,6 +69,25 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
                 raise self._refused("the id of a job was sent again at the same time")
         elif counts[1]:
             await self._link.execute(Q["add_counts"], *counts)
+
+
+def named_by(calls: Sequence[tuple[Step, Any]]) -> Named:
+    """Return the jobs that clients name in these calls, whose rows the steps lock."""
+    cancelled = [id for step, ids in calls if step is PostgresTransaction.cancel for id in ids]
+    edited = [argument[0] for step, argument in calls if step is PostgresTransaction.edit]
+    replayed = [id for step, ids in calls if step is PostgresTransaction.replay for id in ids]
+    steps = sum(map(bool, (cancelled, edited, replayed)))
+    return Named([*cancelled, *edited, *replayed], replayed, steps)
+
+
+def reported_by(calls: Sequence[tuple[Step, Any]]) -> list[int]:
+    """Return the jobs whose attempts these calls end, where they end in both ways: two steps would lock them one after the
+    other, and so not in the order of their numbers."""
+    ended = [item.claim.seq for step, items in calls if step is PostgresTransaction.finish for item in items]
+    if not ended:
+        return []
+    done = [done for step, argument in calls if step is PostgresTransaction.complete for done in argument]
+    return [*ended, *chain.from_iterable([item.seqs for item in done])] if done else []
 
 
 def order() -> tuple[Step, ...]:

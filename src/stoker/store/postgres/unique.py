@@ -3,10 +3,12 @@
 Other coordinators take keys too. A transaction takes all keys that its submissions want by one statement, in the order
 of the keys and before it locks any job, so that two transactions wait for each other and never in a circle. A key that
 is given up while a transaction waits for it is a reason to run the transaction again. The keys of jobs that end are
-deleted last: the job's lock keeps every other transaction from that row.
+deleted last: the job's lock keeps every other transaction from that row. Jobs are locked in the order of their
+numbers; where several steps lock jobs that clients name, one statement locks them at the beginning.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
@@ -32,6 +34,15 @@ class KeysNeeded(Again):
         self.submissions = submissions
 
 
+class Named(NamedTuple):
+    """The jobs that the calls of one transaction cancel, edit or replay."""
+
+    ids: list[str]
+    replayed: list[str]
+    steps: int
+    """How many of these three steps it has."""
+
+
 Find = Callable[[Collection[str], bool], Awaitable[Mapping[str, Job]]]
 """Reads jobs by their ids, locked or not."""
 
@@ -55,16 +66,24 @@ class PostgresUniqueKeys(CallKeys):
     # ── submissions ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def take_all(
-        self, calls: Iterable[Sequence[Submission]], ahead: Sequence[Submission], find: Find
+        self,
+        calls: Iterable[Sequence[Submission]],
+        ahead: Sequence[Submission],
+        named: Named,
+        find: Find,
     ) -> None:
-        """Take the keys that the submissions of a transaction want, and those `ahead`, and read the jobs that hold the
-        others.
+        """Take the keys that the submissions of a transaction want, those `ahead` and those of the jobs to replay, and read
+        the jobs that hold the others.
         `find` is not kept: it belongs to the transaction, and a cycle would keep the transaction's jobs in memory."""
         _want(ahead, self._wanted, self._to_replace)
         for call in calls:
             _want(call, self._wanted, self._to_replace)
+        for job in (await find(named.replayed, False)).values() if named.replayed else ():
+            key = taken_by_replay(job) if job.status in FINAL else None
+            if key is not None:
+                self._wanted.setdefault(key, job.id)
         if self._wanted:
-            await self._take(self._wanted, self._to_replace, find)
+            await self._take(self._wanted, self._to_replace, named.ids, find)
 
     def require(self, submissions: Iterable[Submission]) -> None:
         """Raise `KeysNeeded` for submissions whose keys this transaction did not ask for at its beginning."""
@@ -75,7 +94,9 @@ class PostgresUniqueKeys(CallKeys):
         if not (wanted.keys() <= self._wanted.keys() and replaced <= self._to_replace):
             raise KeysNeeded(keyed)
 
-    async def _take(self, wanted: Mapping[str, str], replaced: Collection[str], find: Find) -> None:
+    async def _take(
+        self, wanted: Mapping[str, str], replaced: Collection[str], named: Sequence[str], find: Find
+    ) -> None:
         rows = sorted(wanted.items())
         taken = {row[0] for row in await self._link.fetch(Q["take_unique_keys"], *zip(*rows, strict=True))}
         self._taken = {key: wanted[key] for key in taken}
@@ -84,7 +105,9 @@ class PostgresUniqueKeys(CallKeys):
             return
         ids = {row[0]: row[1] for row in await self._link.fetch(Q["key_holders"], rest)}
         jobs = dict(await find([ids[key] for key in rest if key in ids and key not in replaced], False))
-        jobs |= await find([ids[key] for key in rest if key in ids and key in replaced], True)
+        held = [ids[key] for key in rest if key in ids and key in replaced]
+        if held:  # locked together with those that other calls name, so that all are locked in one order
+            jobs |= await find([*held, *named], True)
         for key in rest:
             holder = jobs.get(ids.get(key, ""))
             if holder is None or (key in replaced and holder.status in FINAL):
@@ -165,8 +188,14 @@ class PostgresUniqueKeys(CallKeys):
                 wanted.setdefault(key, job)
         if not wanted:
             return list(jobs)
-        rows = sorted((key, job.id) for key, job in wanted.items())
-        taken = {row[0] for row in await self._link.fetch(Q["take_unique_keys"], *zip(*rows, strict=True))}
+        taken = {key for key, job in wanted.items() if self._taken.get(key) == job.id}
+        for key in taken:  # the job holds it from here on
+            del self._taken[key]
+        # Jobs that are replayed by a filter, or that ended since the transaction began, take their keys only now.
+        late = sorted((key, job.id) for key, job in wanted.items() if key not in self._wanted)
+        if late:
+            rows = await self._link.fetch(Q["take_unique_keys"], *zip(*late, strict=True))
+            taken |= {row[0] for row in rows}
         able = {job.id for key, job in wanted.items() if key in taken}
         return [job for job in jobs if taken_by_replay(job) is None or job.id in able]
 
