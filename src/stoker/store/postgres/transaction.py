@@ -17,7 +17,7 @@ from typing import Any
 
 from stoker.store.group_commit import Step, by_step
 from stoker.store.postgres.claims import PostgresClaims
-from stoker.store.postgres.rows import Q
+from stoker.store.postgres.rows import Q, is_id
 from stoker.store.postgres.schedules import PostgresSchedules
 from stoker.store.postgres.sessions import PostgresSessions
 from stoker.store.postgres.unique import Named
@@ -75,7 +75,8 @@ def named_by(calls: Sequence[tuple[Step, Any]]) -> Named:
     """Return the jobs that clients name in these calls, whose rows the steps lock."""
     cancelled = [id for step, ids in calls if step is PostgresTransaction.cancel for id in ids]
     edited = [argument[0] for step, argument in calls if step is PostgresTransaction.edit]
-    replayed = [id for step, ids in calls if step is PostgresTransaction.replay for id in ids]
+    replays = [ids for step, ids in calls if step is PostgresTransaction.replay]
+    replayed = [id for id in chain.from_iterable(replays) if is_id(id)]
     steps = sum(map(bool, (cancelled, edited, replayed)))
     return Named([*cancelled, *edited, *replayed], replayed, steps)
 
