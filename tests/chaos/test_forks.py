@@ -50,7 +50,9 @@ def test_jobs_that_fork_and_those_around_them_end_as_they_said(tmp_path: Path) -
 
 
 def test_a_copy_that_may_come_back_is_found(tmp_path: Path) -> None:
-    assert violations(tmp_path, PLANTED, within=6)
+    # Which process reads a message first is chance, so the bug may stay hidden in one run.
+    folders = (tmp_path / str(number) for number in range(5))
+    assert any(violations(folder, PLANTED, within=6) for folder in folders)
 
 
 @pytest.mark.parametrize("how", HOWS)

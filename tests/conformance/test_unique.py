@@ -15,6 +15,7 @@ from stoker.domain.extras import Extras
 from stoker.domain.job import Job, JobSpec, OnConflict, UniqueUntil
 from stoker.domain.job_batch import batch_of
 from stoker.domain.retry import Kind
+from stoker.domain.unique import key_of
 from stoker.store.base import Store
 from stoker.store.reads import JobFilter
 from stoker.store.submissions import Accepted, Submission
@@ -33,7 +34,7 @@ from tests.conformance.steps import (
     look,
     status_of,
 )
-from tests.conformance.stores import every_job
+from tests.conformance.stores import books_balance, every_job
 from tests.support.clock import START_US, FakeClock
 from tests.support.schedules import ScheduleDriver
 
@@ -318,13 +319,39 @@ async def test_replay_where_steps_over_jobs_whose_key_is_taken(store: Store) -> 
     blocked = [await _dead(store, "a"), await _dead(store, "a")]
     free = [await _dead(store, "b"), await _dead(store, "b"), await _dead(store, "c")]
     await put(store, a_unique_job(store, "a"))
-    assert await store.replay_where(JobFilter(), 2) == 1  # of the two with one key
-    assert await store.replay_where(JobFilter(), 2) == 1
-    assert await store.replay_where(JobFilter(), 2) == 0
+    counts = [await store.replay_where(JobFilter(), 2) for _ in range(3)]
+    assert (sum(counts), counts[-1]) == (2, 0)  # of the two with one key, one
     assert [await status_of(store, job) for job in [*blocked, *free]] == [
         "failed", "failed", "queued", "failed", "queued",
     ]  # fmt: skip
     assert await store.keys_taken(JobFilter()) == 3
+
+
+@pytest.mark.parametrize("by_filter", [False, True])
+@pytest.mark.parametrize("on_conflict", ["return", "replace"])
+async def test_a_replay_and_a_submission_at_once_never_both_get_the_key(
+    store: Store, by_filter: bool, on_conflict: OnConflict
+) -> None:
+    dead = [await _dead(store, f"k{number}") for number in range(5)]
+    for number, job in enumerate(dead):
+        replay = store.replay_where(JobFilter(), 1) if by_filter else store.replay([job.id])
+        # One transaction has both.
+        await asyncio.gather(replay, put(store, a_unique_job(store, f"k{number}"), on_conflict))
+        keys = [key_of(job.extras) for job in await every_job(store) if job.status == "queued"]
+        assert len(set(keys)) == len(keys)
+        assert f"k{number}" in keys
+        await books_balance(store)
+
+
+async def test_a_replay_and_a_schedule_at_once_never_both_get_the_key(store: Store, clock: FakeClock) -> None:
+    driver = ScheduleDriver(store)
+    await driver.set("one", job=JobSpec(unique_key="k"))
+    dead = await _dead(store)
+    clock.advance(60)
+    await asyncio.gather(store.replay([dead.id]), driver.fire_all())  # in one transaction
+    queued = [job for job in await every_job(store) if job.status == "queued"]
+    assert [key_of(job.extras) for job in queued] == ["k"]
+    assert await store.key_holder("k") == queued[0].id
 
 
 async def test_discarding_does_not_care_for_keys(store: Store) -> None:

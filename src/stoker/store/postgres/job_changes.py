@@ -74,7 +74,7 @@ class PostgresJobChanges(PostgresSubmissions):
         jobs = list(jobs)
         ended = [job for job in jobs if lifecycle.after(job.status, "replayed")]
         if any(job.extras is not None for job in ended):
-            ended = await self._unique.take_again(ended)
+            ended = self._unique.take_again(ended)
         early = [job for job in jobs if lifecycle.after(job.status, "hurried")]
         again = [replayed(job, self._now) for job in ended]
         kept = [job.seq for job in again if keeps(job.extras)]
@@ -87,6 +87,7 @@ class PostgresJobChanges(PostgresSubmissions):
         if early:
             await self._link.execute(Q["hurry_jobs"], [job.seq for job in early], self._now)
         self._limits.note(again)
+        self._unique.hold(again)
         hurried = [replace(job, status="queued", run_at=self._now) for job in early]
         for job, after in zip(ended + early, again + hurried, strict=True):
             self._count(job, job.status, after.status)

@@ -164,6 +164,16 @@ SELECT {hot} FROM stoker.jobs WHERE seq = ANY($1::bigint[]) ORDER BY seq FOR UPD
 -- name: jobs_by_id
 SELECT {hot} FROM stoker.jobs WHERE id = ANY($1::uuid[]) ORDER BY seq FOR UPDATE
 
+-- name: lock_jobs
+WITH unfinished AS (
+    SELECT seq FROM stoker.jobs
+    WHERE seq = ANY($1::bigint[]) OR id = ANY($2::uuid[]) OR (worker_id = ANY($3::text[]) AND status = 'running')
+    ORDER BY seq FOR UPDATE
+), finished AS (
+    SELECT seq FROM stoker.history WHERE id = ANY($2::uuid[]) ORDER BY seq FOR UPDATE
+)
+SELECT FROM unfinished UNION ALL SELECT FROM finished
+
 -- name: history_by_seq
 SELECT {final} FROM stoker.history WHERE seq = ANY($1::bigint[]) ORDER BY seq FOR UPDATE
 
@@ -317,8 +327,11 @@ UPDATE stoker.sessions SET status = $2 WHERE id = $1 AND status IN ('live', 'dra
 
 -- name: lose_sessions
 UPDATE stoker.sessions SET status = 'lost'
-WHERE status IN ('live', 'draining') AND last_heartbeat_at < $1
-RETURNING id
+FROM (
+    SELECT id FROM stoker.sessions WHERE status IN ('live', 'draining') AND last_heartbeat_at < $1 ORDER BY id FOR UPDATE
+) AS silent
+WHERE sessions.id = silent.id
+RETURNING sessions.id
 
 -- name: orphans
 -- The sessions that hold jobs and are not alive, by a skip scan of the index of running jobs.
@@ -376,7 +389,8 @@ WHERE k.key = v.key
 
 -- name: key_is_free
 -- Of a dead letter: no other job holds its unique key.
-(extras IS NULL OR NOT EXISTS (SELECT FROM stoker.unique_keys AS k WHERE k.key = extras::jsonb ->> 'unique_key'))
+(extras IS NULL OR NOT EXISTS (
+    SELECT FROM stoker.unique_keys AS k WHERE k.key = extras::jsonb ->> 'unique_key' AND k.job_id <> history.id))
 
 -- name: count_keys_taken
 SELECT count(*) FROM (

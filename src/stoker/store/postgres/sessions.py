@@ -52,15 +52,19 @@ class PostgresSessions(PostgresOutcomes):
     async def set_session_status(self, calls: list[tuple[str, str]]) -> list[bool]:
         return [await self._link.fetchval(Q["set_session_status"], *call) is not None for call in calls]
 
-    async def expire(self, calls: list[tuple[int, RetryPolicy]]) -> list[Expired]:
-        return [await self._expire(*call) for call in calls]
+    async def _lose_silent(self, since: int) -> None:
+        """Give up the sessions that were not heard since then, and find those given up that hold jobs."""
+        self._silent = [row[0] for row in await self._link.fetch(Q["lose_sessions"], since)]
+        self._orphans = [row[0] for row in await self._link.fetch(Q["orphans"])]
 
-    async def _expire(self, since: int, policy: RetryPolicy) -> Expired:
-        silent = [row[0] for row in await self._link.fetch(Q["lose_sessions"], since)]
-        orphans = [row[0] for row in await self._link.fetch(Q["orphans"])]
-        if not orphans:
+    async def expire(self, calls: list[tuple[int, RetryPolicy]]) -> list[Expired]:
+        return [await self._expire(policy) for _, policy in calls]
+
+    async def _expire(self, policy: RetryPolicy) -> Expired:
+        silent, self._silent = self._silent, []
+        if not self._orphans:
             return Expired(silent, [])
-        jobs = await self._jobs("lost_claims", orphans, light=True)
+        jobs = await self._jobs("lost_claims", self._orphans, light=True)
         ends = []
         losses = []
         for job in jobs:
@@ -78,5 +82,5 @@ class PostgresSessions(PostgresOutcomes):
             if note != NO_NOTE or type not in notes:
                 notes[type] = note
         if notes:
-            await self._link.execute(Q["note_types"], list(notes), list(notes.values()))
+            await self._link.execute(Q["note_types"], *columns(sorted(notes.items())))
         return [None] * len(calls)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from stoker.domain import byte_bounds
 from stoker.domain.job import Job
@@ -15,8 +15,7 @@ from stoker.store.postgres.lazy_transaction import LazyTransaction
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import FINAL_COLUMNS, HOT_COLUMNS, LIGHT_Q, Q, final_row, is_id, job_of
 from stoker.store.postgres.time_limits import PostgresTimeLimits
-from stoker.store.postgres.unique import PostgresUniqueKeys
-from stoker.store.submissions import Submission
+from stoker.store.postgres.unique import Again, PostgresUniqueKeys, WantedKeys
 from stoker.store.transaction_state import TransactionState
 
 FEW: Final = 8
@@ -25,13 +24,29 @@ FIXED_VALUES: Final = 8
 """How many values `insert_few` takes before those of the jobs."""
 
 
+class ToLock(NamedTuple):
+    """The jobs that the calls of one transaction lock, by their ids or numbers."""
+
+    ids: Sequence[str]
+    seqs: Sequence[int]
+    sessions: Sequence[str]
+    """Those whose running jobs are lost."""
+    replayed: Sequence[str]
+    """Those of the ids that are replayed."""
+    steps: int
+    """How many steps lock jobs."""
+
+
+NOTHING_TO_LOCK: Final = ToLock((), (), (), (), 0)
+
+
 class PostgresTransactionState(TransactionState):
     """The connection, the store's memory, and what the transaction changes in it.
 
     `judge` is the time that leases and due times are judged by; None means the server's own clock. `in_doubt` says that an
     earlier run of this transaction may have committed. `look_first` says that ids which clients made, and what is paused,
-    are read before jobs are written. `keys_ahead` are submissions of schedules whose unique keys an earlier try of this
-    transaction turned out to want.
+    are read before jobs are written. `keys_ahead` are unique keys that an earlier try of this transaction turned out to
+    want.
     """
 
     def __init__(
@@ -44,7 +59,7 @@ class PostgresTransactionState(TransactionState):
         shard: int,
         in_doubt: bool,
         look_first: bool,
-        keys_ahead: Sequence[Submission] = (),
+        keys_ahead: WantedKeys | None = None,
     ) -> None:
         super().__init__(now)
         self._link = link
@@ -64,6 +79,10 @@ class PostgresTransactionState(TransactionState):
         self._unique = PostgresUniqueKeys(link, now)
         self._keys_ahead = keys_ahead
         self._limits = PostgresTimeLimits(link)
+        self._to_lock = NOTHING_TO_LOCK
+        self._silent: list[str] = []
+        self._orphans: list[str] = []
+        """Sessions that are given up and hold jobs."""
 
     async def _jobs(self, query: str, *values: Any, light: bool = False) -> list[Job]:
         """Jobs; if `light`, without their payloads where these are large."""
@@ -72,20 +91,31 @@ class PostgresTransactionState(TransactionState):
         return [job_of(row, lanes) for row in rows]
 
     async def _found(self, ids: Sequence[str], *, light: bool = False) -> dict[str, Job]:
-        """Return the jobs with these ids, locked, wherever they are. One may move while we look, so who is missing is
-        looked for once more."""
+        """Return the jobs with these ids, locked, wherever they are. One may move while we look: locked after the others,
+        it could be waited for in a circle, so the transaction runs again."""
         wanted = [id for id in dict.fromkeys(ids) if is_id(id)]
         found: dict[str, Job] = {}
-        for query in ("jobs_by_id", "history_by_id", "jobs_by_id"):
+        for query in ("jobs_by_id", "history_by_id"):
             missing = [id for id in wanted if id not in found]
             if missing:
                 found |= {job.id: job for job in await self._jobs(query, missing, light=light)}
+        missing = [id for id in wanted if id not in found]
+        if missing and await self._link.fetch(Q["known_ids"], missing):
+            raise Again("a job moved while it was looked for")
         return found
 
     async def _holders(self, ids: Collection[str], locked: bool) -> Mapping[str, Job]:
         if locked:
+            await self._lock_jobs(ids)
             return await self._found(list(ids))
         return {job.id: job for job in await self._jobs("get_jobs", list(ids))} if ids else {}
+
+    async def _lock_jobs(self, ids: Collection[str] = ()) -> None:
+        """Lock all jobs that this transaction has to lock, and these, if it did not yet."""
+        ahead, self._to_lock = self._to_lock, NOTHING_TO_LOCK
+        if ahead.steps:
+            wanted = [id for id in (*ahead.ids, *ids) if is_id(id)]
+            await self._link.execute(Q["lock_jobs"], ahead.seqs, wanted, ahead.sessions)
 
     async def _copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
         """Write rows: many by COPY, which is cheapest per row; one by a prepared INSERT, which is one exchange less."""

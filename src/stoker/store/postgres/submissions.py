@@ -65,7 +65,7 @@ class PostgresSubmissions(PostgresTransactionState):
         self,
         item: Resolved,
         seqs: Iterator[int],
-        stored: dict[str, Job],
+        stored: Mapping[str, Job],
         keys: dict[KeyName, tuple[bytes, Job]],
         taken: dict[KeyName, tuple[bytes, str, int]],
     ) -> list[Accepted]:
@@ -108,7 +108,7 @@ class PostgresSubmissions(PostgresTransactionState):
             return ClientIds()
         self._memory.refused()
         # A job that is pruned between these two statements is gone as well.
-        jobs = await self._found([row[0] for row in rows if not row[2]])
+        jobs = await self._holders([row[0] for row in rows if not row[2]], False)
         return ClientIds({row[0]: Stored(row[1], jobs.get(row[0])) for row in rows})
 
     def _refused(self, why: str) -> Again:
@@ -170,12 +170,12 @@ class PostgresSubmissions(PostgresTransactionState):
         self._take_in(numbered)
         return numbered
 
-    async def _stored_before(self, submissions: Sequence[Submission]) -> dict[str, Job]:
+    async def _stored_before(self, submissions: Sequence[Submission]) -> Mapping[str, Job]:
         """After a commit whose answer was lost: which of these jobs it stored after all."""
         if not self._in_doubt:
             return {}
-        return await self._found(
-            [id for item in submissions if item.batch.digests is None for id in item.batch.ids]
+        return await self._holders(
+            [id for item in submissions if item.batch.digests is None for id in item.batch.ids], False
         )
 
     async def _known_keys(self, submissions: Sequence[Submission]) -> dict[KeyName, tuple[bytes, Job]]:
@@ -185,7 +185,7 @@ class PostgresSubmissions(PostgresTransactionState):
         rows = await self._link.fetch(Q["get_keys"], *columns(sorted(names)), self._now)
         if not rows:
             return {}
-        jobs = await self._found([row[3] for row in rows])
+        jobs = await self._holders([row[3] for row in rows], False)
         self._pruned = {(row[0], row[1]): (row[2], row[3]) for row in rows if row[3] not in jobs}
         return {(row[0], row[1]): (row[2], jobs[row[3]]) for row in rows if row[3] in jobs}
 

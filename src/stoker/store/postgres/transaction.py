@@ -3,8 +3,9 @@
 It has the shape of the embedded store's transaction (`stoker.store.sqlite.transaction`): reports before claims, jobs
 to insert resolved before the claim and written after it, so that a job which finds a free worker is written once, as
 already claimed. What differs is that others write to the same tables. So nothing is believed that was not read, or
-locked, in this transaction; rows are locked in the order of their numbers; and jobs that another coordinator is
-claiming are stepped over.
+locked, in this transaction; and jobs that another coordinator is claiming are stepped over. What a transaction has to
+wait for it locks in one order: sessions, then unique keys, then jobs, each in the order of their names or numbers.
+So two transactions wait for each other and never in a circle.
 
 The statements take arrays, and rows are written by COPY, so a transaction costs a handful of exchanges with the server
 however many jobs it carries. One that only inserts and claims a few jobs, or only completes a few, is a
@@ -13,14 +14,14 @@ single statement without BEGIN and COMMIT (docs/decisions/0015).
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from stoker.store.group_commit import Step, by_step
 from stoker.store.postgres.claims import PostgresClaims
 from stoker.store.postgres.rows import Q, is_id
 from stoker.store.postgres.schedules import PostgresSchedules
 from stoker.store.postgres.sessions import PostgresSessions
-from stoker.store.postgres.unique import Named
+from stoker.store.postgres.state import ToLock
 from stoker.store.postgres.upkeep import PostgresUpkeep
 
 
@@ -31,15 +32,11 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         """Run the calls, grouped by step in `order`; return their results in the order of the calls."""
         results: list[Any] = [None] * len(calls)
         self._only_completes = all(step is PostgresTransaction.complete for step, _ in calls)
-        submitted = [argument for step, argument in calls if step is PostgresTransaction.insert]
-        named = named_by(calls)
-        await self._unique.take_all(submitted, self._keys_ahead, named, self._holders)
-        if named.steps > 1:
-            await self._found(named.ids)
-        reported = reported_by(calls)
-        if reported:
-            await self._jobs("jobs_by_seq", reported, light=True)
+        locked = False
         for step, places in by_step(calls, order):
+            if not locked and step not in OF_SESSIONS:
+                locked = True
+                await self._lock_ahead(calls)
             answers = await step(self, [calls[place][1] for place in places])
             for place, answer in zip(places, answers, strict=True):
                 results[place] = answer
@@ -50,6 +47,18 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         await self._limits.write()
         await self._write_counts()
         return results
+
+    async def _lock_ahead(self, calls: Sequence[tuple[Step, Any]]) -> None:
+        """Take keys, then lock jobs: by one statement, where several steps would lock some one after the other."""
+        since = [argument[0] for step, argument in calls if step is PostgresTransaction.expire]
+        if since:
+            await self._lose_silent(max(since))
+        submitted = [argument for step, argument in calls if step is PostgresTransaction.insert]
+        if not self._only_completes and not LOCKING.isdisjoint(step for step, _ in calls):
+            self._to_lock = to_lock(calls, self._orphans)
+        await self._unique.take_all(submitted, self._keys_ahead, self._to_lock.replayed, self._holders)
+        if self._to_lock.steps > 1:
+            await self._lock_jobs()
 
     def commit_to_memory(self) -> bool:
         """Called after the commit: the memory follows the database. Whether jobs were left in the queue."""
@@ -71,34 +80,30 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
             await self._link.execute(Q["add_counts"], *counts)
 
 
-def named_by(calls: Sequence[tuple[Step, Any]]) -> Named:
-    """Return the jobs that clients name in these calls, whose rows the steps lock."""
-    cancelled = [id for step, ids in calls if step is PostgresTransaction.cancel for id in ids]
-    edited = [argument[0] for step, argument in calls if step is PostgresTransaction.edit]
-    replays = [ids for step, ids in calls if step is PostgresTransaction.replay]
-    replayed = [id for id in chain.from_iterable(replays) if is_id(id)]
-    steps = sum(map(bool, (cancelled, edited, replayed)))
-    return Named([*cancelled, *edited, *replayed], replayed, steps)
-
-
-def reported_by(calls: Sequence[tuple[Step, Any]]) -> list[int]:
-    """Return the jobs whose attempts these calls end, where they end in both ways: two steps would lock them one after the
-    other, and so not in the order of their numbers."""
-    ended = [item.claim.seq for step, items in calls if step is PostgresTransaction.finish for item in items]
-    if not ended:
-        return []
-    done = [done for step, argument in calls if step is PostgresTransaction.complete for done in argument]
-    return [*ended, *chain.from_iterable([item.seqs for item in done])] if done else []
+def to_lock(calls: Sequence[tuple[Step, Any]], orphans: Sequence[str]) -> ToLock:
+    """Return the jobs that these calls lock: those that clients name, and those whose attempts end."""
+    ids: list[str] = []
+    replayed: list[str] = []
+    seqs: list[int] = []
+    for step, argument in calls:
+        if step is PostgresTransaction.cancel:
+            ids += argument
+        elif step is PostgresTransaction.edit:
+            ids.append(argument[0])
+        elif step is PostgresTransaction.replay:
+            replayed += [id for id in argument if is_id(id)]
+        elif step is PostgresTransaction.finish:
+            seqs += [item.claim.seq for item in argument]
+        elif step is PostgresTransaction.complete:
+            seqs += chain.from_iterable([done.seqs for done in argument])
+    steps = LOCKING.intersection(step for step, _ in calls)
+    return ToLock([*ids, *replayed], seqs, orphans, replayed, len(steps))
 
 
 def order() -> tuple[Step, ...]:
     """Return all steps, in the order in which a transaction takes them."""
     return (
-        # sessions and queues
-        PostgresTransaction.open_session,
-        PostgresTransaction.renew,
-        PostgresTransaction.set_session_status,
-        PostgresTransaction.note_types,
+        *OF_SESSIONS,
         # reports
         PostgresTransaction.started,
         PostgresTransaction.finish,
@@ -129,3 +134,24 @@ def order() -> tuple[Step, ...]:
         # claims
         PostgresTransaction.claim,
     )
+
+
+LOCKING: Final[frozenset[Step]] = frozenset(
+    {
+        PostgresTransaction.cancel,
+        PostgresTransaction.edit,
+        PostgresTransaction.replay,
+        PostgresTransaction.finish,
+        PostgresTransaction.complete,
+        PostgresTransaction.expire,
+    }
+)
+"""Steps that lock jobs and wait for them."""
+
+OF_SESSIONS: Final[tuple[Step, ...]] = (
+    PostgresTransaction.open_session,
+    PostgresTransaction.renew,
+    PostgresTransaction.set_session_status,
+    PostgresTransaction.note_types,
+)
+"""Steps that lock sessions; every transaction takes them before it locks keys and jobs."""

@@ -2,13 +2,13 @@
 
 Other coordinators take keys too. A transaction takes all keys that its submissions want by one statement, in the order
 of the keys and before it locks any job, so that two transactions wait for each other and never in a circle. A key that
-is given up while a transaction waits for it is a reason to run the transaction again. The keys of jobs that end are
-deleted last: the job's lock keeps every other transaction from that row. Jobs are locked in the order of their
-numbers; where several steps lock jobs that clients name, one statement locks them at the beginning.
+is given up while a transaction waits for it is a reason to run the transaction again. So is a key that a step turns
+out to want only later (`KeysNeeded`). The keys of jobs that end are deleted last: the job's lock keeps every other
+transaction from that row.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from stoker.domain.errors import UniqueConflict
 from stoker.domain.job import Job, OnConflict
@@ -25,22 +25,38 @@ class Again(Exception):
     change."""
 
 
+@dataclass(slots=True)
+class WantedKeys:
+    """Unique keys that a transaction asks for, each with the job in whose name."""
+
+    job_of: dict[str, str] = field(default_factory=dict)
+    to_replace: set[str] = field(default_factory=set)
+    """Those whose holders are locked, because a submission may replace them."""
+
+    def add(self, submissions: Iterable[Submission]) -> None:
+        for submission in submissions:
+            template = submission.batch.template
+            key = None if template.extras is None else key_of(template.extras)
+            if key is not None:
+                self.job_of.setdefault(key, template.id)
+                if submission.on_conflict == "replace":
+                    self.to_replace.add(key)
+
+    def update(self, other: "WantedKeys") -> None:
+        self.job_of = other.job_of | self.job_of
+        self.to_replace |= other.to_replace
+
+    def covers(self, other: "WantedKeys") -> bool:
+        return other.job_of.keys() <= self.job_of.keys() and other.to_replace <= self.to_replace
+
+
 class KeysNeeded(Again):
-    """Jobs of schedules want keys, which is known only once the schedules are locked. The same transaction, run again,
-    takes them at its beginning: taken now, they could be waited for in a circle."""
+    """A step wants keys that were not known at the beginning: of jobs of schedules, or of jobs to replay. The same
+    transaction, run again, takes them at its beginning: taken now, they could be waited for in a circle."""
 
-    def __init__(self, submissions: Sequence[Submission]) -> None:
-        super().__init__("jobs of schedules want unique keys")
-        self.submissions = submissions
-
-
-class Named(NamedTuple):
-    """The jobs that the calls of one transaction cancel, edit or replay."""
-
-    ids: list[str]
-    replayed: list[str]
-    steps: int
-    """How many of these three steps it has."""
+    def __init__(self, wanted: WantedKeys) -> None:
+        super().__init__("jobs want unique keys that were not known before")
+        self.wanted = wanted
 
 
 Find = Callable[[Collection[str], bool], Awaitable[Mapping[str, Job]]]
@@ -53,10 +69,8 @@ class PostgresUniqueKeys(CallKeys):
     def __init__(self, link: Statements, now: int) -> None:
         super().__init__(now)
         self._link = link
-        self._wanted: dict[str, str] = {}
-        """Keys that this transaction asked for at its beginning, and the job in whose name."""
-        self._to_replace: set[str] = set()
-        """Those whose holders are locked, because a submission may replace them."""
+        self._wanted = WantedKeys()
+        """Keys that this transaction asked for at its beginning."""
         self._taken: dict[str, str] = {}
         """Keys that this transaction took, and the job in whose name."""
         self._holders: dict[str, Job] = {}
@@ -68,35 +82,32 @@ class PostgresUniqueKeys(CallKeys):
     async def take_all(
         self,
         calls: Iterable[Sequence[Submission]],
-        ahead: Sequence[Submission],
-        named: Named,
+        ahead: WantedKeys | None,
+        replayed: Sequence[str],
         find: Find,
     ) -> None:
         """Take the keys that the submissions of a transaction want, those `ahead` and those of the jobs to replay, and read
         the jobs that hold the others.
         `find` is not kept: it belongs to the transaction, and a cycle would keep the transaction's jobs in memory."""
-        _want(ahead, self._wanted, self._to_replace)
         for call in calls:
-            _want(call, self._wanted, self._to_replace)
-        for job in (await find(named.replayed, False)).values() if named.replayed else ():
+            self._wanted.add(call)
+        if ahead is not None:
+            self._wanted.update(ahead)
+        for job in (await find(replayed, False)).values() if replayed else ():
             key = taken_by_replay(job) if job.status in FINAL else None
             if key is not None:
-                self._wanted.setdefault(key, job.id)
-        if self._wanted:
-            await self._take(self._wanted, self._to_replace, named.ids, find)
+                self._wanted.job_of.setdefault(key, job.id)
+        if self._wanted.job_of:
+            await self._take(self._wanted.job_of, self._wanted.to_replace, find)
 
     def require(self, submissions: Iterable[Submission]) -> None:
         """Raise `KeysNeeded` for submissions whose keys this transaction did not ask for at its beginning."""
-        keyed = [item for item in submissions if key_of(item.batch.template.extras) is not None]
-        wanted: dict[str, str] = {}
-        replaced: set[str] = set()
-        _want(keyed, wanted, replaced)
-        if not (wanted.keys() <= self._wanted.keys() and replaced <= self._to_replace):
-            raise KeysNeeded(keyed)
+        wanted = WantedKeys()
+        wanted.add(submissions)
+        if not self._wanted.covers(wanted):
+            raise KeysNeeded(wanted)
 
-    async def _take(
-        self, wanted: Mapping[str, str], replaced: Collection[str], named: Sequence[str], find: Find
-    ) -> None:
+    async def _take(self, wanted: Mapping[str, str], replaced: Collection[str], find: Find) -> None:
         rows = sorted(wanted.items())
         taken = {row[0] for row in await self._link.fetch(Q["take_unique_keys"], *zip(*rows, strict=True))}
         self._taken = {key: wanted[key] for key in taken}
@@ -106,8 +117,8 @@ class PostgresUniqueKeys(CallKeys):
         ids = {row[0]: row[1] for row in await self._link.fetch(Q["key_holders"], rest)}
         jobs = dict(await find([ids[key] for key in rest if key in ids and key not in replaced], False))
         held = [ids[key] for key in rest if key in ids and key in replaced]
-        if held:  # locked together with those that other calls name, so that all are locked in one order
-            jobs |= await find([*held, *named], True)
+        if held:
+            jobs |= await find(held, True)
         for key in rest:
             holder = jobs.get(ids.get(key, ""))
             if holder is None or (key in replaced and holder.status in FINAL):
@@ -116,7 +127,7 @@ class PostgresUniqueKeys(CallKeys):
 
     async def look_again(self, find: Find) -> None:
         """Read again the jobs that submissions may replace: a command that ran before may have changed them."""
-        ids = {key: self._holders[key].id for key in self._to_replace if key in self._holders}
+        ids = {key: self._holders[key].id for key in self._wanted.to_replace if key in self._holders}
         if not ids:
             return
         jobs = await find(list(ids.values()), True)
@@ -179,8 +190,15 @@ class PostgresUniqueKeys(CallKeys):
 
     # ── replays ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def take_again(self, jobs: Sequence[Job]) -> list[Job]:
-        """Take the keys of jobs that are replayed; return those that may be, because no other job holds their key."""
+    def hold(self, jobs: Iterable[Job]) -> None:
+        """These were replayed, and hold their keys against what this transaction inserts."""
+        for job in jobs:
+            if job.extras is not None and holds_key(job) and (key := key_of(job.extras)) is not None:
+                self._holders[key] = job
+
+    def take_again(self, jobs: Sequence[Job]) -> list[Job]:
+        """Take the keys of jobs that are replayed; return those that may be, because no other job holds their key. Of jobs
+        that a filter found, or that ended since the transaction began, the keys are known only now."""
         wanted: dict[str, Job] = {}
         for job in jobs:
             key = taken_by_replay(job)
@@ -188,23 +206,10 @@ class PostgresUniqueKeys(CallKeys):
                 wanted.setdefault(key, job)
         if not wanted:
             return list(jobs)
+        if not wanted.keys() <= self._wanted.job_of.keys():
+            raise KeysNeeded(WantedKeys({key: job.id for key, job in wanted.items()}))
         taken = {key for key, job in wanted.items() if self._taken.get(key) == job.id}
         for key in taken:  # the job holds it from here on
             del self._taken[key]
-        # Jobs that are replayed by a filter, or that ended since the transaction began, take their keys only now.
-        late = sorted((key, job.id) for key, job in wanted.items() if key not in self._wanted)
-        if late:
-            rows = await self._link.fetch(Q["take_unique_keys"], *zip(*late, strict=True))
-            taken |= {row[0] for row in rows}
         able = {job.id for key, job in wanted.items() if key in taken}
         return [job for job in jobs if taken_by_replay(job) is None or job.id in able]
-
-
-def _want(call: Sequence[Submission], wanted: dict[str, str], replaced: set[str]) -> None:
-    for submission in call:
-        template = submission.batch.template
-        key = None if template.extras is None else key_of(template.extras)
-        if key is not None:
-            wanted.setdefault(key, template.id)
-            if submission.on_conflict == "replace":
-                replaced.add(key)

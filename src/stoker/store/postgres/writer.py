@@ -21,8 +21,7 @@ from stoker.store.postgres.database import UNPREPARED, Contended, Database, Link
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
 from stoker.store.postgres.transaction import PostgresTransaction
-from stoker.store.postgres.unique import Again, KeysNeeded
-from stoker.store.submissions import Submission
+from stoker.store.postgres.unique import Again, KeysNeeded, WantedKeys
 
 RECONNECT_SECONDS: Final = 0.1
 TRIES: Final = 5
@@ -65,7 +64,7 @@ class PostgresWriter:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_seconds
         in_doubt = False
-        keys_ahead: list[Submission] = []
+        keys_ahead: WantedKeys | None = None
         for attempt in range(1, 1_000_000):
             try:
                 return await self._transaction(
@@ -81,7 +80,8 @@ class PostgresWriter:
                 await self._database.stop_preparing()
             except (Again, Contended) as error:
                 if isinstance(error, KeysNeeded):
-                    keys_ahead += error.submissions
+                    keys_ahead = keys_ahead or WantedKeys()
+                    keys_ahead.update(error.wanted)
                 if attempt >= TRIES:
                     raise StoreUnavailable(f"{error}; try again") from error
         raise AssertionError("unreachable")
@@ -90,7 +90,7 @@ class PostgresWriter:
         self,
         calls: list[tuple[Step, Any]],
         *,
-        keys_ahead: Sequence[Submission],
+        keys_ahead: WantedKeys | None,
         in_doubt: bool,
         again: bool,
     ) -> Sequence[Any]:
