@@ -85,6 +85,8 @@ class Endpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     or_body: tuple[type[msgspec.Struct], Callable[[bytes], bool]] | None = None
     """Another body that it takes, and what tells the one from the other."""
+    read_first: tuple[type[msgspec.Struct], Callable[[Any], bool]] | None = None
+    """A type that is cheaper to read than the body's and is almost always right, and what tells whether it is."""
     read_again: Callable[[bytes, RequestProblem], Any] | None = None
     """What makes something of a body that does not fit, or raises the problem."""
     query: type[msgspec.Struct] = NoQuery
@@ -164,6 +166,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         'names the whole batch. With `"atomic": false` each job stands for itself: one that is refused is '
         '`{"problem": {…}}` at its place, the others are stored, and the answer is 202.',
         body=batches.BatchSpec,
+        read_first=(batches.QuickBatch, batches.has_valid_types),
         read_again=batches.read_separately,
         status=202,
         response=BatchView,

@@ -102,8 +102,6 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False)
     labels: StringMap | UnsetType = UNSET
     metadata: StringMap | UnsetType = UNSET
     idempotency_key: Key | None = None
-    id: ClientId | None = None
-    traceparent: Traceparent | None = None
     unique_key: Key | None = None
     on_conflict: OnConflict | UnsetType = UNSET
     unique_until: UniqueUntil | UnsetType = UNSET
@@ -114,6 +112,12 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False)
     retry: RetryRules | UnsetType | None = UNSET
     keep_sec: KeepSeconds | UnsetType | None = UNSET
     notify_url: NotifyUrl | UnsetType | None = UNSET
+    id: ClientId | None = None
+    traceparent: Traceparent | None = None
+
+
+SHARED_FIELDS: Final = slice(1, -2)
+"""The fields of a `JobSpec` in which the jobs of a `JobBatch` agree: all but payload, id and traceparent."""
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):

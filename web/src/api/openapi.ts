@@ -495,16 +495,6 @@ export interface components {
             };
             /** @default null */
             idempotency_key?: string | null;
-            /**
-             * @description An id of the client's own, a UUIDv7 whose time is at most a day ahead of the server's clock: sending the same request again with the same id is safe.
-             * @default null
-             */
-            id?: string | null;
-            /**
-             * @description The W3C trace context that the job comes from, in place of that of the request.
-             * @default null
-             */
-            traceparent?: string | null;
             /** @default null */
             unique_key?: string | null;
             /**
@@ -531,6 +521,16 @@ export interface components {
             keep_sec?: number | null;
             /** @description Where it is left out, it is as the workers of the type announced it, else as `x-otherwise` says. */
             notify_url?: string | null;
+            /**
+             * @description An id of the client's own, a UUIDv7 whose time is at most a day ahead of the server's clock: sending the same request again with the same id is safe.
+             * @default null
+             */
+            id?: string | null;
+            /**
+             * @description The W3C trace context that the job comes from, in place of that of the request.
+             * @default null
+             */
+            traceparent?: string | null;
         };
         /**
          * JobSummaryView

@@ -34,7 +34,7 @@ from stoker.api.schemas.views import render_accepted, render_batch
 from stoker.api.server.decode import decode_body
 from stoker.api.server.exchange import Request, Response
 from stoker.domain.errors import IdMismatch, JobPruned, StokerDomainError
-from stoker.domain.job import JobDefaults, JobSpec
+from stoker.domain.job import DEFAULT_TYPE, IdentOrEmpty, JobDefaults, JobSpec
 from stoker.domain.json_text import are_plain
 from stoker.logs.log import request_id
 from stoker.store.submissions import Accepted, Submission
@@ -50,6 +50,28 @@ class BatchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     jobs: Annotated[list[JobSpec], BATCH_SIZE]
     atomic: bool = True
+
+
+class _QuickSpec(JobSpec, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A job whose type was not looked at."""
+
+    type: str = DEFAULT_TYPE
+
+
+class QuickBatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A `BatchSpec` in which types are checked afterwards (`has_valid_types`): a batch has few types, and to read one by its
+    pattern takes three times as long as all else of a small job."""
+
+    jobs: Annotated[list[_QuickSpec], BATCH_SIZE]
+    atomic: bool = True
+
+
+def has_valid_types(batch: QuickBatch) -> bool:
+    try:
+        msgspec.convert([*{spec.type for spec in batch.jobs}], list[IdentOrEmpty])
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 class SeparateJobs(msgspec.Struct, frozen=True):
@@ -89,7 +111,7 @@ def _decoded(raw: bytes) -> Place:
 
 
 async def submit_batch(request: Request) -> Response:
-    body: BatchSpec | SeparateJobs = request.body
+    body: BatchSpec | QuickBatch | SeparateJobs = request.body
     if isinstance(body, SeparateJobs) or not body.atomic:
         return await _submit_separately(request, body.jobs)
     return await _submit_whole(request, body.jobs)

@@ -36,11 +36,9 @@ def check_ids(specs: Sequence[JobSpec], now: int) -> None:
             check_id(spec, now, f"jobs[{index}]")
 
 
-def digests_of(alike: Sequence[JobSpec]) -> list[bytes] | None:
+def digests_of(alike: Sequence[JobSpec], payloads: Sequence[bytes]) -> list[bytes] | None:
     """Return the digests of jobs that ask for the same, payloads aside; None where the server makes their ids."""
-    if alike[0].id is None:
-        return None
-    return client_ids.digests(asked_for(alike[0]), [bytes(spec.payload) for spec in alike])
+    return None if alike[0].id is None else client_ids.digests(asked_for(alike[0]), payloads)
 
 
 async def in_its_words(jobs: JobService, specs: Sequence[JobSpec]) -> list[JobSpec] | None:

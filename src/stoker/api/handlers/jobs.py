@@ -2,17 +2,18 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET
+from msgspec.structs import astuple
 
 from stoker import tracing
 from stoker.api.context import Context
 from stoker.api.handlers.client_ids import check_id, digests_of, in_its_words
 from stoker.api.handlers.extras import checked_extras
-from stoker.api.handlers.idempotency import NAMES, expiry, header_key, key_for_one, keys_for_batch
+from stoker.api.handlers.idempotency import expiry, header_key, key_for_one, keys_for_batch
 from stoker.api.handlers.payload import check_payload
 from stoker.api.handlers.prefer import APPLIED, render_minimal, wants_minimal
 from stoker.api.handlers.short_ids import is_job_id, whole_job_id
@@ -50,6 +51,7 @@ from stoker.domain.errors import IdMismatch, StaleClaim
 from stoker.domain.job import (
     MAX_BATCH,
     MAX_DELAY_SEC,
+    SHARED_FIELDS,
     Ident,
     Job,
     JobSpec,
@@ -70,8 +72,7 @@ REPLAYED: Final[Header] = (b"idempotency-replayed", b"true")
 MAX_SHORTENED: Final = 100
 """Each shortened id is a search of its own."""
 
-_ASKED: Final = attrgetter(*(name for name in JobSpec.__struct_fields__ if name not in ("payload", *NAMES)))
-"""Reads the fields in which specs must agree to become one batch: all but payload, id and traceparent."""
+_shared_fields: Final = itemgetter(SHARED_FIELDS)
 
 JobId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
@@ -124,7 +125,7 @@ async def submit_spec(
         spec = stand_in(spec)
         check_payload(bytes(spec.payload), "payload", context.settings.max_payload_bytes)
     check_id(spec, now)
-    digests = digests_of([asked]) or (None,)
+    digests = digests_of([asked], [bytes(asked.payload)]) or (None,)
     id = context.new_id() if spec.id is None else spec.id
     _remember_callers((id,), (spec,))
     batch = batch_of(_job(context, spec, id, now, _run_at(spec, now, ""), digests[0], ""))
@@ -151,8 +152,7 @@ def plain_submissions(context: Context, specs: Sequence[JobSpec], now: int) -> l
     become one `JobBatch`."""
     submissions: list[Submission] = []
     first = 0
-    for _, run in groupby(specs, _ASKED):
-        alike = list(run)
+    for alike in _runs(specs):
         path = f"jobs[{first}]"
         run_at = _run_at(alike[0], now, path)
         submissions += [Submission(_batch(context, part, now, run_at, path)) for part in _by_maker(alike)]
@@ -160,7 +160,16 @@ def plain_submissions(context: Context, specs: Sequence[JobSpec], now: int) -> l
     return submissions
 
 
-def _by_maker(alike: list[JobSpec]) -> list[list[JobSpec]]:
+def _runs(specs: Sequence[JobSpec]) -> list[Sequence[JobSpec]]:
+    """Return runs of neighbours that differ only in payload, id and traceparent."""
+    asked = [*map(_shared_fields, map(astuple, specs))]
+    if asked.count(asked[0]) == len(asked):
+        return [specs]
+    pairs = groupby(zip(asked, specs, strict=True), itemgetter(0))
+    return [[spec for _, spec in run] for _, run in pairs]
+
+
+def _by_maker(alike: Sequence[JobSpec]) -> list[Sequence[JobSpec]]:
     """Return jobs that are alike in runs whose ids are all made by the client, or all by the server."""
     ours = [spec.id for spec in alike].count(None)
     if ours in (0, len(alike)):
@@ -202,11 +211,11 @@ async def _submit_within(
 
 def _batch(context: Context, alike: Sequence[JobSpec], now: int, run_at: int, path: str) -> JobBatch:
     """Build a batch from specs that differ only in payload, id and traceparent."""
-    digests = digests_of(alike)
+    payloads = [bytes(spec.payload) for spec in alike]
+    digests = digests_of(alike, payloads)
     ids = [context.new_id() if spec.id is None else spec.id for spec in alike]
     _remember_callers(ids, alike)
     job = _job(context, alike[0], ids[0], now, run_at, None if digests is None else digests[0], path)
-    payloads = [bytes(spec.payload) for spec in alike]
     return JobBatch(job, range(len(ids)), ids, payloads, [now] * len(ids), digests)
 
 

@@ -22,7 +22,7 @@ Params = dict[str, str]
 class Action:
     """One endpoint with everything that is prepared once: its decoder, and its query when none is given."""
 
-    __slots__ = ("_other", "decoder", "default_query", "endpoint", "handler", "scope")
+    __slots__ = ("_first", "_other", "decoder", "default_query", "endpoint", "handler", "scope")
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
@@ -35,18 +35,33 @@ class Action:
         self._other: msgspec.json.Decoder[Any] | None = None
         if endpoint.or_body is not None:
             self._other = msgspec.json.Decoder(endpoint.or_body[0])
+        self._first: msgspec.json.Decoder[Any] | None = None
+        if endpoint.read_first is not None:
+            self._first = msgspec.json.Decoder(endpoint.read_first[0])
 
     def decode(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         """Return the body as one of the types that this endpoint takes. Raises `RequestProblem`."""
         other = self.endpoint.or_body
         if other is not None and self._other is not None and other[1](body):
             decoder = self._other
+        found = self._read_first(body)
+        if found is not None:
+            return found
         try:
             return decode_body(decoder, body)
         except RequestProblem as problem:
             if self.endpoint.read_again is None:
                 raise
             return self.endpoint.read_again(body, problem)
+
+    def _read_first(self, body: bytes) -> Any:
+        if self._first is None or self.endpoint.read_first is None:
+            return None
+        try:
+            found = self._first.decode(body)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return None
+        return found if self.endpoint.read_first[1](found) else None
 
 
 class Route:
