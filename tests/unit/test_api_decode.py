@@ -120,6 +120,8 @@ def test_the_list_of_mistakes_is_bounded() -> None:
     [
         ('{}, {}, {}, {"priority": 101}', "jobs[3].priority"),
         ('{}, {"metadata": {"k": 5}}', "jobs[1].metadata.k"),
+        ('{}, {"type": "a b"}', "jobs[1].type"),
+        ('{"type": "' + "t" * 129 + '"}', "jobs[0].type"),
         ('{}, {"name": "\\ud800"}', "jobs[1].name"),
         (
             '{"payload": [1, 2, {"a": [3]}]}, {"payload": ' + "[" * 10_000 + "]" * 10_000 + "}",
