@@ -7,7 +7,18 @@ import pytest
 from stoker.domain.errors import StoreUnavailable
 from stoker.store.base import Store
 from stoker.store.claims import ClaimRequest, Granted
-from tests.conformance.steps import a_job, a_request, a_worker, claimed, end, ids, look, submit, submitted
+from tests.conformance.steps import (
+    a_job,
+    a_request,
+    a_worker,
+    claim,
+    claimed,
+    end,
+    ids,
+    look,
+    submit,
+    submitted,
+)
 from tests.support.jobs import jobs_of
 from tests.support.turns import turns
 
@@ -68,6 +79,18 @@ async def test_what_a_report_releases_is_claimed(store: Store) -> None:
     store.claim_soon()
     assert await workers.told() == [job.id]
     assert (await look(store, job)).claim_id == 2
+
+
+async def test_once_a_claim_found_nothing_left_no_other_is_opened(store: Store) -> None:
+    await submitted(store)
+    assert len(await claim(store, a_worker(threads=1))) == 1
+    assert await claim(store, a_worker(threads=1)) == []
+    workers = Workers()
+    store.claim_for(workers)
+    for _ in range(3):
+        store.claim_soon()
+        await turns()
+    assert workers.asked == 0
 
 
 async def test_without_queued_jobs_no_transaction_is_opened_for_a_claim(store: Store) -> None:

@@ -95,7 +95,7 @@ class SlowLook:
         return []
 
 
-async def test_a_lane_that_was_filled_while_somebody_looked_around_is_not_forgotten(clock: FakeClock) -> None:
+async def test_a_lane_that_was_filled_during_a_look_around_is_not_forgotten(clock: FakeClock) -> None:
     memory, link = PostgresMemory(clock), SlowLook()
     looking = asyncio.create_task(memory.look_around(cast(Link, link)))
     await until(lambda: link.asked)
@@ -111,6 +111,16 @@ async def test_a_look_around_forgets_lanes_that_were_empty_before_it(
 ) -> None:
     memory, link = PostgresMemory(clock), SlowLook()
     memory.wake(woken)
+    memory.begin_claim()
     link.answer.set()
     await memory.look_around(cast(Link, link))
     assert memory.active == set()
+
+
+def test_a_lane_that_was_filled_while_a_claim_found_it_empty_is_not_forgotten(clock: FakeClock) -> None:
+    memory = PostgresMemory(clock)
+    memory.wake({7, 8})
+    memory.begin_claim()
+    memory.wake({8})
+    memory.emptied({7, 8})
+    assert memory.active == {8}

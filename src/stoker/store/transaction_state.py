@@ -26,6 +26,8 @@ class TransactionState:
         """Lanes in which this transaction leaves queued jobs."""
         self._read: set[int] = set()
         """Lanes from which this transaction may have claimed."""
+        self._emptied: set[int] = set()
+        """Those of them in which a claim found nothing."""
         self._firsts: dict[int, JobBatch | None] = {}
         """The first job of each lane that had no room, as read by this transaction."""
         self._fresh: list[JobBatch] = []

@@ -31,6 +31,7 @@ class PostgresClaims(PostgresTransactionState):
     """Plans queued jobs onto the capacity of workers and marks them running; ends waiting jobs whose time is up."""
 
     async def claim(self, calls: list[ClaimRequest]) -> list[Granted]:
+        self._memory.begin_claim()
         await self._memory.look_around(self._link.link)
         return [await self._claim(call) for call in calls]
 
@@ -126,7 +127,9 @@ class PostgresClaims(PostgresTransactionState):
         if not rooms:
             return []
         self._read.update(rooms)
-        return await self._jobs("claim_candidates", list(rooms), list(rooms.values()), light=True)
+        found = await self._jobs("claim_candidates", list(rooms), list(rooms.values()), light=True)
+        self._emptied |= rooms.keys() - {job.lane_id for job in found}
+        return found
 
     async def _first_of(self, lanes: list[int]) -> list[JobBatch]:
         """Return the first job of each of these lanes, from which nothing can be claimed now. It is not locked: another

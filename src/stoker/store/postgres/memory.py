@@ -128,6 +128,14 @@ class PostgresMemory:
         self._woken.update(lanes)
         self.first_in_line.forget(lanes)
 
+    def begin_claim(self) -> None:
+        """From here on it is remembered which lanes are given jobs, by the other write pipeline too."""
+        self._woken = set()
+
+    def emptied(self, lanes: Collection[int]) -> None:
+        """A claim found nothing in these lanes; they have queued jobs only if they were given some since it began."""
+        self.active -= set(lanes) - self._woken
+
     def look_again(self) -> None:
         self._look_at = 0.0
 
@@ -137,13 +145,12 @@ class PostgresMemory:
         return self._clock.monotonic() >= self._look_at
 
     async def look_around(self, link: Statements) -> None:
-        """Find out which lanes have queued jobs, if it is time for that."""
+        """Find out which lanes have queued jobs, if it is time for that. Called when a claim begins."""
         if not self.should_look:
             return
-        self._woken = set()
         ids = {row[0] for row in await link.fetch(Q["active_lanes"])}
         await self.lanes_named(link, ids)
-        self.active = ids | self._woken  # the other write pipeline may have filled some since
+        self.active = ids | self._woken
         self.first_in_line.forget_all()
         self._look_at = self._clock.monotonic() + LOOK_SECONDS
 

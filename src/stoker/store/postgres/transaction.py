@@ -67,6 +67,7 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         if self._lane_beside is not None:
             self._memory.learn(*self._lane_beside)
         self._memory.wake(self._woken)
+        self._memory.emptied(self._emptied)
         if self._purged_until:
             self._memory.purged.looked(self._purged_until)
         return bool(self._woken)

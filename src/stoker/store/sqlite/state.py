@@ -30,8 +30,6 @@ class SqliteTransactionState(TransactionState):
         super().__init__(now)
         self._db = db
         self._memory = memory
-        self._emptied: set[int] = set()
-        """Lanes in which no job was found."""
         self._lanes: dict[Lane, int] = {}
         """Lanes that this transaction makes."""
         self._lane_ids: dict[tuple[Any, ...], int] = {}
