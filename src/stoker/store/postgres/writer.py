@@ -11,6 +11,7 @@ locks in its own transaction, and counts in its own rows.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import chain, repeat
 from typing import Any, Final
 
 from stoker.domain.errors import StoreUnavailable, StoreUnreachable
@@ -25,6 +26,7 @@ from stoker.store.postgres.unique import Again, KeysNeeded, WantedKeys
 
 RECONNECT_SECONDS: Final = 0.1
 TRIES: Final = 5
+"""How often a transaction may meet others that make it run again. Tries that found no server are not counted."""
 MAKING_LANES: Final[frozenset[Step]] = frozenset(
     {
         PostgresTransaction.insert,
@@ -64,12 +66,11 @@ class PostgresWriter:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience_seconds
         in_doubt = False
+        met = 0
         keys_ahead: WantedKeys | None = None
-        for attempt in range(1, 1_000_000):
+        for again in chain([False], repeat(True)):
             try:
-                return await self._transaction(
-                    calls, keys_ahead=keys_ahead, in_doubt=in_doubt, again=attempt > 1
-                )
+                return await self._transaction(calls, keys_ahead=keys_ahead, in_doubt=in_doubt, again=again)
             except StoreUnreachable:
                 in_doubt = True
                 if loop.time() >= deadline:
@@ -82,8 +83,13 @@ class PostgresWriter:
                 if isinstance(error, KeysNeeded):
                     keys_ahead = keys_ahead or WantedKeys()
                     keys_ahead.update(error.wanted)
-                if attempt >= TRIES:
-                    raise StoreUnavailable(f"{error}; try again") from error
+                met += 1
+                if met >= TRIES:
+                    raise _refusal(f"{error}; try again", in_doubt=in_doubt) from error
+            except Exception as error:
+                if not in_doubt:
+                    raise
+                raise _refusal(str(error), in_doubt=in_doubt) from error
         raise AssertionError("unreachable")
 
     async def _transaction(
@@ -132,6 +138,14 @@ class PostgresWriter:
         link, self._link = self._link, None
         if link is not None:
             await self._database.release(link)
+
+
+def _refusal(why: str, *, in_doubt: bool) -> StoreUnavailable:
+    """Return the error for the callers of a transaction that is given up. One that may have committed must not be run
+    call by call, as if it had not: that is what `StoreUnreachable` says."""
+    if in_doubt:
+        return StoreUnreachable(f"the connection was lost, and what was asked may be stored or not ({why})")
+    return StoreUnavailable(why)
 
 
 def _first(calls: Sequence[tuple[Step, Any]]) -> str | None:
