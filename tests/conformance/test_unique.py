@@ -379,3 +379,34 @@ async def test_the_id_of_a_submission_whose_key_was_taken_is_still_free(store: S
     accepted = await put(store, late)
     assert (accepted.job.id, accepted.unique, accepted.repeated) == (late.id, None, False)
     assert await store.key_holder("k") == late.id
+
+
+async def dead(store: Store, key: str) -> str:
+    """Return the id of a dead letter with a unique key."""
+    job = (await put(store, a_unique_job(store, key))).job
+    (running,) = await claim(store)
+    assert await end(store, running, "invalid") == "failed"
+    return job.id
+
+
+async def test_a_replay_by_a_filter_ends_where_many_dead_letters_share_few_keys(store: Store) -> None:
+    """A key that is taken hides the others that have it, and others yet come into view."""
+    keys = [f"k{number}" for number in range(7)]
+    for key in keys:
+        for _ in range(6):
+            await dead(store, key)
+    replayed = []
+    while count := await store.replay_where(JobFilter(), 6):
+        replayed.append(count)
+    assert sum(replayed) == len(keys)
+
+
+async def test_one_of_two_dead_letters_with_one_key_is_replayed_in_whatever_order_they_ended(
+    store: Store,
+) -> None:
+    first, second = await dead(store, "k"), await dead(store, "k")
+    await store.replay([first])
+    (running,) = await claim(store)
+    assert await end(store, running, "invalid") == "failed"
+    after = await store.replay([first, second])
+    assert sorted(job.status for job in after if job is not None) == ["failed", "queued"]

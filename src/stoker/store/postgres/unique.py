@@ -199,17 +199,22 @@ class PostgresUniqueKeys(CallKeys):
     def take_again(self, jobs: Sequence[Job]) -> list[Job]:
         """Take the keys of jobs that are replayed; return those that may be, because no other job holds their key. Of jobs
         that a filter found, or that ended since the transaction began, the keys are known only now."""
-        wanted: dict[str, Job] = {}
-        for job in jobs:
-            key = taken_by_replay(job)
-            if key is not None:
-                wanted.setdefault(key, job)
-        if not wanted:
-            return list(jobs)
+        keys = {job.id: key for job in jobs if (key := taken_by_replay(job)) is not None}
+        wanted: dict[str, str] = {}
+        for id, key in keys.items():
+            wanted.setdefault(key, id)
         if not wanted.keys() <= self._wanted.job_of.keys():
-            raise KeysNeeded(WantedKeys({key: job.id for key, job in wanted.items()}))
-        taken = {key for key, job in wanted.items() if self._taken.get(key) == job.id}
-        for key in taken:  # the job holds it from here on
+            raise KeysNeeded(WantedKeys(wanted))
+        # Of several jobs with one key it is the one in whose name the key was taken, which need not be the first here.
+        able = {id: key for id, key in keys.items() if self._taken.get(key) == id}
+        for key in able.values():  # the job holds it from here on
             del self._taken[key]
-        able = {job.id for key, job in wanted.items() if key in taken}
-        return [job for job in jobs if taken_by_replay(job) is None or job.id in able]
+        return [job for job in jobs if job.id not in keys or job.id in able]
+
+    def asked_for(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Return those of the jobs that a filter found which need no key, or whose key was taken in their name; all of them
+        if there are none."""
+        able = [
+            job for job in jobs if (key := taken_by_replay(job)) is None or self._taken.get(key) == job.id
+        ]
+        return able or jobs
