@@ -325,10 +325,14 @@ WHERE status IN ('live', 'draining') AND last_heartbeat_at > now.us
 -- name: set_session_status
 UPDATE stoker.sessions SET status = $2 WHERE id = $1 AND status IN ('live', 'draining') RETURNING id
 
+-- name: lock_sessions
+SELECT FROM stoker.sessions WHERE id = ANY($1::text[]) ORDER BY id COLLATE "C" FOR UPDATE
+
 -- name: lose_sessions
 UPDATE stoker.sessions SET status = 'lost'
 FROM (
-    SELECT id FROM stoker.sessions WHERE status IN ('live', 'draining') AND last_heartbeat_at < $1 ORDER BY id FOR UPDATE
+    SELECT id FROM stoker.sessions WHERE status IN ('live', 'draining') AND last_heartbeat_at < $1
+    ORDER BY id COLLATE "C" FOR UPDATE
 ) AS silent
 WHERE sessions.id = silent.id
 RETURNING sessions.id

@@ -33,8 +33,8 @@ class ToLock(NamedTuple):
     """Those whose running jobs are lost."""
     replayed: Sequence[str]
     """Those of the ids that are replayed."""
-    steps: int
-    """How many steps lock jobs."""
+    statements: int
+    """How many statements lock jobs."""
 
 
 NOTHING_TO_LOCK: Final = ToLock((), (), (), (), 0)
@@ -113,7 +113,7 @@ class PostgresTransactionState(TransactionState):
     async def _lock_jobs(self, ids: Collection[str] = ()) -> None:
         """Lock all jobs that this transaction has to lock, and these, if it did not yet."""
         ahead, self._to_lock = self._to_lock, NOTHING_TO_LOCK
-        if ahead.steps:
+        if ahead.statements:
             wanted = [id for id in (*ahead.ids, *ids) if is_id(id)]
             await self._link.execute(Q["lock_jobs"], ahead.seqs, wanted, ahead.sessions)
 

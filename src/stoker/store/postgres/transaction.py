@@ -33,6 +33,7 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         results: list[Any] = [None] * len(calls)
         self._only_completes = all(step is PostgresTransaction.complete for step, _ in calls)
         locked = False
+        await self._lock_sessions(calls)
         for step, places in by_step(calls, order):
             if not locked and step not in OF_SESSIONS:
                 locked = True
@@ -48,6 +49,15 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         await self._write_counts()
         return results
 
+    async def _lock_sessions(self, calls: Sequence[tuple[Step, Any]]) -> None:
+        """Lock the sessions that these calls change: by one statement, where several would lock some one after the other."""
+        opened = [argument.id for step, argument in calls if step is PostgresTransaction.open_session]
+        judged = [argument[0] for step, argument in calls if step is PostgresTransaction.set_session_status]
+        renewals = [argument for step, argument in calls if step is PostgresTransaction.renew]
+        if len(opened) + len(judged) + bool(renewals) > 1:
+            renewed = [item.session_id for item in chain.from_iterable(renewals)]
+            await self._link.execute(Q["lock_sessions"], [*opened, *judged, *renewed])
+
     async def _lock_ahead(self, calls: Sequence[tuple[Step, Any]]) -> None:
         """Take keys, then lock jobs: by one statement, where several steps would lock some one after the other."""
         since = [argument[0] for step, argument in calls if step is PostgresTransaction.expire]
@@ -57,7 +67,7 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         if not self._only_completes and not LOCKING.isdisjoint(step for step, _ in calls):
             self._to_lock = to_lock(calls, self._orphans)
         await self._unique.take_all(submitted, self._keys_ahead, self._to_lock.replayed, self._holders)
-        if self._to_lock.steps > 1:
+        if self._to_lock.statements > 1:
             await self._lock_jobs()
 
     def commit_to_memory(self) -> bool:
@@ -91,14 +101,17 @@ def to_lock(calls: Sequence[tuple[Step, Any]], orphans: Sequence[str]) -> ToLock
             ids += argument
         elif step is PostgresTransaction.edit:
             ids.append(argument[0])
+        elif step is PostgresTransaction.discard:
+            ids += argument
         elif step is PostgresTransaction.replay:
             replayed += [id for id in argument if is_id(id)]
-        elif step is PostgresTransaction.finish:
+        elif step in (PostgresTransaction.started, PostgresTransaction.finish):
             seqs += [item.claim.seq for item in argument]
         elif step is PostgresTransaction.complete:
             seqs += chain.from_iterable([done.seqs for done in argument])
-    steps = LOCKING.intersection(step for step, _ in calls)
-    return ToLock([*ids, *replayed], seqs, orphans, replayed, len(steps))
+    locking = [step for step, _ in calls if step in LOCKING]
+    statements = len(set(locking) - ONE_BY_ONE) + sum(step in ONE_BY_ONE for step in locking)
+    return ToLock([*ids, *replayed], seqs, orphans, replayed, statements)
 
 
 def order() -> tuple[Step, ...]:
@@ -142,12 +155,17 @@ LOCKING: Final[frozenset[Step]] = frozenset(
         PostgresTransaction.cancel,
         PostgresTransaction.edit,
         PostgresTransaction.replay,
+        PostgresTransaction.discard,
+        PostgresTransaction.started,
         PostgresTransaction.finish,
         PostgresTransaction.complete,
         PostgresTransaction.expire,
     }
 )
 """Steps that lock jobs and wait for them."""
+
+ONE_BY_ONE: Final[frozenset[Step]] = frozenset({PostgresTransaction.edit, PostgresTransaction.discard})
+"""Those of them that lock jobs with each call."""
 
 OF_SESSIONS: Final[tuple[Step, ...]] = (
     PostgresTransaction.open_session,
