@@ -129,3 +129,12 @@ async def test_sessions(pair: Pair, crossing: Crossing) -> None:
         await crossing.meet(
             lambda: pair.b.renew([Renewal(name, 1) for name in names]), second, at="sessions WHERE id = 'w2'"
         )
+
+
+async def test_a_few_completions(pair: Pair, crossing: Crossing) -> None:
+    low, mid, high = await three(pair)
+    await crossing.meet(
+        lambda: pair.b.cancel([low.id, mid.id, high.id]),
+        lambda: ends(pair.a, [report(low), report(high)]),
+        at=f"jobs WHERE seq = {mid.seq}",
+    )

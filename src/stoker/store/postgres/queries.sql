@@ -124,9 +124,9 @@ SELECT type, note FROM stoker.job_types
 
 -- name: complete_jobs
 -- The fence: the claim number and the status that the write may leave. What was completed moves to the history.
-WITH done AS (
+WITH {ordered}done AS (
     DELETE FROM stoker.jobs
-    USING {reports} AS v (seq, claim_id, started_at, completed_at, cpu_us, peak_memory_kb, result)
+    USING {locked}{reports} AS v (seq, claim_id, started_at, completed_at, cpu_us, peak_memory_kb, result)
     WHERE {named}jobs.seq = v.seq AND jobs.claim_id = v.claim_id AND jobs.status || '' = 'running'
     RETURNING jobs.seq, jobs.created_at, jobs.run_at, jobs.claimed_at,
         coalesce(v.started_at, jobs.started_at, jobs.claimed_at) AS started_at, v.completed_at, jobs.cancel_requested_at,

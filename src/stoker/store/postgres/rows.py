@@ -72,6 +72,8 @@ REPORT_TYPES: Final = ("bigint", "int", "bigint", "bigint", "bigint", "bigint", 
 MANY_REPORTS: Final = {
     "{reports}": f"unnest({', '.join(f'${n}::{type}[]' for n, type in enumerate(REPORT_TYPES, 1))})",
     "{named}": "",
+    "{ordered}": "",
+    "{locked}": "",
     "{counted}": "",
 }
 
@@ -90,10 +92,16 @@ def _with(sql: str, lists: Mapping[str, str]) -> str:
 Q: Final = _filled(HOT, FINAL)
 
 
+LOCKED: Final = (
+    "locked AS MATERIALIZED (SELECT seq FROM stoker.jobs WHERE jobs.seq IN ({seqs}) ORDER BY seq FOR UPDATE)"
+)
+
+
 @cache
 def complete_few(count: int) -> str:
     """Return `complete_jobs` for this many reports, which also counts: the shard, then the values of each report. The jobs
-    are named a second time, so that a plan made while the table is empty looks them up as well."""
+    are named a second time, so that a plan made while the table is empty looks them up as well. Several are locked first, in
+    the order of their numbers: by that second name the server finds them in the order in which they lie on the disk."""
     width = len(REPORT_TYPES)
     places = [range(first, first + width) for first in range(2, 2 + count * width, width)]
     typed = [f"${n}::{type}" for n, type in zip(places[0], REPORT_TYPES, strict=True)]
@@ -102,6 +110,8 @@ def complete_few(count: int) -> str:
     filled = {
         "{reports}": "(VALUES " + ", ".join("(" + ", ".join(row) + ")" for row in rows) + ")",
         "{named}": f"jobs.seq IN ({seqs}) AND ",
+        "{ordered}": f"{LOCKED.format(seqs=seqs)}, " if count > 1 else "",
+        "{locked}": "(SELECT count(*) FROM locked) AS locked, " if count > 1 else "",
         "{counted}": _STATEMENTS["count_completed"],
     }
     return _with(_STATEMENTS["complete_jobs"], filled)
