@@ -18,7 +18,7 @@ import stoker
 from stoker import Stoker, Task, errors
 from stoker.client import sharing
 from stoker.client.requests import SubmitOptions
-from stoker.client.sharing import ThreadSharing
+from stoker.client.sharing import LoopSharing, ThreadSharing
 from stoker.client.submission import AcceptedJob, JobTemplate, NewJob, Submitted
 from stoker.client.transport import Transport
 from tests.unit.fake_api import Answer, FakeApi, Seen, fake_api, problem
@@ -484,6 +484,32 @@ def test_a_cancelled_submit_that_is_under_way_lets_the_next_go(api: FakeApi, app
 
     assert run(app, main).id in api.jobs
     hold.release()
+
+
+@pytest.mark.parametrize("how", [ValueError("broken"), asyncio.CancelledError()])
+async def test_on_a_loop_a_request_that_breaks_down_leaves_nobody_waiting(how: BaseException) -> None:
+    sharing = LoopSharing(accept_later, partial(break_down_once, how, []))
+    job = partial(JobTemplate("add", SubmitOptions()).new, b"{}")
+    tasks = [asyncio.create_task(sharing.submit(job())) for _ in range(3)]
+    await asyncio.sleep(0.15)  # the request of the second and the third is under way
+    tasks += [asyncio.create_task(sharing.submit(job())) for _ in range(2)]
+    _, waiting = await asyncio.wait(tasks, timeout=5)
+    assert not waiting
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [AcceptedJob, type(how), type(how), *2 * [AcceptedJob]]
+
+
+async def accept_later(job: NewJob) -> AcceptedJob:
+    await asyncio.sleep(0.1)
+    return AcceptedJob(job.id)
+
+
+async def break_down_once(how: BaseException, calls: list[int], jobs: list[NewJob]) -> list[Submitted]:
+    calls.append(len(jobs))
+    await asyncio.sleep(0.1)
+    if len(calls) == 1:
+        raise how
+    return [AcceptedJob(job.id) for job in jobs]
 
 
 # --- pipelines

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, NamedTuple
 
+from stoker.client.outcomes import failure
 from stoker.client.submission import AcceptedJob, NewJob, Submitted
 
 MAX_JOBS: Final = 10_000
@@ -237,10 +238,12 @@ class LoopSharing:
     async def _send(self, batch: list[_Waiting]) -> None:
         try:
             outcomes = await self._send_many([place.job for place in batch])
+        except Exception as error:  # noqa: BLE001 - each caller raises it
+            outcomes = [failure(error)] * len(batch)
         except BaseException:
             for place in batch:
                 place.future.cancel()
-            self._under_way -= 1
+            self._hand_on()
             raise
         for place, outcome in zip(batch, outcomes, strict=True):
             if not place.future.done():
