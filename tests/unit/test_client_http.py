@@ -553,6 +553,15 @@ def test_a_request_goes_through_the_proxy_that_the_environment_names(
     assert proxy.received[0].startswith(b"GET http://stoker.example:8080/stats HTTP/1.1\r\n")
 
 
+def test_an_answer_that_a_proxy_garbled_is_an_error_of_the_sdk(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving([ok(b"not packed", b"Content-Encoding: gzip\r\n")]) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        with pytest.raises(errors.ConnectionFailed):
+            ask("http://stoker.example:8080", READ)
+
+
 # --- TLS
 
 

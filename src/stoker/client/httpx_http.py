@@ -41,7 +41,7 @@ class HttpxHttp:
             self._client = httpx.Client(base_url=self._url, headers=self._headers)
         try:
             return _answer(self._client.request(**_arguments(request, timeout)))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise _failure(error) from error
 
     async def exchange_async(self, request: ApiRequest, timeout: float) -> RawAnswer:
@@ -52,7 +52,7 @@ class HttpxHttp:
             client = self._async_clients[loop] = httpx.AsyncClient(base_url=self._url, headers=self._headers)
         try:
             return _answer(await client.request(**_arguments(request, timeout)))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise _failure(error) from error
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ def _answer(response: httpx.Response) -> RawAnswer:
     return RawAnswer(response.status_code, reason, response.headers.raw, response.content)
 
 
-def _failure(error: httpx.TransportError) -> ExchangeError:
+def _failure(error: httpx.RequestError) -> ExchangeError:
     sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
     wrong_address = isinstance(error, (httpx.UnsupportedProtocol, httpx.ProxyError))
     return ExchangeError(str(error) or type(error).__name__, sent=sent, hopeless=wrong_address)
