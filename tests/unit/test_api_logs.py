@@ -177,6 +177,7 @@ def test_head_sends_no_body() -> None:
         answer = exchange(port, request.encode())
     assert answer.startswith(b"HTTP/1.1 200")
     assert answer.endswith(b"\r\n\r\n")
+    assert b"content-length" not in answer.lower(), "GET announces none"
 
 
 # --- JSON ----------------------------------------------------------------------------------------------

@@ -112,9 +112,11 @@ class App:
         except Exception:  # noqa: BLE001 - a client learns that it happened and its number, the log learns the rest
             response = _defect(scope, request_id)
         answer_headers = self._answer_headers(response, request_id, headers.get(b"origin"))
-        if isinstance(response, Stream) and scope["method"] != "HEAD":
-            await streaming.send_stream(response, answer_headers, scope, receive, send)
-            return
+        if isinstance(response, Stream):
+            answer_headers = [header for header in answer_headers if header[0] != b"content-length"]
+            if scope["method"] != "HEAD":
+                await streaming.send_stream(response, answer_headers, scope, receive, send)
+                return
         body = b"" if scope["method"] == "HEAD" else response.body
         answer = scope.get(ANSWER)
         if answer is None or not answer(response.status, answer_headers, body):

@@ -41,9 +41,8 @@ async def while_there(work: Coroutine[Any, Any, T], leaving: Coroutine[Any, Any,
 async def send_stream(
     response: Stream, headers: list[Header], scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Send the pieces of a response without announcing a length: the server sends them in chunks."""
-    unsized = [header for header in headers if header[0] != b"content-length"]
-    await send({"type": "http.response.start", "status": response.status, "headers": unsized})
+    """Send the pieces of a response. The headers announce no length: the server sends them in chunks."""
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
     sending = asyncio.create_task(_send_pieces(response.pieces, send))
     leaving = asyncio.create_task(until_gone(scope, receive))
     try:
