@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from stoker.api.handlers import idempotency
 from stoker.api.handlers.idempotency import digest_of
 from stoker.api.schemas.views import job_view
 from stoker.domain import extras
@@ -82,6 +83,18 @@ def test_fields_that_are_left_out_do_not_change_a_digest() -> None:
     assert digest_of(JobSpec(expires_in_sec=None)) == digest_of(JobSpec())
     assert digest_of(JobSpec(unique_key="k")) != digest_of(JobSpec())
     assert digest_of(JobSpec(deadline_sec=4)) != digest_of(JobSpec(deadline_sec=5))
+
+
+@pytest.mark.parametrize("zeros", [(0.0, -0.0), (-0.0, 0.0)])
+def test_a_digest_does_not_depend_on_what_was_asked_before(zeros: tuple[float, float]) -> None:
+    idempotency._written_once.cache_clear()
+    digests = [
+        digest_of(JobSpec(type=f"in {zeros}", delay_sec=zero, retry=RetryRules(jitter=zero)))
+        for zero in zeros
+    ]
+    idempotency._written_once.cache_clear()
+    again = digest_of(JobSpec(type=f"in {zeros}", delay_sec=zeros[1], retry=RetryRules(jitter=zeros[1])))
+    assert digests == [again, again]
 
 
 def test_jobs_with_different_extras_are_not_alike() -> None:

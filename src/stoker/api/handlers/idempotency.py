@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -124,7 +124,19 @@ def asked_for(spec: JobSpec) -> bytes:
 
 def _written(*values: object) -> bytes:
     parts = {name: _asked(name, value) for name, value in zip(_DIGESTED, values, strict=True)}
-    return _sorted({name: value for name, value in parts.items() if value is not None})
+    text = _sorted({name: value for name, value in parts.items() if value is not None})
+    return _sorted(_unsigned_zeros(msgspec.json.decode(text))) if b"-0.0" in text else text
+
+
+def _unsigned_zeros(value: Any) -> Any:
+    """Return the value with 0.0 for -0.0: they are equal, so `_written_once` may answer for the one with the other."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, list):
+        return [*map(_unsigned_zeros, value)]
+    if isinstance(value, dict):
+        return {name: _unsigned_zeros(inner) for name, inner in value.items()}
+    return value
 
 
 _written_once = lru_cache(maxsize=256, typed=True)(_written)
