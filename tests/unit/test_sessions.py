@@ -1,8 +1,10 @@
 """The workers connected here: what each holds, what is free, and what a heartbeat reveals."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +13,7 @@ from stoker.coordinator.sessions import (
     SEEN_LATELY_US,
     SUSPECT_SECONDS,
     Sessions,
+    Unsent,
     WorkerSession,
     compare,
     forgotten,
@@ -19,7 +22,7 @@ from stoker.coordinator.sessions import (
 from stoker.domain.job_batch import batch_of
 from stoker.domain.placement import PREFETCH_US, RESERVE_AFTER_US, Lane, plan, serves
 from stoker.store.sessions import Session
-from stoker.wire.frames import PROTOCOL, ClaimRef, Drain, Frame, Hello
+from stoker.wire.frames import PROTOCOL, Assign, ClaimRef, Drain, Frame, Hello
 from tests.support.clock import START_US
 from tests.support.jobs import a_claim, a_job
 
@@ -114,6 +117,35 @@ def test_after_holding_and_releasing_anything_nothing_is_left(held: list[tuple[i
 def test_a_draining_worker_takes_nothing() -> None:
     view = a_session(draining=True).view()
     assert (view.free, view.prefetch_us) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda session: session.hold(a_claim(id="a")),
+        lambda session: session.release("held"),
+        lambda session: session.release_many(["held"], [1]),
+        lambda session: session.release_all(),
+        lambda session: setattr(session, "draining", True),
+        lambda session: setattr(session, "wanted", 3),
+        lambda session: session.send_assign(Assign([], 1, []), 100),
+        lambda session: session.unsent.written(),
+    ],
+)
+def test_the_view_of_a_worker_is_made_anew_only_when_something_changed(
+    change: Callable[[WorkerSession], object],
+) -> None:
+    session = a_session(threads=2, pull=True)
+    session.wanted = 5
+    session.unsent = Unsent()
+    session.send_assign(Assign([], 1, []), 50)
+    session.hold(a_claim(id="held"))
+    before = session.view()
+    assert session.view() is before
+    change(session)
+    after = session.view()
+    assert after != before
+    assert after == session._new_view()
 
 
 def small_jobs_for(session: WorkerSession) -> int:

@@ -106,8 +106,9 @@ class Dispatch:
         views = self._sessions.views(self._asked_at)
         if not any(view.free or view.prefetch_us for view in views):
             return None
-        self._size.limit(views)
-        return ClaimRequest(views, self._policy, self._cursor, self._run_times.view(), self.bounds)
+        return ClaimRequest(
+            views, self._policy, self._cursor, self._run_times.view(), self.bounds, self._size.most
+        )
 
     def granted(self, granted: Granted) -> None:
         """Send the jobs that were claimed to their workers. Never raises."""

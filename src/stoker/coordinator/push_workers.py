@@ -98,7 +98,7 @@ class PushSession(WorkerSession):
         self.resting = False
 
     def view(self) -> WorkerView:
-        view = super().view()
+        view = self._new_view()
         view.prefetch_us = 0
         # A payload stays in memory here until its request is answered.
         view.unsent_bytes = max(0, view.held_bytes - FLYING_BYTES)

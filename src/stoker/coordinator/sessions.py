@@ -25,6 +25,7 @@ from itertools import repeat
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from stoker.coordinator.pace import Pace
 from stoker.domain.builtin_types import BUILTIN_TYPES
@@ -131,6 +132,10 @@ class WorkerSession:
         self._held_bytes = 0
         self._backlog_us = 0
         self._async_used = 0
+        self._view: WorkerView | None = None
+        """The view that was made last; None after a change of what this session holds."""
+        self._viewed = (False, 0, 0)
+        """What else that view shows and others change: `draining`, `wanted` and the bytes that are not sent."""
 
     @property
     def threads_used(self) -> int:
@@ -146,7 +151,14 @@ class WorkerSession:
         self._send(frame)
 
     def view(self) -> WorkerView:
-        """This worker for the planner."""
+        """Return this worker for the planner, which copies what it changes. With hundreds of workers most are as they were
+        at the last claim, so the view is kept until something changes."""
+        now = (self.draining, self.wanted, 0 if self.unsent is None else self.unsent.bytes)
+        if self._view is None or self._viewed != now:
+            self._view, self._viewed = self._new_view(), now
+        return self._view
+
+    def _new_view(self) -> WorkerView:
         free = 0 if self.draining else max(0, self.threads - self._used - (self._async_used > 0))
         whole = int(self.threads * PREFETCH_US * self.pace.share)
         prefetch_us = 0 if self.draining else max(0, whole - self._backlog_us)
@@ -188,6 +200,7 @@ class WorkerSession:
         size: int = 0,
     ) -> None:
         """Hold the claims of a batch, `size` bytes in all; `template` is the first of them."""
+        self._view = None
         held = self.held
         if not held.keys().isdisjoint(ids):
             for id in ids:
@@ -212,6 +225,7 @@ class WorkerSession:
         """Adjust the pace of the prefetch to a job that started."""
         if held_claims.sent_at and 0 < held_claims.cost < PREFETCH_US:
             self.pace.note(held_claims.sent_at, started_at)
+            self._view = None
 
     def claim(self, id: str, claim_id: int) -> Claim | None:
         """A claim that this session holds here."""
@@ -245,6 +259,7 @@ class WorkerSession:
         return found
 
     def _count_released(self, held_claims: HeldClaims, count: int) -> None:
+        self._view = None
         self._held_bytes -= held_claims.each_bytes * count
         if held_claims.template.type in self.async_types:
             self._async_used -= count
@@ -260,6 +275,7 @@ class WorkerSession:
         return [held_claims.claim(id) for id, held_claims in self.held.items()]
 
     def release_all(self) -> None:
+        self._view = None
         self.held.clear()
         self._used = self._slow = self._backlog_us = self._async_used = self._held_bytes = 0
 
@@ -385,8 +401,9 @@ class Sessions:
         that left within the last minute or are connected elsewhere."""
         for id in [id for id, (left, _) in self._departed.items() if left < now - SEEN_LATELY_US]:
             del self._departed[id]
+        quiet = now - self._quiet_us
         here = [
-            _ghost(session) if self._is_quiet(session, now) else session.view()
+            session.view() if session.heard_at is None or session.heard_at >= quiet else _ghost(session)
             for session in self._sessions.values()
         ]
         if self.any_type:
@@ -414,9 +431,6 @@ class Sessions:
                 for type in row.types:
                     self._named[type] = max(self._named.get(type, 0), row.last_heartbeat_at)
         self._taken = (0, _NOTHING)
-
-    def _is_quiet(self, session: WorkerSession, now: int) -> bool:
-        return session.heard_at is not None and session.heard_at < now - self._quiet_us
 
     def note_elsewhere(self, rows: Iterable[Session]) -> None:
         """The live sessions of the store: those that are not connected here are kept in mind, one of each kind."""
@@ -454,7 +468,4 @@ class Sessions:
 
 def _ghost(session: WorkerSession) -> WorkerView:
     """A worker that takes nothing, but whose size is known."""
-    ghost = session.view()
-    ghost.free = ghost.soon = ghost.prefetch_us = ghost.room = 0
-    ghost.present = False
-    return ghost
+    return replace(session.view(), free=0, soon=0, prefetch_us=0, room=0, present=False)

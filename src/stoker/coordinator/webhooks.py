@@ -116,7 +116,7 @@ class _Session(WorkerSession):
     """A session without prefetch: each delivery needs its place at once."""
 
     def view(self) -> WorkerView:
-        view = super().view()
+        view = self._new_view()
         view.prefetch_us = 0
         return view
 

@@ -69,7 +69,8 @@ def within(
 ) -> tuple[Plan, bool]:
     """Cut a plan to these bounds; `sizes` has the lengths of the payloads that were not read. Return the plan, and whether
     the bound of the claim itself cut something off: then another claim may follow at once."""
-    present = [worker for worker in workers if worker.present]
+    chosen = {placed.session_id for placed in plan.placed}
+    present = [worker for worker in workers if worker.session_id in chosen and worker.present]
     if _fits_anywhere(plan, present, sizes, bounds):
         return plan, False
     rooms = {worker.session_id: _Room(worker) for worker in present}

@@ -13,6 +13,8 @@ from stoker.domain.placement import Lane, Placed, Plan, Policy, WorkerView, capa
 from stoker.domain.time_limits import passed
 
 CANDIDATES_MAX: Final = 2_000
+JOBS_MAX: Final = 65_536
+"""The most jobs that one claim takes."""
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
@@ -23,6 +25,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     cursor: int
     run_us: Mapping[str, int]
     bounds: ByteBounds = ByteBounds()
+    most: int = JOBS_MAX
+    """About how many jobs to claim at most."""
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
@@ -58,13 +62,22 @@ class ClaimSource(Protocol):
         ...
 
 
-def serving(lanes: Iterable[tuple[int, Lane]], workers: Sequence[WorkerView]) -> dict[int, list[WorkerView]]:
-    """Return those of these lanes that a present worker can serve, each with all workers that could, present or not."""
+def serving(lanes: Iterable[tuple[int, Lane]], request: ClaimRequest) -> dict[int, list[WorkerView]]:
+    """Return those of these lanes that a present worker can serve, each with all workers that could, present or not. The
+    workers are copies for the planner to spend, because a transaction that fails is tried again with the same request;
+    together they have room for `request.most` jobs."""
     found: dict[int, list[WorkerView]] = {}
+    copies: dict[str, WorkerView] = {}
     for id, lane in lanes:
-        able = [worker for worker in workers if serves(worker, lane)]
+        able = [worker for worker in request.workers if serves(worker, lane)]
         if any(worker.present for worker in able):
-            found[id] = able
+            copies.update(
+                (worker.session_id, replace(worker)) for worker in able if worker.session_id not in copies
+            )
+            found[id] = [copies[worker.session_id] for worker in able]
+    share = request.most // max(1, len(copies)) + 1
+    for worker in copies.values():
+        worker.room = min(worker.room, share)
     return found
 
 

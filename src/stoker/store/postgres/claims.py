@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from msgspec.structs import replace
-
 from stoker.domain import byte_bounds
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch, batch_of, batches_of
@@ -36,8 +34,7 @@ class PostgresClaims(PostgresTransactionState):
         return [await self._claim(call) for call in calls]
 
     async def _claim(self, request: ClaimRequest) -> Granted:
-        # The planner spends its own copy: a transaction that fails is tried again with the same request.
-        able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
+        able = serving(self._waiting_lanes(), request)
         self._alone = self._are_few() and self._memory.active.isdisjoint(able)
         if not self._alone:
             able = await self._unpaused(able) if able else {}

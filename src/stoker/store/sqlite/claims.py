@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec.structs import replace
-
 from stoker.domain import byte_bounds
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch, batch_of, batches_of
@@ -39,8 +37,7 @@ class SqliteClaims(SqliteTransactionState):
         return [self._claim(call) for call in calls]
 
     def _claim(self, request: ClaimRequest) -> Granted:
-        # The planner spends its own copy: a transaction that fails is tried again with the same request.
-        able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
+        able = serving(self._waiting_lanes(), request)
         if not able:
             return Granted([], request.cursor)
         candidates, ended, late = self._able_to_start(self._candidates(able, request))
