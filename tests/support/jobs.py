@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from stoker.domain.job import Job, JobSpec, new_job
 from stoker.domain.job_batch import batch_of
-from stoker.domain.placement import WorkerView
+from stoker.domain.placement import Placed, WorkerView
 from stoker.domain.retry import Claim, claim_of
-from stoker.store.claims import Grant
 from stoker.store.outcomes import Completions
 from stoker.store.submissions import Accepted, IdempotencyKey, Submission
 from tests.support.clock import START_US
@@ -41,7 +40,7 @@ def accepted(job: Job, repeated: bool = False) -> Accepted:
     return Accepted(batch_of(job), repeated)
 
 
-def jobs_of(grants: Iterable[Grant]) -> list[Job]:
+def jobs_of(grants: Iterable[Placed]) -> list[Job]:
     """The jobs that were granted, in order."""
     return [job for grant in grants for job in grant.batch]
 

@@ -10,8 +10,8 @@ from stoker.coordinator.observers import Observers
 from stoker.coordinator.run_times import RunTimes
 from stoker.coordinator.sessions import Sessions, Unsent, WorkerSession
 from stoker.domain.job_batch import JobBatch, batches_of
-from stoker.domain.placement import PREFETCH_US
-from stoker.store.claims import Grant, Granted
+from stoker.domain.placement import PREFETCH_US, Placed
+from stoker.store.claims import Granted
 from stoker.wire.frames import PROTOCOL, Assign, Frame, Hello
 from tests.support.clock import START_US
 from tests.support.dispatching import dispatch_once
@@ -126,7 +126,7 @@ def test_what_a_worker_holds_is_counted_until_it_is_released() -> None:
 class OneClaim:
     """A store that has one claim to give."""
 
-    def __init__(self, *grants: Grant, more: bool = False) -> None:
+    def __init__(self, *grants: Placed, more: bool = False) -> None:
         self._granted = [Granted(list(grants), 0, more)]
         self.claims = 0
         self.wakes = 0
@@ -170,7 +170,7 @@ async def test_what_could_not_be_sent_for_want_of_memory_is_sent_by_the_next_loo
     other = Line(batches=True)
     other.session.id = "w2"
     batch, small = a_batch(3, b"x" * FRAME_BYTES), a_batch(1)
-    store: Any = OneClaim(Grant(batch, "w1"), Grant(small, "w2"))
+    store: Any = OneClaim(Placed(batch, "w1", 1), Placed(small, "w2", 1))
     dispatch = dispatching(store, broke, other.session)
     await dispatch_once(dispatch, store)
     dispatch.wake()
@@ -186,7 +186,7 @@ async def test_what_could_not_be_sent_for_want_of_memory_is_sent_by_the_next_loo
 
 async def test_a_claim_that_was_cut_by_its_bytes_is_followed_by_another_at_once() -> None:
     line = Line(batches=True)
-    store: Any = OneClaim(Grant(a_batch(1), "w1"), more=True)
+    store: Any = OneClaim(Placed(a_batch(1), "w1", 1), more=True)
     dispatch = dispatching(store, line.session)
     await dispatch_once(dispatch, store)
     assert store.wakes == 2, "the timer's, and one more"

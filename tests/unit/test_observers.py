@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from stoker.coordinator.observers import JobObserver, Observers
 from stoker.domain.job import Job
-from stoker.store.claims import Grant
+from stoker.domain.placement import Placed
 from stoker.store.submissions import Accepted
 from tests.support.jobs import a_job, accepted
 
@@ -23,7 +23,7 @@ class Recorder(JobObserver):
     def submitted(self, accepted: Sequence[Accepted], requests: Sequence[str | None]) -> None:
         self._told.append(f"submitted {len(accepted)}")
 
-    def dispatched(self, grants: Sequence[Grant]) -> None:
+    def dispatched(self, grants: Sequence[Placed]) -> None:
         self._told.append("dispatched")
 
     def changed(self, ids: Sequence[str]) -> None:

@@ -21,11 +21,11 @@ from stoker.domain.byte_bounds import ByteBounds
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job, decode_map
 from stoker.domain.job_batch import JobBatch
-from stoker.domain.placement import Policy, prefetch_cost
+from stoker.domain.placement import Placed, Policy, prefetch_cost
 from stoker.domain.retry import claim_of
 from stoker.domain.time_limits import attempt_seconds
 from stoker.store.base import Store
-from stoker.store.claims import ClaimRequest, Grant, Granted
+from stoker.store.claims import ClaimRequest, Granted
 from stoker.wire.frames import Assign, Assignment, AssignmentBatch
 
 POLL_SECONDS: Final = 1.0
@@ -133,7 +133,7 @@ class Dispatch:
         self._resting = True
         log.error("dispatch_failed", detail=str(error), exc_info=_unexpected(error))
 
-    def _send(self, grants: list[Grant]) -> None:
+    def _send(self, grants: list[Placed]) -> None:
         """Send claimed jobs to their workers. Jobs that cannot be sent (no memory, say) are kept and sent with the next
         request: they are claimed, so no other claim would bring them to a worker."""
         waiting, self._unsent = self._unsent, {}

@@ -43,9 +43,9 @@ from stoker.coordinator.waiters import JobWaiters, woken
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
+from stoker.domain.placement import Placed
 from stoker.domain.scaling import ScalingState
 from stoker.store.base import Store
-from stoker.store.claims import Grant
 from stoker.store.outcomes import Completions, Finish
 from stoker.store.reads import Count, JobSummary
 from stoker.store.sessions import Expired, Session
@@ -110,7 +110,7 @@ class Events(JobObserver):
         if self.wanted:
             self._own.submitted(accepted)
 
-    def dispatched(self, grants: Sequence[Grant]) -> None:
+    def dispatched(self, grants: Sequence[Placed]) -> None:
         if self.heeded:
             self.changed([id for grant in grants for id in grant.batch.ids])
 

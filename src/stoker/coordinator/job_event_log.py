@@ -11,9 +11,9 @@ from stoker.coordinator.durations import Durations, Key
 from stoker.coordinator.observers import JobObserver
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
+from stoker.domain.placement import Placed
 from stoker.logs.log import JobLog
 from stoker.logs.terminal import AttemptEnd, Ending, JobTicker, duration
-from stoker.store.claims import Grant
 from stoker.store.outcomes import Completions, Finish
 from stoker.store.schedules import ScheduleChanged
 from stoker.store.sessions import Expired
@@ -85,7 +85,7 @@ class JobEventLog(JobObserver):
             return queued if self._is_served(template.type) else f"{queued}: no live worker serves this type"
         return f"scheduled, due in {duration(max(0, template.run_at - self._now_us()) / _SECOND)}"
 
-    def dispatched(self, grants: Sequence[Grant]) -> None:
+    def dispatched(self, grants: Sequence[Placed]) -> None:
         if not self._log.enabled:
             return
         if self._log.people is not None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from stoker.coordinator.durations import Durations, Key, durations_of
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
+from stoker.domain.placement import Placed
 from stoker.logs.log import request_id
-from stoker.store.claims import Grant
 from stoker.store.outcomes import Completions, Finish
 from stoker.store.schedules import ScheduleChanged
 from stoker.store.sessions import Expired
@@ -30,7 +30,7 @@ class JobObserver:
         """Jobs were stored. Called in the next turn of the loop with all jobs of this turn; `requests` has the id of the
         request that brought each item."""
 
-    def dispatched(self, grants: Sequence[Grant]) -> None:
+    def dispatched(self, grants: Sequence[Placed]) -> None:
         """Jobs were claimed and sent to their workers. Called in the next turn, after `submitted`."""
 
     def started(self, ids: Sequence[str]) -> None:
@@ -133,12 +133,12 @@ class Observers:
         for observer in self._submitted:
             observer.submitted(accepted, requests)
 
-    def dispatched(self, grants: Sequence[Grant]) -> None:
+    def dispatched(self, grants: Sequence[Placed]) -> None:
         # In the next turn: a job may be submitted and claimed in one transaction, and the request that submitted it may be
         # answered later in this turn. Observers and the log get `submitted` before `dispatched`.
         asyncio.get_running_loop().call_soon(self._tell_dispatched, grants)
 
-    def _tell_dispatched(self, grants: Sequence[Grant]) -> None:
+    def _tell_dispatched(self, grants: Sequence[Placed]) -> None:
         self._tell_submitted()
         for observer in self._dispatched:
             observer.dispatched(grants)

@@ -40,8 +40,8 @@ from stoker.coordinator.sessions import Sessions
 from stoker.domain.errors import StoreUnavailable
 from stoker.domain.job import Job
 from stoker.domain.lifecycle import Status
+from stoker.domain.placement import Placed
 from stoker.store.base import Store
-from stoker.store.claims import Grant
 from stoker.store.outcomes import Completions, Finish
 from stoker.store.sessions import Expired, Session
 from stoker.wire import frames
@@ -120,7 +120,7 @@ class Peers(JobObserver):
             if wanted:
                 self._bus.publish(Changed(wanted))
 
-    def dispatched(self, grants: Sequence[Grant]) -> None:
+    def dispatched(self, grants: Sequence[Placed]) -> None:
         if self._watched:
             self.changed([id for grant in grants for id in grant.batch.ids])
 

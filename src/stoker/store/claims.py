@@ -29,15 +29,11 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     """About how many jobs to claim at most."""
 
 
-class Grant(msgspec.Struct, frozen=True, gc=False):
-    """Jobs that are now running under `batch.template.claim_id` and belong to the session."""
-
-    batch: JobBatch
-    session_id: str
-
-
 class Granted(msgspec.Struct, frozen=True):
-    grants: list[Grant]
+    """What a claim brought."""
+
+    grants: list[Placed]
+    """Jobs that are now running under `batch.template.claim_id` and belong to their session."""
     cursor: int
     more: bool = False
     """Whether jobs that could find room were left for another claim: this one has as many bytes as it may have, or urgent
@@ -114,18 +110,17 @@ def plan_for(
     )
 
 
-def claimed(placed: Placed, now: int) -> JobBatch:
-    """Return the jobs as they are once this placement is written: running, under the next claim number."""
+def claimed(placed: Placed, now: int) -> Placed:
+    """Return the placement with its jobs as they are once it is written: running, under the next claim number."""
     template = placed.batch.template
-    return placed.batch.changed(
-        replace(
-            template,
-            status="running",
-            claim_id=template.claim_id + 1,
-            attempt=template.attempt + 1,
-            worker_id=placed.session_id,
-            threads_granted=placed.threads,
-            claimed_at=now,
-            started_at=None,
-        )
+    running = replace(
+        template,
+        status="running",
+        claim_id=template.claim_id + 1,
+        attempt=template.attempt + 1,
+        worker_id=placed.session_id,
+        threads_granted=placed.threads,
+        claimed_at=now,
+        started_at=None,
     )
+    return Placed(placed.batch.changed(running), placed.session_id, placed.threads)

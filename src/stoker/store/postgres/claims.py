@@ -6,13 +6,12 @@ from typing import Any
 from stoker.domain import byte_bounds
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch, batch_of, batches_of
-from stoker.domain.placement import Lane, Plan, WorkerView
+from stoker.domain.placement import Lane, Placed, Plan, WorkerView
 from stoker.domain.time_limits import ended as ended_by_time
 from stoker.domain.time_limits import passed
 from stoker.domain.unique import freed_by_claim
 from stoker.store.claims import (
     ClaimRequest,
-    Grant,
     Granted,
     candidates_wanted,
     claimed,
@@ -52,7 +51,7 @@ class PostgresClaims(PostgresTransactionState):
         candidates += split_by_time(await self._first_of(without_room(rooms)), self._now)[0]
         planned = plan_for(candidates + fresh, able, request, self._now)
         chosen, more = await self._within_bytes(planned, request)
-        grants = [Grant(claimed(placed, self._now), placed.session_id) for placed in chosen.placed]
+        grants = [claimed(placed, self._now) for placed in chosen.placed]
         self._unique.free(
             (freed_by_claim(placed.batch.template), placed.batch.template.id)
             for placed in chosen.placed
@@ -143,7 +142,7 @@ class PostgresClaims(PostgresTransactionState):
             known |= {id: found.get(id) for id in missing}
         return [batch for batch in known.values() if batch is not None]
 
-    async def _claim_stored(self, grants: list[Grant]) -> None:
+    async def _claim_stored(self, grants: list[Placed]) -> None:
         if not grants:
             return
         rows = [

@@ -7,13 +7,12 @@ from stoker.domain import byte_bounds
 from stoker.domain.job import Job
 from stoker.domain.job_batch import JobBatch, batch_of, batches_of
 from stoker.domain.keeping import leaves_something
-from stoker.domain.placement import Lane, Plan, WorkerView
+from stoker.domain.placement import Lane, Placed, Plan, WorkerView
 from stoker.domain.time_limits import ended as ended_by_time
 from stoker.domain.time_limits import passed
 from stoker.domain.unique import freed_by_claim, key_of
 from stoker.store.claims import (
     ClaimRequest,
-    Grant,
     Granted,
     candidates_wanted,
     claimed,
@@ -45,10 +44,11 @@ class SqliteClaims(SqliteTransactionState):
         chosen, more = self._within_bytes(planned, request)
         first_new = self._memory.next_seq
         stored: list[tuple[int, str, int, int]] = []
-        grants: list[Grant] = []
+        grants: list[Placed] = []
         for placed in chosen.placed:
-            batch = claimed(placed, self._now)
-            grants.append(Grant(batch, placed.session_id))
+            grant = claimed(placed, self._now)
+            batch = grant.batch
+            grants.append(grant)
             if batch.template.extras is not None:
                 self._unique.free([(freed_by_claim(placed.batch.template), batch.template.id)])
             if batch.template.seq >= first_new:
