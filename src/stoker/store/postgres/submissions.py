@@ -197,7 +197,7 @@ class PostgresSubmissions(PostgresTransactionState):
             return
         # Keys that expired, or whose job is gone, are still in the way; any other was put by another transaction just now.
         # Only these are looked at: the jobs of those that were put are not written yet, and would seem to be gone.
-        await self._link.execute(Q["drop_keys"], *columns(list(rest)), self._now)
+        await self._link.execute(Q["drop_keys"], *columns(sorted(rest)), self._now)
         if await self._put_absent_keys(rest):
             raise Again("an idempotency key was used on another coordinator at the same time")
 
