@@ -10,15 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from stoker.domain import extras
 from stoker.domain.edit import Changes
+from stoker.domain.extras import Extras
 from stoker.domain.job import Job
 from stoker.domain.retry import claim_of
 from stoker.ids import new_id
 from stoker.store.base import Store
 from stoker.store.bulk import Bulk, BulkStep
+from stoker.store.move_format import MovingJob
 from stoker.store.outcomes import Start
 from stoker.store.postgres.database import Contended
+from stoker.store.postgres.move import PostgresTarget
 from stoker.store.postgres.writer import PostgresWriter
 from stoker.store.reads import WHOLE_JOBS, JobFilter
 from stoker.store.sessions import Renewal
@@ -30,6 +35,7 @@ from tests.conformance.steps import (
     claim,
     end,
     ends,
+    look,
     report,
     status_of,
     submit,
@@ -37,9 +43,10 @@ from tests.conformance.steps import (
 from tests.conformance.stores import every_job
 from tests.conformance.test_bulk import accepted
 from tests.conformance.test_shared import Pair, pair
-from tests.conformance.test_write_pipelines import somebody_else, until_waiting
+from tests.conformance.test_write_pipelines import LANES, somebody_else, until_waiting
 from tests.support.clock import FakeClock
 from tests.support.schedules import ScheduleDriver
+from tests.support.servers import databases
 
 __all__ = ["pair"]
 
@@ -308,3 +315,73 @@ async def test_a_heartbeat_and_sessions_that_are_given_up(pair: Pair, crossing: 
         lambda: asyncio.gather(pair.a.renew([Renewal("w3", 1)]), pair.a.expire(pair.a.now_us() + 1, STEADY)),
         at="sessions WHERE id = 'w2'",
     )
+
+
+# ── submissions ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def named(store: Store, id: str) -> Awaitable[Any]:
+    """Submit a job whose id the client made."""
+    return submit(store, replace(a_job(store), id=id, digest=b"what was asked.."))
+
+
+async def test_ids_that_clients_sent_to_both(pair: Pair, crossing: Crossing, place: Path) -> None:
+    await submit(pair.a, a_job(pair.a))
+    low, mid, high = sorted(new_id() for _ in range(3))
+    async with somebody_else(place) as link, somebody_else(place) as eye:
+        async with link.transaction():
+            await link.execute("CREATE TEMP TABLE other AS SELECT * FROM stoker.jobs")
+            await link.execute("UPDATE other SET seq = -1, id = $1", mid)
+            await link.execute("INSERT INTO stoker.jobs SELECT * FROM other")
+            first = asyncio.gather(*(named(pair.b, id) for id in (low, mid, high)))
+            await until_waiting(eye, 1)
+            second = asyncio.gather(*(named(pair.a, id) for id in (high, low)))
+            await until_waiting(eye, 2)
+            await link.execute("DELETE FROM stoker.jobs WHERE seq = -1")
+        await asyncio.gather(first, second)
+    assert crossing.none()
+
+
+async def test_a_unique_key_of_an_import(
+    pair: Pair, crossing: Crossing, place: Path, clock: FakeClock
+) -> None:
+    unique = extras.encode(Extras(unique_key="k"))
+    imported, submitted = (replace(a_job(pair.a, type=type), extras=unique) for type in ("new", "newer"))
+    target = await PostgresTarget.open(databases.url(place), clock)
+    try:
+        async with somebody_else(place) as link, somebody_else(place) as eye:
+            async with link.transaction():
+                await link.execute(LANES)
+                importing = asyncio.ensure_future(target.put_jobs([MovingJob(imported, ())]))
+                await until_waiting(eye, 1)
+                submitting = asyncio.ensure_future(submit(pair.a, submitted))
+                await until_waiting(eye, 2)
+            assert await importing == 1
+            assert [job.id for job in await submitting] == [imported.id]
+    finally:
+        await target.close()
+    assert crossing.none()
+
+
+# ── a circle all the same ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_the_server_ended_for_a_circle_runs_again_and_nobody_is_told(
+    pair: Pair, crossing: Crossing, place: Path
+) -> None:
+    """Somebody else locks in another order. Of the two the store's transaction is ended, because it waits first."""
+    low, mid, high = await submit(pair.a, *(a_job(pair.a) for _ in range(3)))
+    async with somebody_else(place) as link, somebody_else(place) as eye:
+        async with link.transaction():
+            await link.execute("SET LOCAL deadlock_timeout = '60s'")
+            await link.execute(f"SELECT FROM stoker.jobs WHERE seq = {high.seq} FOR UPDATE")
+            cancelling = asyncio.ensure_future(pair.a.cancel([low.id, high.id]))
+            editing = asyncio.ensure_future(pair.a.edit(mid.id, Changes(priority=3)))
+            adding = asyncio.ensure_future(submit(pair.a, a_job(pair.a)))
+            await until_waiting(eye, 1)
+            await link.execute(f"SELECT FROM stoker.jobs WHERE seq = {low.seq} FOR UPDATE")
+        await asyncio.gather(cancelling, editing, adding)
+    assert not crossing.none()
+    assert [await status_of(pair.b, job) for job in (low, high)] == ["cancelled", "cancelled"]
+    assert (await look(pair.b, mid)).priority == 3
+    assert await status_of(pair.b, adding.result()[0]) == "queued"

@@ -103,6 +103,8 @@ class PostgresTransactionState(TransactionState):
         """Whether all calls of this transaction complete jobs."""
         self._pruned: dict[tuple[str, str], tuple[bytes, str]] = {}
         """Live keys whose jobs were deleted: their digests, and the ids of these jobs."""
+        self._keys_to_put: dict[tuple[str, str], tuple[bytes, str, int]] = {}
+        """Idempotency keys of the jobs to insert: their digests, the ids of these jobs, and when they expire."""
         self._lane_beside: tuple[int, tuple[Any, ...]] | None = None
         self._unique = PostgresUniqueKeys(link, now)
         self._ahead = ahead
