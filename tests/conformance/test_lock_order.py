@@ -306,6 +306,16 @@ async def test_changes_of_schedules(pair: Pair, crossing: Crossing) -> None:
     )
 
 
+async def test_changes_of_schedules_and_a_cancel(pair: Pair, crossing: Crossing) -> None:
+    one, two = ScheduleDriver(pair.b), ScheduleDriver(pair.a)
+    low, mid = await submit(pair.a, a_job(pair.a), a_job(pair.a))
+    await crossing.meet(
+        lambda: asyncio.gather(pair.b.cancel([low.id, mid.id]), one.set("s1")),
+        lambda: asyncio.gather(two.set("s1"), two.set("s2"), pair.a.cancel([low.id])),
+        at=f"jobs WHERE seq = {mid.seq}",
+    )
+
+
 async def test_a_heartbeat_and_sessions_that_are_given_up(pair: Pair, crossing: Crossing) -> None:
     names = ("w1", "w2", "w3")
     for name in names:

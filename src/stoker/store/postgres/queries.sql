@@ -330,6 +330,10 @@ UPDATE stoker.sessions SET last_heartbeat_at = ahead.us FROM ahead WHERE session
 -- name: set_session_status
 UPDATE stoker.sessions SET status = $2 WHERE id = $1 AND status IN ('live', 'draining') RETURNING id
 
+-- name: lock_openings
+-- Before sessions that may not be there yet, and so cannot be locked, are opened beside others.
+SELECT pg_advisory_xact_lock(6010243126)
+
 -- name: lock_sessions
 SELECT FROM stoker.sessions
 WHERE id = ANY($1::text[]) OR (status IN ('live', 'draining') AND last_heartbeat_at < $2)

@@ -3,9 +3,13 @@
 It has the shape of the embedded store's transaction (`stoker.store.sqlite.transaction`): reports before claims, jobs
 to insert resolved before the claim and written after it, so that a job which finds a free worker is written once, as
 already claimed. What differs is that others write to the same tables. So nothing is believed that was not read, or
-locked, in this transaction; and jobs that another coordinator is claiming are stepped over. What a transaction has to
-wait for it locks in one order: sessions, then unique keys, then jobs, each in the order of their names or numbers.
-So two transactions wait for each other and never in a circle.
+locked, in this transaction; and jobs that another coordinator is claiming are stepped over.
+
+What a transaction has to wait for it locks in one order, each kind in the order of its names or numbers: the pauses of queues
+(if it claims), sessions, types of jobs, bulk operations, unique keys, jobs, jobs that are over, apps and schedules, lanes,
+idempotency keys, ids that clients made, time limits, counters. A transaction waits for jobs with its first statement that
+locks some; what it needs later it takes if it can, and else it runs again (`JobsNeeded`, `KeysNeeded`) and takes that at its
+beginning. What only tidies up steps over locked rows. So two transactions wait for each other and never in a circle.
 
 The statements take arrays, and rows are written by COPY, so a transaction costs a handful of exchanges with the server
 however many jobs it carries. One that only inserts and claims a few jobs, or only completes a few, is a
@@ -62,6 +66,8 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         noted = since is not None and any(step is PostgresTransaction.note_types for step, _ in calls)
         if len(opened) + len(judged) + bool(renewals) + (since is not None) + noted > 1:
             renewed = [item.session_id for item in chain.from_iterable(renewals)]
+            if opened:
+                await self._link.execute(Q["lock_openings"])
             await self._link.execute(Q["lock_sessions"], [*opened, *judged, *renewed], since)
 
     async def _lock_ahead(self, calls: Sequence[tuple[Step, Any]], steps: Collection[Step]) -> None:
@@ -93,6 +99,7 @@ class PostgresTransaction(PostgresClaims, PostgresSessions, PostgresSchedules, P
         changed = [argument for step, argument in calls if step is PostgresTransaction.change_schedules]
         edits = sum(step is PostgresTransaction.edit for step, _ in calls)
         if len(declared) + len(changed) + edits > 1:
+            await self._lock_jobs()
             await self._lock_names(declared, changed)
 
     def commit_to_memory(self) -> bool:
