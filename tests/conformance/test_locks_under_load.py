@@ -21,7 +21,7 @@ from stoker.domain.job import JobSpec
 from stoker.domain.job_batch import batch_of
 from stoker.ids import new_id
 from stoker.store.base import Store
-from stoker.store.bulk import Bulk, BulkStep
+from stoker.store.bulk import Bulk, BulkAction, BulkStep
 from stoker.store.postgres.database import Contended
 from stoker.store.postgres.writer import PostgresWriter
 from stoker.store.reads import JobFilter
@@ -64,7 +64,6 @@ class Caller:
         self.known = known
         self.random = Random(f"{SEED}/{number}")
         self.schedules = ScheduleDriver(store)
-        self.bulks: list[Bulk] = []
 
     async def run(self) -> None:
         asked: list[Callable[[], Awaitable[Any]]] = [
@@ -143,13 +142,11 @@ class Caller:
             await self.store.discard_where(filter, 2)
 
     async def bulk(self) -> None:
-        action = self.random.choice(["cancel", "retry", "discard"])
+        actions: list[BulkAction] = ["cancel", "retry", "discard"]
+        wanted = JobFilter(type=self.random.choice(TYPES))
         now = self.store.now_us()
-        bulk = Bulk(
-            new_id(), action, JobFilter(type=self.random.choice(TYPES)), "running", 0, False, 0, 0, now
-        )  # type: ignore[arg-type]
+        bulk = Bulk(new_id(), self.random.choice(actions), wanted, "running", 0, False, 0, 0, now)
         await self.store.put_bulk(bulk)
-        self.bulks.append(bulk)
         for bulk in await self.store.bulks(3, running=True):
             found = await self.store.bulk_candidates(bulk, 4)
             await self.store.bulk_step(BulkStep(bulk, [seq for seq, _ in found], len(found) < 4))

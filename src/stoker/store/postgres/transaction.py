@@ -5,7 +5,7 @@ to insert resolved before the claim and written after it, so that a job which fi
 already claimed. What differs is that others write to the same tables. So nothing is believed that was not read, or
 locked, in this transaction; and jobs that another coordinator is claiming are stepped over.
 
-What a transaction has to wait for it locks in one order, each kind in the order of its names or numbers: the pauses of queues
+What a transaction has to wait for it locks in one order, each kind by its names or numbers: the pauses of queues
 (if it claims), sessions, types of jobs, bulk operations, unique keys, jobs, jobs that are over, apps and schedules, lanes,
 idempotency keys, ids that clients made, time limits, counters. A transaction waits for jobs with its first statement that
 locks some; what it needs later it takes if it can, and else it runs again (`JobsNeeded`, `KeysNeeded`) and takes that at its
