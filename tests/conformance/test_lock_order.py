@@ -22,11 +22,10 @@ from stoker.store.base import Store
 from stoker.store.bulk import Bulk, BulkStep
 from stoker.store.move_format import MovingJob
 from stoker.store.outcomes import Start
-from stoker.store.postgres.database import Contended
 from stoker.store.postgres.move import PostgresTarget
-from stoker.store.postgres.writer import PostgresWriter
 from stoker.store.reads import WHOLE_JOBS, JobFilter
 from stoker.store.sessions import Renewal
+from tests.conformance.circles import noticed
 from tests.conformance.steps import (
     STEADY,
     a_job,
@@ -56,17 +55,7 @@ Action = Callable[[], Awaitable[Any]]
 class Crossing:
     def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._place = place
-        self._circles: list[str] = []
-        run = PostgresWriter._transaction
-
-        async def watched(writer: PostgresWriter, *calls: Any, **how: Any) -> Any:
-            try:
-                return await run(writer, *calls, **how)
-            except Contended as error:
-                self._circles.append(str(error))
-                raise
-
-        monkeypatch.setattr(PostgresWriter, "_transaction", watched)
+        self._circles = noticed(monkeypatch)
 
     def none(self) -> bool:
         return self._circles == []

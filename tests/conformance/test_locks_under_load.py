@@ -22,12 +22,11 @@ from stoker.domain.job_batch import batch_of
 from stoker.ids import new_id
 from stoker.store.base import Store
 from stoker.store.bulk import Bulk, BulkAction, BulkStep
-from stoker.store.postgres.database import Contended
-from stoker.store.postgres.writer import PostgresWriter
 from stoker.store.reads import JobFilter
 from stoker.store.sessions import Renewal
 from stoker.store.submissions import Submission
 from stoker.store.upkeep import Retention
+from tests.conformance.circles import noticed
 from tests.conformance.steps import (
     MINUTE,
     SILENT,
@@ -192,17 +191,7 @@ class Caller:
 
 
 async def test_all_together(pair: Pair, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    circles: list[str] = []
-    run = PostgresWriter._transaction
-
-    async def watched(writer: PostgresWriter, *calls: Any, **how: Any) -> Any:
-        try:
-            return await run(writer, *calls, **how)
-        except Contended as error:
-            circles.append(str(error))
-            raise
-
-    monkeypatch.setattr(PostgresWriter, "_transaction", watched)
+    circles = noticed(monkeypatch)
     known: list[str] = []
     callers = [Caller(pair[number % 2], clock, known, number) for number in range(CALLERS)]
     async with asyncio.timeout(60 + ROUNDS):
