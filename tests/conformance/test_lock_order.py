@@ -210,6 +210,30 @@ async def test_a_discard_after_a_replay_by_filter(pair: Pair, crossing: Crossing
     )
 
 
+@pytest.mark.parametrize("way", ["filter", "bulk"])
+async def test_unique_keys_of_jobs_that_are_replayed(pair: Pair, crossing: Crossing, way: str) -> None:
+    """The keys are found when the jobs are locked already."""
+    unique = extras.encode(Extras(unique_key="k"))
+    low, mid, _ = await three_failed(pair)
+    await submit(pair.a, replace(a_job(pair.a, type="unique"), extras=unique))
+    (running,) = await claim(pair.a, a_worker(types=("unique",)))
+    await end(pair.a, running, "invalid")
+    bulk = await accepted(pair.a, "retry")
+    await crossing.meet(
+        lambda: asyncio.gather(
+            submit(pair.b, replace(a_job(pair.b), extras=unique)),
+            pair.b.discard([low.id, mid.id, running.id]),
+        ),
+        lambda: (
+            pair.a.replay_where(JobFilter(type="unique"), 10)
+            if way == "filter"
+            else taken(pair.a, bulk, running)
+        ),
+        at=f"history WHERE seq = {mid.seq}",
+    )
+    assert await status_of(pair.a, running) == "failed"
+
+
 async def test_replays_of_few_and_of_many(pair: Pair, crossing: Crossing) -> None:
     low, mid, high = await three_failed(pair)
     await crossing.meet(
