@@ -143,6 +143,12 @@ def test_jobs_that_wait_for_their_time() -> None:
     again = why(a_job(id="j", status="scheduled", attempt=1, run_at=NOW + SECOND))
     assert (again.code, again.commands) == ("backing_off", ["stoker retry j"])
     assert again.blockers[0].id == moment(NOW + SECOND)
+    error = b'{"type": "RetryAfter", "message": "the task asked to be tried again after 1 s"}'
+    asked = why(a_job(status="scheduled", attempt=1, run_at=NOW + SECOND, error=error))
+    assert (asked.code, asked.details) == (
+        "backing_off",
+        ["Its task asked to be tried again then (RetryAfter)."],
+    )
 
 
 def test_a_large_fleet_is_not_listed_whole() -> None:

@@ -16,7 +16,7 @@ def test_a_waiting_job_says_when_its_time_is_up_and_which_key_it_holds() -> None
     said = " ".join(explain(a_job(extras=TIMED), Facts(START_US)).details)
     assert "has not started in 60 s" in said
     assert "has not ended in 10 min" in said
-    assert "waits for a free thread" in said
+    assert "starts when a thread is free" in said
     assert "unique key 'invoice:42' until it has finished" in said
 
 

@@ -189,7 +189,9 @@ def _scheduled(job: Job, facts: Facts) -> Explanation:
         "did not succeed."
     )
     details = ["Between attempts the pause grows, so that what is overloaded can recover."]
-    if used.retry is not None:
+    if job.error is not None and error_type(job.error) == "RetryAfter":
+        details = ["Its task asked to be tried again then (RetryAfter)."]
+    elif used.retry is not None:
         details = [f"The job has a retry policy of its own: {policy_text(used.retry)}."]
     return Explanation("backing_off", summary, details, [blocker], None, False, wait / _SECOND, commands)
 

@@ -43,7 +43,7 @@ def details_of(job: Job, now: int, span: Span) -> list[str]:
         details.append(f"If it has not ended in {span(used.deadline_at - now)}, it fails (deadline_at).")
     if is_timed(job.extras) and job.status == "queued":
         details.append(
-            "It waits for a free thread: a job with an expiry or a deadline is not sent ahead of time."
+            "With an expiry or a deadline it is not sent to a worker ahead of time: it starts when a thread is free."
         )
     if used.unique_key is not None and holds_key(job):
         until = "finished" if used.unique_until == "finished" else "started"

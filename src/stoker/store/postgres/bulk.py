@@ -53,7 +53,7 @@ class PostgresBulk(PostgresJobChanges):
             await self._memory.read_lanes(self._link)
         where, values = filter_sql(wanted, self._memory, first=2)
         query = LIGHT_Q["still_" + tables(wanted)].format(where=where)
-        rows = await self._link.fetch(query, step.seqs, *values)
+        rows = await self._link.fetch(self._in_time(query), step.seqs, *values)
         lanes = await self._memory.lanes_of(self._link, rows)
         return [job_of(row, lanes) for row in rows]
 

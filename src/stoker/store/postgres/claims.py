@@ -85,7 +85,7 @@ class PostgresClaims(PostgresTransactionState):
         ended = await self._end_by_time(jobs)
         over = {job.seq for job in ended}
         self._limits.note(job for job in jobs if job.seq not in over)
-        await self._limits.drop(due, jobs)
+        self._limits.drop(due, jobs)
         return ended
 
     async def _within_bytes(self, planned: Plan, request: ClaimRequest) -> tuple[Plan, bool]:

@@ -100,7 +100,7 @@ class PostgresJobChanges(PostgresSubmissions):
         for call in calls:
             seqs = await self._dead(*call)
             found: Sequence[Job] = await self._jobs("history_by_seq", seqs, light=True) if seqs else []
-            if self._keys_ahead is not None:
+            if self._ahead.keys is not None:
                 # The keys that were taken hide jobs which the first try found, and so this one may find others, with other
                 # keys. Those are left for the next call: it could go on like this with every try.
                 found = self._unique.asked_for(found)

@@ -222,6 +222,8 @@ class PostgresTarget:
         return {row[0] for row in await self._link.fetch(Q["known_ids"], ids)}
 
     async def _store(self, jobs: Sequence[MovingJob]) -> None:
+        with_extras = [moving.job for moving in jobs if moving.job.extras is not None]
+        await self._take_unique_keys(with_extras)
         await self._memory.know_lanes(self._link, {lane_key(moving.job) for moving in jobs})
         seqs = await self._memory.numbers(self._link, len(jobs))
         placed = [
@@ -239,23 +241,24 @@ class PostgresTarget:
             await self._link.execute(Q["put_keeps"], *zip(*kept, strict=True))
         attempts = [(m.job.seq, *astuple(attempt)) for m in placed for attempt in m.attempts]
         await self._copy("attempts", ("seq", *ATTEMPT_COLUMNS), attempts)
-        await self._put_extras([m.job for m in placed if m.job.extras is not None])
+        limits = noted_limits(m.job for m in placed if m.job.extras is not None)
+        if limits:
+            await self._link.execute(Q["note_limits"], *zip(*limits, strict=True))
         counts = Counter((m.job.queue, m.job.type, m.job.status) for m in placed)
         added = [(*key, count) for key, count in sorted(counts.items())]
         await self._link.execute(Q["add_counts"], self._shard, *zip(*added, strict=True))
 
-    async def _put_extras(self, jobs: Sequence[Job]) -> None:
-        """Give these jobs their unique keys, and note their expiries and deadlines."""
-        keys, limits = held_keys(jobs), noted_limits(jobs)
-        if keys:
-            rows = await self._link.fetch(Q["take_unique_keys"], *zip(*keys, strict=True))
-            taken = {row[0] for row in rows}
-            for key, id in keys:
-                if key not in taken:
-                    raise StoreUnavailable(taken_key(key, id))
-                taken.remove(key)
-        if limits:
-            await self._link.execute(Q["note_limits"], *zip(*limits, strict=True))
+    async def _take_unique_keys(self, jobs: Sequence[Job]) -> None:
+        """Give these jobs their unique keys: before anything else is locked, as coordinators do."""
+        keys = held_keys(jobs)
+        if not keys:
+            return
+        rows = await self._link.fetch(Q["take_unique_keys"], *zip(*keys, strict=True))
+        taken = {row[0] for row in rows}
+        for key, id in keys:
+            if key not in taken:
+                raise StoreUnavailable(taken_key(key, id))
+            taken.remove(key)
 
     async def _copy(self, table: str, columns: Sequence[str], records: list[tuple[Any, ...]]) -> None:
         if records:

@@ -90,7 +90,7 @@ class PostgresOutcomes(PostgresTransactionState):
 
     async def _completed_before(self, seqs: list[int]) -> set[tuple[int, int]]:
         """Reports that were sent twice: their claims completed these jobs already. Those not among them are stale."""
-        jobs = await self._jobs("history_by_seq", seqs, light=True) if seqs else []
+        jobs = await self._jobs("list_jobs", seqs, light=True) if seqs else []
         return {(job.seq, job.claim_id) for job in jobs if job.status == "completed"}
 
     async def _end_attempts(self, items: list[Finish]) -> Answers:
@@ -142,9 +142,7 @@ class PostgresOutcomes(PostgresTransactionState):
         rows = [(item.claim.seq, item.claim.claim_id) for item in items]
         ends = await self._link.fetch(Q["attempt_ends"], *columns(rows))
         seqs = [row[0] for row in ends]
-        now: list[Job] = []
-        for query in ("jobs_by_seq", "history_by_seq") if seqs else ():
-            now += await self._jobs(query, seqs, light=True)
+        now = await self._jobs("list_jobs", seqs, light=True) if seqs else []
         current = {(job.seq, job.claim_id) for job in now}
         return {
             (seq, claim_id, kind): status

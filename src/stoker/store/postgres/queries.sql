@@ -170,7 +170,7 @@ WITH unfinished AS (
     WHERE seq = ANY($1::bigint[]) OR id = ANY($2::uuid[]) OR (worker_id = ANY($3::text[]) AND status = 'running')
     ORDER BY seq FOR UPDATE
 ), finished AS (
-    SELECT seq FROM stoker.history WHERE id = ANY($2::uuid[]) ORDER BY seq FOR UPDATE
+    SELECT seq FROM stoker.history WHERE seq = ANY($4::bigint[]) OR id = ANY($2::uuid[]) ORDER BY seq FOR UPDATE
 )
 SELECT FROM unfinished UNION ALL SELECT FROM finished
 
@@ -318,15 +318,26 @@ WHERE sessions.id = v.id AND sessions.status IN ('live', 'draining')
 RETURNING sessions.id, sessions.status
 
 -- name: correct_heartbeats
-UPDATE stoker.sessions SET last_heartbeat_at = now.us
-FROM (SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS us) AS now
-WHERE status IN ('live', 'draining') AND last_heartbeat_at > now.us
+-- One that another transaction has locked is corrected the next time: jobs may be locked here, and sessions come before jobs.
+WITH ahead AS (
+    SELECT id, now.us FROM stoker.sessions,
+        (SELECT coalesce($1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS us) AS now
+    WHERE status IN ('live', 'draining') AND last_heartbeat_at > now.us
+    FOR UPDATE OF sessions SKIP LOCKED
+)
+UPDATE stoker.sessions SET last_heartbeat_at = ahead.us FROM ahead WHERE sessions.id = ahead.id
 
 -- name: set_session_status
 UPDATE stoker.sessions SET status = $2 WHERE id = $1 AND status IN ('live', 'draining') RETURNING id
 
+-- name: lock_openings
+-- Before sessions that may not be there yet, and so cannot be locked, are opened beside others.
+SELECT pg_advisory_xact_lock(6010243126)
+
 -- name: lock_sessions
-SELECT FROM stoker.sessions WHERE id = ANY($1::text[]) ORDER BY id COLLATE "C" FOR UPDATE
+SELECT FROM stoker.sessions
+WHERE id = ANY($1::text[]) OR (status IN ('live', 'draining') AND last_heartbeat_at < $2)
+ORDER BY id COLLATE "C" FOR UPDATE
 
 -- name: lose_sessions
 UPDATE stoker.sessions SET status = 'lost'
@@ -366,7 +377,9 @@ SELECT id, name, threads, types, queues, labels, status, registered_at, last_hea
 FROM stoker.sessions ORDER BY name, registered_at
 
 -- name: purge_sessions
-DELETE FROM stoker.sessions WHERE status IN ('lost', 'gone') AND last_heartbeat_at < $1
+DELETE FROM stoker.sessions WHERE id IN (
+    SELECT id FROM stoker.sessions WHERE status IN ('lost', 'gone') AND last_heartbeat_at < $1
+    FOR UPDATE SKIP LOCKED)
 
 -- ── unique keys ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -429,9 +442,13 @@ SELECT {hot} FROM stoker.jobs WHERE seq = ANY($1::bigint[]) ORDER BY seq FOR UPD
 
 -- name: drop_limits
 -- Rows of jobs that were looked at, which are locked, and of jobs that are gone; unless they were noted again meanwhile.
-DELETE FROM stoker.time_limits AS k USING unnest($1::bigint[], $2::bigint[]) AS v (seq, at)
-WHERE k.seq = v.seq AND k.at = v.at
-  AND (k.seq = ANY($3::bigint[]) OR NOT EXISTS (SELECT FROM stoker.jobs WHERE jobs.seq = k.seq))
+WITH dropped AS (
+    SELECT k.seq FROM unnest($1::bigint[], $2::bigint[]) AS v (seq, at)
+    JOIN stoker.time_limits AS k ON k.seq = v.seq AND k.at = v.at
+    WHERE k.seq = ANY($3::bigint[]) OR NOT EXISTS (SELECT FROM stoker.jobs WHERE jobs.seq = k.seq)
+    FOR UPDATE OF k SKIP LOCKED
+)
+DELETE FROM stoker.time_limits AS k USING dropped WHERE k.seq = dropped.seq
 
 -- name: next_limit
 SELECT at FROM stoker.time_limits ORDER BY at LIMIT 1
@@ -856,12 +873,19 @@ FROM stoker.series_gauges WHERE bucket_sec = $1 AND at >= $2 AND at < $3
 
 -- name: purge_series
 -- A part at a time, the oldest first: after a long pause there may be much.
-DELETE FROM stoker.series
-WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series WHERE bucket_sec = $1))
+-- What another coordinator is deleting is stepped over, here and below.
+DELETE FROM stoker.series WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM stoker.series
+    WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series WHERE bucket_sec = $1))
+    FOR UPDATE SKIP LOCKED
+))
 
 -- name: purge_gauges
-DELETE FROM stoker.series_gauges
-WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series_gauges WHERE bucket_sec = $1))
+DELETE FROM stoker.series_gauges WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM stoker.series_gauges
+    WHERE bucket_sec = $1 AND at < least($2, $3 + (SELECT min(at) FROM stoker.series_gauges WHERE bucket_sec = $1))
+    FOR UPDATE SKIP LOCKED
+))
 
 -- name: put_bulk
 INSERT INTO stoker.bulks (id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor)
@@ -872,6 +896,9 @@ ON CONFLICT (id) DO UPDATE SET
     changed = excluded.changed,
     finished_at = excluded.finished_at,
     cursor = excluded.cursor
+
+-- name: lock_bulks
+SELECT FROM stoker.bulks WHERE id = ANY($1::text[]) ORDER BY id COLLATE "C" FOR UPDATE
 
 -- name: get_bulk
 SELECT id, action, filter, status, total, total_capped, done, changed, created_at, finished_at, cursor
@@ -894,7 +921,9 @@ FROM stoker.bulks WHERE status = 'running' ORDER BY created_at DESC, id DESC LIM
 UPDATE stoker.bulks SET status = 'stopped', finished_at = $2 WHERE id = $1 AND status = 'running'
 
 -- name: purge_bulks
-DELETE FROM stoker.bulks WHERE status <> 'running' AND finished_at < $1
+DELETE FROM stoker.bulks WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM stoker.bulks WHERE status <> 'running' AND finished_at < $1 FOR UPDATE SKIP LOCKED
+))
 
 -- name: next_hot
 -- The next jobs of a bulk operation, oldest first.

@@ -1,7 +1,8 @@
 """Schedules in the shared store: what a transaction does to them, and reading them. See `stoker.store.schedules`.
 
 Rows that are due are locked with SKIP LOCKED, so that no coordinator waits for another; a change of a schedule by name takes
-a lock on the name first, in the order of names, because the schedule may not exist yet.
+a lock on the name first, in the order of names, because the schedule may not exist yet. Jobs that a schedule cancels or
+releases come late in the order of locks, so they are not waited for (`stoker.store.postgres.state.JobsNeeded`).
 """
 
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from stoker.domain.schedule import (
 from stoker.store import queries
 from stoker.store.postgres.bulk import PostgresBulk
 from stoker.store.postgres.database import Database, Link
+from stoker.store.postgres.state import JobsNeeded
 from stoker.store.schedules import (
     COLUMN_LIST,
     AppChange,
@@ -51,10 +53,22 @@ S: Final = {
 class PostgresSchedules(PostgresBulk):
     """Changes schedules, and inserts the jobs that they fire."""
 
+    async def _lock_names(self, declared: Sequence[AppChange], changed: Sequence[ScheduleChange]) -> None:
+        """Lock the apps and the schedules that these calls name."""
+        names = {name for call in declared for name in call.names}
+        names.update(name for call in changed for name in call.names or ())
+        for app in sorted({call.declaration.app for call in declared}):
+            await self._link.execute(S["lock_app"], app)
+            names.update(row[0] for row in await self._link.fetch(S["of_app"], app))
+        if names:
+            await self._link.fetch(S["lock_names"], sorted(names))
+            await self._link.fetch(S["by_names"], sorted(names))
+
     async def change_schedules(self, calls: list[ScheduleChange]) -> list[list[ScheduleChanged]]:
         return [await self._change_schedules(call) for call in calls]
 
     async def _change_schedules(self, call: ScheduleChange) -> list[ScheduleChanged]:
+        self._late = True
         wanted = await self._wanted(call)
         statuses = await self._statuses([id for _, row in wanted if row is not None for id in row.open_jobs])
         decided: list[tuple[Schedule | None, ScheduleDecision]] = []
@@ -146,6 +160,9 @@ class PostgresSchedules(PostgresBulk):
 
     async def _release(self, ids: Sequence[str]) -> list[str]:
         rows = await self._link.fetch(S["release"], list(ids), self._now)
+        rest = list(set(ids).difference(row[0] for row in rows))
+        if rest and await self._link.fetch(S["still_blocked"], rest):
+            raise JobsNeeded(rest)
         lanes = await self._memory.lanes_named(self._link, {row[1] for row in rows})
         for _, lane_id, status in rows:
             self._count_released(lane_id, lanes[lane_id].queue, lanes[lane_id].type, status)

@@ -50,9 +50,16 @@ SELECT id::text, status FROM stoker.jobs WHERE id = ANY($1::uuid[])
 UNION ALL SELECT id::text, status FROM stoker.history WHERE id = ANY($1::uuid[])
 
 -- name: release
+-- Without those that others have locked.
+WITH held AS (
+    SELECT seq FROM stoker.jobs WHERE id = ANY($1::uuid[]) AND status = 'blocked' ORDER BY seq FOR UPDATE SKIP LOCKED
+)
 UPDATE stoker.jobs SET status = CASE WHEN run_at > $2 THEN 'scheduled' ELSE 'queued' END, run_at = greatest(run_at, $2)
-WHERE id = ANY($1::uuid[]) AND status = 'blocked'
+FROM held WHERE jobs.seq = held.seq
 RETURNING id::text, lane_id, status
+
+-- name: still_blocked
+SELECT FROM stoker.jobs WHERE id = ANY($1::uuid[]) AND status = 'blocked'
 
 -- name: next_at
 SELECT due_at FROM stoker.schedules WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1

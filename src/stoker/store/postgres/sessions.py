@@ -16,7 +16,12 @@ class PostgresSessions(PostgresOutcomes):
     """Keeps sessions of workers and their leases; a session that fell silent loses its claims."""
 
     async def open_session(self, calls: list[Session]) -> list[str | WrongSecret | None]:
-        return [await self._open_session(call) for call in calls]
+        # In the order of their ids: two transactions that begin the same sessions wait for each other's rows.
+        answers = {
+            place: await self._open_session(calls[place])
+            for place in sorted(range(len(calls)), key=lambda place: calls[place].id)
+        }
+        return [answers[place] for place in range(len(calls))]
 
     async def _open_session(self, session: Session) -> str | WrongSecret | None:
         kept = await self._link.fetchval(Q["session_secret"], session.id)
@@ -62,9 +67,11 @@ class PostgresSessions(PostgresOutcomes):
 
     async def _expire(self, policy: RetryPolicy) -> Expired:
         silent, self._silent = self._silent, []
-        if not self._orphans:
+        orphans, self._orphans = self._orphans, []
+        if not orphans:
             return Expired(silent, [])
-        jobs = await self._jobs("lost_claims", self._orphans, light=True)
+        # A job that others have locked when it is too late to wait is found again by the next look.
+        jobs = await self._jobs("lost_claims", orphans, light=True)
         ends = []
         losses = []
         for job in jobs:

@@ -1,6 +1,8 @@
 """What the steps of a write transaction of the shared store share."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
@@ -15,13 +17,37 @@ from stoker.store.postgres.lazy_transaction import LazyTransaction
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import FINAL_COLUMNS, HOT_COLUMNS, LIGHT_Q, Q, final_row, is_id, job_of
 from stoker.store.postgres.time_limits import PostgresTimeLimits
-from stoker.store.postgres.unique import Again, PostgresUniqueKeys, WantedKeys
+from stoker.store.postgres.unique import Again, KeysNeeded, PostgresUniqueKeys, WantedKeys
 from stoker.store.transaction_state import TransactionState
 
 FEW: Final = 8
 """As many jobs are written by one statement; each of these sizes has one of its own. More are cheaper by COPY."""
 FIXED_VALUES: Final = 8
 """How many values `insert_few` takes before those of the jobs."""
+
+
+class JobsNeeded(Again):
+    """A step wants jobs that another transaction has locked, and this one holds some already. The same transaction, run
+    again, waits for them at its beginning: waited for now, they could be waited for in a circle."""
+
+    def __init__(self, ids: Collection[str]) -> None:
+        super().__init__("another coordinator changes the same jobs at the same time")
+        self.ids = ids
+
+
+@dataclass(slots=True)
+class Ahead:
+    """What earlier tries of a transaction wanted too late, so that the next one takes it at its beginning."""
+
+    keys: WantedKeys | None = None
+    jobs: set[str] = field(default_factory=set)
+
+    def note(self, error: Exception) -> None:
+        if isinstance(error, KeysNeeded):
+            self.keys = self.keys or WantedKeys()
+            self.keys.update(error.wanted)
+        elif isinstance(error, JobsNeeded):
+            self.jobs.update(error.ids)
 
 
 class ToLock(NamedTuple):
@@ -33,11 +59,14 @@ class ToLock(NamedTuple):
     """Those whose running jobs are lost."""
     replayed: Sequence[str]
     """Those of the ids that are replayed."""
+    wherever: Sequence[int]
+    """Those of the numbers whose jobs may be over."""
     statements: int
     """How many statements lock jobs."""
 
 
-NOTHING_TO_LOCK: Final = ToLock((), (), (), (), 0)
+_WAITING: Final = re.compile(r"FOR UPDATE(?! OF| SKIP)")
+NOTHING_TO_LOCK: Final = ToLock((), (), (), (), (), 0)
 
 
 class PostgresTransactionState(TransactionState):
@@ -45,8 +74,7 @@ class PostgresTransactionState(TransactionState):
 
     `judge` is the time that leases and due times are judged by; None means the server's own clock. `in_doubt` says that an
     earlier run of this transaction may have committed. `look_first` says that ids which clients made, and what is paused,
-    are read before jobs are written. `keys_ahead` are unique keys that an earlier try of this transaction turned out to
-    want.
+    are read before jobs are written. `ahead` is what an earlier try of this transaction turned out to want.
     """
 
     def __init__(
@@ -59,7 +87,7 @@ class PostgresTransactionState(TransactionState):
         shard: int,
         in_doubt: bool,
         look_first: bool,
-        keys_ahead: WantedKeys | None = None,
+        ahead: Ahead,
     ) -> None:
         super().__init__(now)
         self._link = link
@@ -75,24 +103,32 @@ class PostgresTransactionState(TransactionState):
         """Whether all calls of this transaction complete jobs."""
         self._pruned: dict[tuple[str, str], tuple[bytes, str]] = {}
         """Live keys whose jobs were deleted: their digests, and the ids of these jobs."""
+        self._keys_to_put: dict[tuple[str, str], tuple[bytes, str, int]] = {}
+        """Idempotency keys of the jobs to insert: their digests, the ids of these jobs, and when they expire."""
         self._lane_beside: tuple[int, tuple[Any, ...]] | None = None
         self._unique = PostgresUniqueKeys(link, now)
-        self._keys_ahead = keys_ahead
+        self._ahead = ahead
         self._limits = PostgresTimeLimits(link)
         self._to_lock = NOTHING_TO_LOCK
+        self._late = False
+        """Whether jobs are locked already, so that jobs which others have locked are not waited for any more."""
         self._silent: list[str] = []
         self._orphans: list[str] = []
         """Sessions that are given up and hold jobs."""
 
     async def _jobs(self, query: str, *values: Any, light: bool = False) -> list[Job]:
         """Jobs; if `light`, without their payloads where these are large."""
-        rows = await self._link.fetch((LIGHT_Q if light else Q)[query], *values)
+        rows = await self._link.fetch(self._in_time((LIGHT_Q if light else Q)[query]), *values)
         lanes = await self._memory.lanes_of(self._link, rows)
         return [job_of(row, lanes) for row in rows]
 
+    def _in_time(self, sql: str) -> str:
+        """Return a statement that locks jobs as it may be run now: `_late` ones step over what others have locked."""
+        return stepping_over(sql) if self._late else sql
+
     async def _found(self, ids: Sequence[str], *, light: bool = False) -> dict[str, Job]:
-        """Return the jobs with these ids, locked, wherever they are. One may move while we look: locked after the others,
-        it could be waited for in a circle, so the transaction runs again."""
+        """Return the jobs with these ids, locked, wherever they are. One may move while we look, or be locked by others
+        when it is too late to wait: then the transaction runs again."""
         wanted = [id for id in dict.fromkeys(ids) if is_id(id)]
         found: dict[str, Job] = {}
         for query in ("jobs_by_id", "history_by_id"):
@@ -101,7 +137,7 @@ class PostgresTransactionState(TransactionState):
                 found |= {job.id: job for job in await self._jobs(query, missing, light=light)}
         missing = [id for id in wanted if id not in found]
         if missing and await self._link.fetch(Q["known_ids"], missing):
-            raise Again("a job moved while it was looked for")
+            raise JobsNeeded(missing)
         return found
 
     async def _holders(self, ids: Collection[str], locked: bool) -> Mapping[str, Job]:
@@ -115,7 +151,8 @@ class PostgresTransactionState(TransactionState):
         ahead, self._to_lock = self._to_lock, NOTHING_TO_LOCK
         if ahead.statements:
             wanted = [id for id in (*ahead.ids, *ids) if is_id(id)]
-            await self._link.execute(Q["lock_jobs"], ahead.seqs, wanted, ahead.sessions)
+            await self._link.execute(Q["lock_jobs"], ahead.seqs, wanted, ahead.sessions, ahead.wherever)
+            self._late = True
 
     async def _copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
         """Write rows: many by COPY, which is cheapest per row; one by a prepared INSERT, which is one exchange less."""
@@ -154,6 +191,12 @@ class PostgresTransactionState(TransactionState):
         """The shard of the counters, and what is added to them, in columns and in the order of all transactions."""
         rows = [(*key, count) for key, count in sorted(self._deltas.items()) if count]
         return [self._shard, *(columns(rows) if rows else [()] * 4)]
+
+
+@cache
+def stepping_over(sql: str) -> str:
+    """Return a statement that steps over rows which others have locked, in place of one that waits for them."""
+    return _WAITING.sub("FOR UPDATE SKIP LOCKED", sql)
 
 
 @cache

@@ -1,7 +1,9 @@
 """Inserting jobs: the step of a transaction that submissions take."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
+from operator import attrgetter
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -21,6 +23,7 @@ from stoker.store.postgres.unique import Again
 from stoker.store.submissions import Accepted, Submission
 
 KeyName = tuple[str, str]
+_ID: Final = attrgetter("id")
 
 
 Resolved = tuple[Submission, KeyName | None, Sequence[Part], KeyTaken | None]
@@ -58,7 +61,7 @@ class PostgresSubmissions(PostgresTransactionState):
             for settled in rewritten:
                 await self._rewrite(settled.before, settled.job)
         self._fresh = joined(self._fresh)
-        await self._put_keys(taken)
+        self._keys_to_put |= taken
         return answers
 
     def _accept(
@@ -190,14 +193,12 @@ class PostgresSubmissions(PostgresTransactionState):
         return {(row[0], row[1]): (row[2], jobs[row[3]]) for row in rows if row[3] in jobs}
 
     async def _put_keys(self, taken: dict[KeyName, tuple[bytes, str, int]]) -> None:
-        if not taken:
-            return
         rest = await self._put_absent_keys(taken)
         if not rest:
             return
         # Keys that expired, or whose job is gone, are still in the way; any other was put by another transaction just now.
         # Only these are looked at: the jobs of those that were put are not written yet, and would seem to be gone.
-        await self._link.execute(Q["drop_keys"], *columns(list(rest)), self._now)
+        await self._link.execute(Q["drop_keys"], *columns(sorted(rest)), self._now)
         if await self._put_absent_keys(rest):
             raise Again("an idempotency key was used on another coordinator at the same time")
 
@@ -211,6 +212,8 @@ class PostgresSubmissions(PostgresTransactionState):
 
     async def _write_fresh(self) -> None:
         batches = self._settled + self._fresh
+        if self._keys_to_put:
+            await self._put_keys(self._keys_to_put)
         if not batches:
             return
         for batch in batches:
@@ -219,7 +222,7 @@ class PostgresSubmissions(PostgresTransactionState):
             if self._alone or self._are_few():
                 await self._insert_few(batches)
             else:
-                await self._copy("jobs", HOT_COLUMNS, map(hot_row, chain.from_iterable(batches)))
+                await self._copy("jobs", HOT_COLUMNS, map(hot_row, self._in_order(batches)))
         except REFUSED_LOCK as error:
             raise self._refused("a queue was paused at the same time") from error
         except TAKEN as error:
@@ -233,9 +236,18 @@ class PostgresSubmissions(PostgresTransactionState):
         if entries:
             await self._link.execute(Q["put_metadata"], *columns(entries))
 
+    def _in_order(self, batches: Sequence[JobBatch]) -> Iterable[Job]:
+        """Return the jobs of batches; in the order of their ids where clients made some of these, because two transactions
+        that bring the same ids wait for each other's rows."""
+        jobs = chain.from_iterable(batches)
+        if not self._ids.new:
+            return jobs
+        ids = [id for batch in batches for id in batch.ids]
+        return jobs if ids == sorted(ids) else sorted(jobs, key=_ID)
+
     async def _insert_few(self, batches: Sequence[JobBatch]) -> None:
         """Write and count jobs by one statement, which is the whole transaction and fails where they must not be stored."""
-        rows = [hot_row(job) for job in chain.from_iterable(batches)]
+        rows = [hot_row(job) for job in self._in_order(batches)]
         claimed = sorted({batch.template.queue for batch in batches if batch.template.status == "running"})
         values = (*self._changed_counts(), claimed, self._ids.new, self._now, *chain.from_iterable(rows))
         await self._link.alone(insert_few(len(rows)), *values)

@@ -1,8 +1,9 @@
 """When jobs with an expiry or a deadline are looked at next, in the shared store.
 
 Only jobs that wait are noted. A row that outlives its job, or that belongs to a job which runs by now, is dropped when its
-time comes; a job that waits again is noted again. Every transaction locks a job before it writes the job's row here, so two
-never wait for each other.
+time comes; a job that waits again is noted again. Rows are written at the end of a transaction, those of jobs that it has
+locked; of others it drops what no other transaction drops or notes at the moment. So two never wait for each other in a
+circle.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,8 @@ class PostgresTimeLimits:
     def __init__(self, link: Statements) -> None:
         self._link = link
         self._noted: dict[int, int] = {}
+        self._due: list[tuple[int, int]] = []
+        self._looked_at: list[int] = []
 
     def note(self, jobs: Iterable[Job]) -> None:
         """Note jobs that wait again or were changed; written at the end of the transaction."""
@@ -32,6 +35,8 @@ class PostgresTimeLimits:
                 self._noted |= dict.fromkeys(batch.seqs, at)
 
     async def write(self) -> None:
+        if self._due:
+            await self._link.execute(Q["drop_limits"], *zip(*self._due, strict=True), self._looked_at)
         if self._noted:
             await self._link.execute(Q["note_limits"], *zip(*sorted(self._noted.items()), strict=True))
 
@@ -39,6 +44,7 @@ class PostgresTimeLimits:
         """Return the jobs to look at, with the times that are noted for them."""
         return [(row[0], row[1]) for row in await self._link.fetch(Q["due_limits"], now, limit)]
 
-    async def drop(self, due: Sequence[tuple[int, int]], looked_at: Iterable[Job]) -> None:
-        """Forget those of these that were looked at, or whose jobs are gone."""
-        await self._link.execute(Q["drop_limits"], *zip(*due, strict=True), [job.seq for job in looked_at])
+    def drop(self, due: Sequence[tuple[int, int]], looked_at: Iterable[Job]) -> None:
+        """Forget those of these that were looked at, or whose jobs are gone; written at the end of the transaction."""
+        self._due += due
+        self._looked_at += [job.seq for job in looked_at]

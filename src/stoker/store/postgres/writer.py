@@ -21,8 +21,9 @@ from stoker.store.postgres.clock import ServerClock
 from stoker.store.postgres.database import UNPREPARED, Contended, Database, Link
 from stoker.store.postgres.memory import PostgresMemory
 from stoker.store.postgres.rows import Q
+from stoker.store.postgres.state import Ahead
 from stoker.store.postgres.transaction import PostgresTransaction
-from stoker.store.postgres.unique import Again, KeysNeeded, WantedKeys
+from stoker.store.postgres.unique import Again
 
 RECONNECT_SECONDS: Final = 0.1
 TRIES: Final = 5
@@ -67,10 +68,10 @@ class PostgresWriter:
         deadline = loop.time() + self._patience_seconds
         in_doubt = False
         met = 0
-        keys_ahead: WantedKeys | None = None
+        ahead = Ahead()
         for again in chain([False], repeat(True)):
             try:
-                return await self._transaction(calls, keys_ahead=keys_ahead, in_doubt=in_doubt, again=again)
+                return await self._transaction(calls, ahead=ahead, in_doubt=in_doubt, again=again)
             except StoreUnreachable:
                 in_doubt = True
                 if loop.time() >= deadline:
@@ -80,9 +81,7 @@ class PostgresWriter:
                 await self.let_go()
                 await self._database.stop_preparing()
             except (Again, Contended) as error:
-                if isinstance(error, KeysNeeded):
-                    keys_ahead = keys_ahead or WantedKeys()
-                    keys_ahead.update(error.wanted)
+                ahead.note(error)
                 met += 1
                 if met >= TRIES:
                     raise _refusal(f"{error}; try again", in_doubt=in_doubt) from error
@@ -96,7 +95,7 @@ class PostgresWriter:
         self,
         calls: list[tuple[Step, Any]],
         *,
-        keys_ahead: WantedKeys | None,
+        ahead: Ahead,
         in_doubt: bool,
         again: bool,
     ) -> Sequence[Any]:
@@ -112,7 +111,7 @@ class PostgresWriter:
                     shard=self._shard,
                     in_doubt=in_doubt,
                     look_first=again or self._memory.look_first,
-                    keys_ahead=keys_ahead,
+                    ahead=ahead,
                 )
                 results = await transaction.run(calls)
         except BaseException as error:
