@@ -116,8 +116,9 @@ class WorkOutcome(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 _TOLD_BY_CHILD: Final = 9
-"""The first fields of a `WorkOutcome`, which a child fills, and the first columns of an `OutcomeBatch`."""
+"""How many fields of a `WorkOutcome`, the first ones, a child fills."""
 _COLUMNS_BY_CHILD: Final = 6
+"""The same for the columns of an `OutcomeBatch`."""
 
 
 class OutcomeBatch(msgspec.Struct, array_like=True, frozen=True, tag="r"):

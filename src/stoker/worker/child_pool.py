@@ -23,17 +23,7 @@ from stoker.executors.process import Child, advice
 from stoker.system import SYSTEM
 from stoker.wire.frames import Assignment, AssignmentBatch
 from stoker.worker import child_states as states
-from stoker.worker.child_states import (
-    ANOTHER_CHILD,
-    PATIENCE_SECONDS,
-    STUCK_SECONDS,
-    Busy,
-    Ending,
-    Idle,
-    Limits,
-    Starting,
-    Work,
-)
+from stoker.worker.child_states import Busy, Ending, Idle, Limits, Starting, Work
 from stoker.worker.routes import Executor
 from stoker.worker.slot import Slot
 
@@ -217,7 +207,7 @@ class ChildPool:
             together=together,
             depth=self._limits.async_concurrency if together else states.DEPTH,
         ):
-            if at == ANOTHER_CHILD:
+            if at == states.ANOTHER_CHILD:
                 self._open_another(executor, type)
             else:
                 yield slots[at]
@@ -364,7 +354,7 @@ class ChildPool:
             if reason is not None:
                 grace = self._limits.cancel_grace_sec if reason.grace is None else reason.grace
                 slot.end_work(work, reason.kind, reason.error, now, grace)
-        if ran > STUCK_SECONDS and len(slot.sent) > 1 and not slot.together:
+        if ran > states.STUCK_SECONDS and len(slot.sent) > 1 and not slot.together:
             slot.begin_to_take_back(work.index)
         if ran > states.TELL_START_SECONDS and not work.told_start:
             work.told_start = True
@@ -374,7 +364,7 @@ class ChildPool:
     def _hand_back_late(self, now: float) -> None:
         late: list[Work] = []
         for work in self._waiting:
-            if now - work.received > PATIENCE_SECONDS:
+            if now - work.received > states.PATIENCE_SECONDS:
                 is_up = self._is_up(self._executor_of(work.template.type))
                 if now - work.received > states.patience(is_up=is_up, can_start=now >= self._open_after):
                     late.append(work)

@@ -81,27 +81,20 @@ def frame(ended: OutcomeBatch, number: int, now: float, *, batches: bool) -> Rep
 
 
 def split(ended: OutcomeBatch) -> list[OutcomeBatch]:
-    """Split so that no frame grows too large; one large result travels alone."""
+    """Divide into pieces of which none makes too large a frame; one large result travels alone."""
     weights = [len(result) + _REPORT_BYTES for result in ended.results]
     weights += [len(one.result or one.error or b"") + _REPORT_BYTES for one in ended.others]
-    found = cuts(weights, REPORT_FRAME_BYTES, REPORT_FRAME_JOBS)
-    return [ended] if len(found) == 1 else [ended.part(first, end) for first, end in found]
-
-
-def cuts(weights: list[int], most_bytes: int, most: int) -> list[tuple[int, int]]:
-    """Divide a list into pieces of at most `most` items and `most_bytes`; one larger item is a piece of its own. Return the
-    start and end of each piece."""
-    if sum(weights) <= most_bytes and 0 < len(weights) <= most:
-        return [(0, len(weights))]
+    if sum(weights) <= REPORT_FRAME_BYTES and 0 < len(weights) <= REPORT_FRAME_JOBS:
+        return [ended]
     found: list[tuple[int, int]] = []
     size = 0
     for at, weight in enumerate(weights):
-        if not found or size + weight > most_bytes or at - found[-1][0] >= most:
+        if not found or size + weight > REPORT_FRAME_BYTES or at - found[-1][0] >= REPORT_FRAME_JOBS:
             found.append((at, at))
             size = 0
         found[-1] = (found[-1][0], at + 1)
         size += weight
-    return found
+    return [ended.part(first, end) for first, end in found]
 
 
 def report(ended: WorkOutcome, now: float) -> Report:
