@@ -9,9 +9,10 @@ from typing import Final
 from bench.context import Context
 from bench.processes import BenchFailed
 from bench.results import Line, at_least, median_line, ratio_line
+from stoker.context import JobContext
 from stoker.executors.native import request
 from stoker.executors.native_binary import find_runner
-from stoker.executors.pipe import ChildJob, Unpacker
+from stoker.executors.pipe import Unpacker
 
 WARM_OF_COLD: Final = at_least(20.0)
 _PAYLOAD: Final = b'{"x": 1, "y": 2}'
@@ -43,8 +44,8 @@ def run(context: Context) -> list[Line]:
     ]
 
 
-def _job(index: int, type: str, payload: bytes, threads: int) -> ChildJob:
-    return ChildJob(index, f"job-{index}", 1, type, payload, 1, 1, threads, "default", None, {})
+def _job(index: int, type: str, payload: bytes, threads: int) -> JobContext:
+    return JobContext(f"job-{index}", 1, type, 1, 1, threads, "default", None, {}, index, payload=payload)
 
 
 def _warm_rate(binary: Path, count: int) -> float:

@@ -21,7 +21,7 @@ CONTEXT_PREFIX: Final = "stoker.context."
 """Metadata under such names are context variables that travel with the job (`Stoker(context=...)`)."""
 
 
-class JobContext(msgspec.Struct, frozen=True):
+class JobContext(msgspec.Struct, frozen=True, gc=False):
     """The running job, as a task sees it."""
 
     id: str
@@ -48,6 +48,18 @@ class JobContext(msgspec.Struct, frozen=True):
     """The name of the schedule that made this job."""
     scheduled_for: datetime | None = None
     """The tick of that schedule: when the job was meant to run."""
+    payload: bytes = b""
+    """What the job is to work on, as JSON. This and what follows is for the executor that runs the job."""
+    memory_mb: int | None = None
+    """The memory limit of the job."""
+    soft_timeout_sec: float | None = None
+    """The soft timeout of the attempt."""
+    cpus: list[int] | None = None
+    """The CPUs that the job has for itself."""
+
+    def __repr__(self) -> str:
+        """Return what names the job; the payload may be long, and a secret."""
+        return f"JobContext(id={self.id!r}, type={self.type!r}, attempt={self.attempt})"
 
     @property
     def context(self) -> dict[str, Any]:

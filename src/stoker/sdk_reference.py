@@ -121,7 +121,7 @@ OWN_USE: Final = {
     "LocalStoker": ("transport",),
     "Stoker": {"declare", "declared", "included", "lives", "transport", "variables"},
     "Task": {"about", "bind", "lives", "place"},
-    "JobContext": {"index"},
+    "JobContext": {"index", "payload", "memory_mb", "soft_timeout_sec", "cpus"},
 }
 """Members that workers and the rest of Stoker use: no part of the interface, and free to change."""
 

@@ -45,7 +45,6 @@ LEAVES = {
     "api/handlers/jobs.py": {"_job", "_remember_callers", "_run_at"},  # of submit_spec
     "coordinator/dispatch.py": {"_Frame.__init__"},
     "coordinator/reports.py": {"_are_figures"},  # of ReportSink._completions
-    "executors/process.py": {"Child._written"},  # of Child._write
     "store/sqlite/claims.py": {
         "SqliteClaims._first_of",  # of SqliteClaims._candidates
         "SqliteClaims._stored_candidates",  # of SqliteClaims._candidates

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
+from stoker.context import JobContext
 from stoker.domain.retry import Kind, problem
 from stoker.domain.retry_rules import ErrorNote
-from stoker.executors.pipe import ChildJob, Ready, WorkOutcome
+from stoker.executors.pipe import Ready, WorkOutcome
 from stoker.executors.process import Callbacks
 from stoker.testing.loop import Process, SimLoop
 from stoker.testing.stand_in import PIPE_SECONDS, StandInChild
@@ -118,8 +119,8 @@ class SimChild(StandInChild):
         super().__init__(machine, callbacks, machine.random.uniform(0.05, 0.4))
         self._machine: SimMachine = machine
         self._concurrency = concurrency
-        self._inbox: deque[ChildJob] = deque()
-        self._running: dict[int, ChildJob] = {}
+        self._inbox: deque[JobContext] = deque()
+        self._running: dict[int, JobContext] = {}
 
     def cancel(self, index: int) -> None:
         super().cancel(index)
@@ -137,7 +138,7 @@ class SimChild(StandInChild):
     def says(self) -> Ready | None:
         return Ready(TYPES, ASYNC_TYPES)
 
-    def take(self, jobs: list[ChildJob]) -> None:
+    def take(self, jobs: list[JobContext]) -> None:
         self._inbox.extend(jobs)
         self._next()
 
@@ -150,7 +151,7 @@ class SimChild(StandInChild):
             else:
                 self.tell(WorkOutcome(job.index, "handed_back", None, None, now, now))
 
-    def _start(self, job: ChildJob, now: float) -> None:
+    def _start(self, job: JobContext, now: float) -> None:
         self._running[job.index] = job
         deed = msgspec.json.decode(job.payload, type=Deed)
         self._note("start", job)
@@ -159,7 +160,7 @@ class SimChild(StandInChild):
         if ending != "hang":
             self.process.call_later(deed.seconds, self._end, job, deed, ending, now)
 
-    def _end(self, job: ChildJob, deed: Deed, ending: str, started: float) -> None:
+    def _end(self, job: JobContext, deed: Deed, ending: str, started: float) -> None:
         if job.index not in self._running:
             return
         if ending == "crash":
@@ -170,7 +171,7 @@ class SimChild(StandInChild):
         kinds = {"ok": "completed", "error": "error", "invalid": "invalid", "snooze": "snoozed"}
         self._finish(job, kinds[ending], started)
 
-    def _finish(self, job: ChildJob, kind: Any, started: float) -> None:
+    def _finish(self, job: JobContext, kind: Any, started: float) -> None:
         del self._running[job.index]
         now = self._machine.loop.time()
         value = (
@@ -201,7 +202,7 @@ class SimChild(StandInChild):
         if not any(msgspec.json.decode(job.payload, type=Deed).stubborn for job in jobs):
             self.die(-15)
 
-    def _note(self, what: Any, job: ChildJob, kind: Kind | None = None, value: str | None = None) -> None:
+    def _note(self, what: Any, job: JobContext, kind: Kind | None = None, value: str | None = None) -> None:
         self._machine.note(
             Effect(
                 self._machine.loop.time(),
@@ -229,6 +230,6 @@ class SimOneShot(SimChild):
     def says(self) -> None:
         """It says nothing of itself."""
 
-    def _finish(self, job: ChildJob, kind: Any, started: float) -> None:
+    def _finish(self, job: JobContext, kind: Any, started: float) -> None:
         super()._finish(job, kind, started)
         self.die(0)

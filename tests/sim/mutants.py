@@ -42,7 +42,7 @@ from stoker.domain.placement import _Precedence, lane_key
 from stoker.domain.retry import Claim, Kind, Outcome, RetryPolicy, after_attempt, claim_of, decide
 from stoker.domain.schedule import Firing, ScheduleDecision
 from stoker.domain.unique import key_of
-from stoker.executors.pipe import WorkOutcome
+from stoker.executors.pipe import OutcomeBatch, WorkOutcome
 from stoker.store.client_ids import ClientIds
 from stoker.store.outcomes import CompletionRow, Completions
 from stoker.store.schedules import ScheduleChange, Seen
@@ -61,7 +61,6 @@ from stoker.store.submissions import Accepted, Submission
 from stoker.wire import frames
 from stoker.wire.frames import ClaimRef
 from stoker.worker.child_pool import ChildPool
-from stoker.worker.ends import Ends
 from stoker.worker.slot import Slot
 from stoker.worker.supervisor import Supervisor
 from tests.sim.world import LEASE_SECONDS, World, run
@@ -738,7 +737,7 @@ def crash_reported_as_completed(patch: Patch) -> None:
         del self.works[work.id]
         now = self._now()
         ended = WorkOutcome(-1, "completed", b"null", None, started, now, id=work.id, claim_id=work.claim_id)
-        self._ended(Ends(others=[ended]))
+        self._ended(OutcomeBatch(others=[ended]))
 
     patch.set(ChildPool, "_end_victim", victim)
 

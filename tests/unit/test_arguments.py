@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import json
 import typing
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -21,7 +22,6 @@ from stoker.client.arguments import (
     argument_schema,
     argument_spec,
     call_of,
-    decode_arguments,
     encode_arguments,
     encode_calls,
     return_type,
@@ -80,7 +80,8 @@ def opaque_default(thing: Opaque | None = None) -> None: ...
 
 
 def decode(function: Callable[..., Any], payload: bytes) -> dict[str, Any]:
-    return decode_arguments(argument_spec(function), payload)
+    positional, named = call_of(argument_spec(function), payload)
+    return {**dict(zip(inspect.signature(function).parameters, positional, strict=False)), **named}
 
 
 def encode(function: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
@@ -283,7 +284,7 @@ def pet(one: Cat | Dog, many: list[Cat | Path] | None = None) -> Cat | Dog:
 def test_a_union_of_models_is_read_by_pydantic() -> None:
     spec = argument_spec(pet)
     payload = encode_arguments(spec, (Dog(barks=True),), {"many": [Cat(lives=9), Path("x")]})
-    assert decode_arguments(spec, payload) == {"one": Dog(barks=True), "many": [Cat(lives=9), Path("x")]}
+    assert decode(pet, payload) == {"one": Dog(barks=True), "many": [Cat(lives=9), Path("x")]}
     assert decode(pet, b'{"one":{"lives":9},"many":null}') == {"one": Cat(lives=9), "many": None}
     assert "Dog.barks: Field required" in str(refusal(lambda: decode(pet, b'{"one":{"x":1}}')))
     assert msgspec.convert({"barks": True}, return_type(pet, "pet"), dec_hook=from_json) == Dog(barks=True)

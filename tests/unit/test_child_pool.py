@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stoker.context import JobContext
 from stoker.domain.retry import Kind
-from stoker.executors.pipe import ChildBatch, ChildJob, Ready, Results, WorkOutcome
+from stoker.executors.pipe import ChildBatch, OutcomeBatch, Ready, WorkOutcome
 from stoker.executors.shared_state import SharedState
 from stoker.settings import load
 from stoker.wire.frames import Assignment, AssignmentBatch
@@ -43,8 +44,8 @@ class FakeChild:
         self.shared_state, fd = SharedState.create()
         self._mine = SharedState(fd)
         os.close(fd)
-        self.inbox: deque[ChildJob] = deque()
-        self.current: ChildJob | None = None
+        self.inbox: deque[JobContext] = deque()
+        self.current: JobContext | None = None
         self._started = 0.0
         self.signals: list[str] = []
         self.ready = False
@@ -100,10 +101,10 @@ class FakeChild:
         self._mine.stop()
         self._tell(job, kind)
 
-    def _tell(self, job: ChildJob, kind: Kind) -> None:
+    def _tell(self, job: JobContext, kind: Kind) -> None:
         now = self._floor.clock.monotonic()
         result = WorkOutcome(job.index, kind, b"1" if kind == "completed" else None, None, self._started, now)
-        self._floor.threads.on_results(self, Results.of(result))  # type: ignore[arg-type]
+        self._floor.threads.on_results(self, OutcomeBatch.of(result))  # type: ignore[arg-type]
 
     def die(self, returncode: int = -11) -> None:
         self.ended, self.returncode = True, returncode
@@ -392,7 +393,7 @@ def test_results_in_columns_count_only_for_what_is_still_held() -> None:
     results = [
         WorkOutcome(job.index, "completed", job.id.encode(), None, 1.0, 2.0, n) for n, job in enumerate(jobs)
     ]
-    floor.threads.on_results(child, Results.of(*results))  # type: ignore[arg-type]
+    floor.threads.on_results(child, OutcomeBatch.of(*results))  # type: ignore[arg-type]
     assert [(e.id, e.result, e.cpu_us) for e in floor.ended] == [
         ("a", b"a", 0),
         ("b", b"b", 1),
@@ -410,7 +411,7 @@ def test_what_a_child_declines_keeps_its_order() -> None:
     results = [WorkOutcome(job.index, "handed_back", None, None, 1.0, 1.0) for job in child.inbox]
     child.inbox.clear()
     child.finish()
-    floor.threads.on_results(child, Results.of(*results))  # type: ignore[arg-type]
+    floor.threads.on_results(child, OutcomeBatch.of(*results))  # type: ignore[arg-type]
     floor.tick(0.001)
     assert [job.id for job in child.inbox] == ["b", "c", "d"]
 

@@ -7,15 +7,15 @@ from stoker.executors.pipe import OutcomeBatch, WorkOutcome
 from stoker.wire import codec
 from stoker.wire.frames import Done, Report, Reports
 from stoker.worker import ends
-from stoker.worker.ends import REPORT_FRAME_BYTES, REPORT_FRAME_JOBS, Ends
+from stoker.worker.ends import REPORT_FRAME_BYTES, REPORT_FRAME_JOBS, Unreported, frame, split
 
 ERROR = b'{"type":"error","message":"no"}'
 
 
-def completions(*ids: str, result: bytes = b"1") -> OutcomeBatch:
+def outcomes(*ids: str, result: bytes = b"1", others: list[WorkOutcome] | None = None) -> OutcomeBatch:
     n = len(ids)
     return OutcomeBatch(
-        [0] * n, [result] * n, [10.0] * n, [10.5] * n, [7] * n, [None] * n, list(ids), [1] * n
+        [0] * n, [result] * n, [10.0] * n, [10.5] * n, [7] * n, [None] * n, list(ids), [1] * n, others or []
     )
 
 
@@ -23,23 +23,23 @@ def failed(id: str) -> WorkOutcome:
     return WorkOutcome(0, "error", None, ERROR, 10.0, 10.25, id=id, claim_id=2)
 
 
-def ids_of(batches: list[Ends]) -> list[list[str]]:
+def ids_of(batches: list[OutcomeBatch]) -> list[list[str]]:
     return [[ended.id for ended in batch] for batch in batches]
 
 
 def test_what_completed_goes_in_columns_and_the_rest_beside_it() -> None:
-    frame = Ends(completions("a", "b"), [failed("c")]).frame(3, 11.0, batches=True)
-    assert frame == Reports(
+    found = frame(outcomes("a", "b", others=[failed("c")]), 3, 11.0, batches=True)
+    assert found == Reports(
         3,
         [Report("c", 2, "error", None, ERROR, 1_000_000, 750_000)],
         Done(["a", "b"], [1, 1], [b"1"] * 2, [1_000_000] * 2, [500_000] * 2, [7, 7], [None, None]),
     )
-    assert codec.decode_from_worker(codec.encode(frame)) == frame
+    assert codec.decode_from_worker(codec.encode(found)) == found
 
 
 def test_a_coordinator_that_reads_no_batches_gets_the_same_one_by_one() -> None:
-    frame = Ends(completions("a"), [failed("c")]).frame(3, 11.0, batches=False)
-    assert frame == Reports(
+    found = frame(outcomes("a", others=[failed("c")]), 3, 11.0, batches=False)
+    assert found == Reports(
         3,
         [
             Report("a", 1, "completed", b"1", None, 1_000_000, 500_000, 7),
@@ -50,54 +50,58 @@ def test_a_coordinator_that_reads_no_batches_gets_the_same_one_by_one() -> None:
 
 @pytest.mark.parametrize("batches", [True, False])
 def test_times_are_told_as_of_the_moment_of_sending_and_never_lie_ahead(batches: bool) -> None:
-    batch = Ends(completions("a"))
+    batch = outcomes("a")
     for now, ago in ((10.5, 0), (70.5, 60_000_000), (9.0, 0)):
-        frame = batch.frame(1, now, batches=batches)
-        finished = frame.reports[0].finished_us if frame.done is None else frame.done.finished_us[0]
+        found = frame(batch, 1, now, batches=batches)
+        finished = found.reports[0].finished_us if found.done is None else found.done.finished_us[0]
         assert finished == ago
 
 
 def test_without_completed_ones_there_are_no_columns() -> None:
-    assert Ends(others=[failed("a")]).frame(1, 11.0, batches=True).done is None
+    assert frame(outcomes(others=[failed("a")]), 1, 11.0, batches=True).done is None
 
 
-def test_what_ended_later_is_added_in_the_same_columns() -> None:
-    all_ends = Ends()
-    assert not all_ends
-    all_ends.add(Ends(completions("a"), [failed("b")]))
-    all_ends.add(Ends(completions("c")))
-    assert [ended.id for ended in all_ends] == ["a", "c", "b"]
-    assert len(all_ends) == 3
+def test_what_ended_later_joins_the_same_frame_in_the_same_columns() -> None:
+    assert not OutcomeBatch()
+    merged = OutcomeBatch.merged([outcomes("a", others=[failed("b")]), outcomes("c")])
+    assert [ended.id for ended in merged] == ["a", "c", "b"]
+    assert len(merged) == 3
+    unreported = Unreported()
+    unreported.in_batches = True
+    unreported.unsent += [outcomes("a", others=[failed("b")]), outcomes("c")]
+    assert unreported.claims_among({"a", "b", "x"}) == {"a": 1, "b": 2}
+    assert unreported.next_frames(11.0) == [frame(merged, 1, 11.0, batches=True)]
+    assert unreported.claims_among({"a", "b", "x"}) == {"a": 1, "b": 2}
+    assert unreported.frames_again(12.0) == [frame(merged, 1, 12.0, batches=True)]
 
 
 def test_nothing_makes_no_frame() -> None:
-    assert Ends().batches() == []
+    assert Unreported().next_frames(11.0) == []
+    assert split(OutcomeBatch()) == []
 
 
 def test_no_frame_has_too_many_and_none_is_left_out() -> None:
     names = [f"j{n}" for n in range(2 * REPORT_FRAME_JOBS)]
-    batches = Ends(completions(*names), [failed("x"), failed("y")]).batches()
+    batches = split(outcomes(*names, others=[failed("x"), failed("y")]))
     assert [len(batch) for batch in batches] == [REPORT_FRAME_JOBS, REPORT_FRAME_JOBS, 2]
     assert sum(ids_of(batches), []) == [*names, "x", "y"]  # noqa: RUF017 - three lists
 
 
 def test_a_frame_may_end_among_the_completed_ones_and_begin_with_them() -> None:
     names = [f"j{n}" for n in range(REPORT_FRAME_JOBS + 1)]
-    first, second = Ends(completions(*names), [failed("x")]).batches()
-    assert (len(first.completed.ids), len(first.others)) == (REPORT_FRAME_JOBS, 0)
-    assert (second.completed.ids, [ended.id for ended in second.others]) == (names[-1:], ["x"])
+    first, second = split(outcomes(*names, others=[failed("x")]))
+    assert (len(first.ids), len(first.others)) == (REPORT_FRAME_JOBS, 0)
+    assert (second.ids, [ended.id for ended in second.others]) == (names[-1:], ["x"])
 
 
 def test_one_large_result_travels_alone() -> None:
-    large = completions("large", result=b"x" * REPORT_FRAME_BYTES)
-    together = completions("a")
-    together.extend(large)
-    together.extend(completions("b"))
-    assert ids_of(Ends(together, [failed("c")]).batches()) == [["a"], ["large"], ["b", "c"]]
+    large = outcomes("large", result=b"x" * REPORT_FRAME_BYTES)
+    together = OutcomeBatch.merged([outcomes("a"), large, outcomes("b", others=[failed("c")])])
+    assert ids_of(split(together)) == [["a"], ["large"], ["b", "c"]]
 
 
 def test_frames_stay_below_their_size() -> None:
-    batches = Ends(completions(*[f"j{n}" for n in range(300)], result=b"x" * 10_000)).batches()
+    batches = split(outcomes(*[f"j{n}" for n in range(300)], result=b"x" * 10_000))
     assert len(batches) > 2
     for batch in batches:
-        assert len(msgspec.msgpack.encode(batch.frame(1, 11.0, batches=True))) < ends.REPORT_FRAME_BYTES
+        assert len(msgspec.msgpack.encode(frame(batch, 1, 11.0, batches=True))) < ends.REPORT_FRAME_BYTES

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from stoker.context import JobContext
 from stoker.executors.native import answers, request, requests
 from stoker.executors.pipe import (
     FROM_CHILD,
@@ -12,9 +13,7 @@ from stoker.executors.pipe import (
     MAX_FRAME_BYTES,
     TO_CHILD,
     ChildBatch,
-    ChildJob,
     OutcomeBatch,
-    Results,
     Unpacker,
     WorkOutcome,
     pack,
@@ -83,8 +82,22 @@ def test_a_batch_comes_out_as_its_jobs() -> None:
     order = TO_CHILD.decode(body)
     assert isinstance(order, ChildBatch)
     assert list(order.jobs()) == [
-        ChildJob(7, "a", 3, "echo", b"1", 2, 5, 1, "queue", "name", {"k": "v"}, 100, [0, 1]),
-        ChildJob(8, "b", 3, "echo", b"2", 2, 5, 1, "queue", "name", {"k": "v"}, 100, [0, 1]),
+        JobContext(
+            id,
+            3,
+            "echo",
+            2,
+            5,
+            1,
+            "queue",
+            "name",
+            {"k": "v"},
+            index,
+            payload=payload,
+            memory_mb=100,
+            cpus=[0, 1],
+        )
+        for index, id, payload in ((7, "a", b"1"), (8, "b", b"2"))
     ]
 
 
@@ -93,21 +106,24 @@ def test_results_are_in_columns_if_they_completed_and_else_by_themselves() -> No
         WorkOutcome(1, "completed", b"1", None, 0.5, 1.0, 10, 20),
         WorkOutcome(2, "error", None, b"{}", 1, 2),
     )
-    (body,) = Unpacker().feed(pack(Results.of(good, bad)))
-    assert FROM_CHILD.decode(body) == Results(OutcomeBatch([1], [b"1"], [0.5], [1.0], [10], [20]), [bad])
+    (body,) = Unpacker().feed(pack(OutcomeBatch.of(good, bad)))
+    assert FROM_CHILD.decode(body) == OutcomeBatch([1], [b"1"], [0.5], [1.0], [10], [20], others=[bad])
 
 
 def test_columns_of_different_length_are_refused() -> None:
-    broken = msgspec.msgpack.encode(["r", [[1, 2], [b"1"], [0.5], [1.0], [10], [20]], []])
+    broken = FROM_CHILD.decode(
+        msgspec.msgpack.encode(["r", [1, 2], [b"1"], [0.5], [1.0], [10], [20], [], [], []])
+    )
+    assert isinstance(broken, OutcomeBatch)
     with pytest.raises(ValueError, match="one length"):
-        FROM_CHILD.decode(broken)
+        broken.check()
 
 
 def test_the_native_runner_is_sent_a_batch_as_its_jobs_one_after_the_other() -> None:
     template = Assignment("", 3, "echo", b"", 1)
     ids, payloads = ["job-1", "job-1", "é", ""], [b"1", b"22", b"", b"4"]
     alone = [
-        request(ChildJob(5 + n, *_job(id, payload)))
+        request(JobContext(id, 3, "echo", 1, 1, 1, "default", None, {}, 5 + n, payload=payload))
         for n, (id, payload) in enumerate(zip(ids, payloads, strict=True))
     ]
     assert requests(template, 5, ids, payloads) == b"".join(alone)
@@ -117,24 +133,25 @@ def test_the_native_runner_is_sent_a_batch_as_its_jobs_one_after_the_other() -> 
     ]
 
 
-def _job(id: str, payload: bytes) -> tuple[str, int, str, bytes, int, int, int, str, None, dict[str, str]]:
-    return id, 3, "echo", payload, 1, 1, 1, "default", None, {}
-
-
 def answer(index: int, kind: int, body: bytes) -> bytes:
     return serving._ANSWER.pack(index, kind, 1.0, 2.0, 30) + body
 
 
 def test_answers_of_the_native_runner_keep_their_kinds() -> None:
     found = answers([answer(1, 0, b"1"), answer(2, 3, b""), answer(3, 0, b"3"), answer(4, 1, b"{}")])
-    assert found == Results(
-        OutcomeBatch([1, 3], [b"1", b"3"], [1.0, 1.0], [2.0, 2.0], [30, 30], [None, None]),
-        [
+    assert found == OutcomeBatch(
+        [1, 3],
+        [b"1", b"3"],
+        [1.0, 1.0],
+        [2.0, 2.0],
+        [30, 30],
+        [None, None],
+        others=[
             WorkOutcome(2, "handed_back", None, None, 1.0, 2.0, 30),
             WorkOutcome(4, "error", None, b"{}", 1.0, 2.0, 30),
         ],
     )
-    assert answers([]) == Results.of()
+    assert answers([]) == OutcomeBatch()
 
 
 @pytest.mark.parametrize("message", [b"", answer(1, 0, b"")[:-1], answer(1, 4, b"")])

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import astuple
 
 from stoker.executors.leaving import TERMINATED
-from stoker.executors.pipe import ChildBatch, Printed, Results, WorkOutcome
+from stoker.executors.pipe import ChildBatch, OutcomeBatch, Printed, WorkOutcome
 from stoker.executors.process import Callbacks, Child, PythonChild
 from stoker.ids import new_id
 from stoker.wire.frames import Assignment
@@ -88,14 +88,14 @@ class Ear:
             exited=lambda child: self.gone.set(),
         )
 
-    def _on_results(self, child: Child, results: Results) -> None:
+    def _on_results(self, child: Child, told: OutcomeBatch) -> None:
         completed = [
             WorkOutcome(index, "completed", result, None, *rest)
-            for index, result, *rest in zip(*astuple(results.completed)[:6], strict=True)
+            for index, result, *rest in zip(*astuple(told)[:6], strict=True)
         ]
-        self.results += completed + results.others
+        self.results += completed + told.others
         self.ended.set()
-        self.heard += [("ended", result.index, "") for result in completed + results.others]
+        self.heard += [("ended", result.index, "") for result in completed + told.others]
 
     def _on_printed(self, child: Child, printed: Printed) -> None:
         self.heard.append((printed.stream, printed.index, printed.data.decode()))

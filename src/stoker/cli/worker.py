@@ -1,6 +1,5 @@
 """One worker process."""
 
-import asyncio
 import gc
 import os
 import signal
@@ -52,7 +51,7 @@ def run(settings: Settings) -> int:
     for lifeline in filter(None, (parent, reloader)):
         SYSTEM.end_with_parent(lifeline, signal.SIGTERM)
     try:
-        asyncio.run(_work(settings))
+        SYSTEM.run(_work(settings))
     except (NotAllowed, StartFailed) as error:
         output.say(f"error: {error}", sys.stderr)
         return 1

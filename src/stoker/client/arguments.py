@@ -199,7 +199,15 @@ def _with_extra(spec: ArgumentSpec, arguments: dict[str, Any]) -> dict[str, Any]
 
 def call_of(spec: ArgumentSpec, payload: bytes) -> Call:
     """Return the arguments to call the function with. Raises `ArgumentError` naming the parameter."""
-    arguments = decode_arguments(spec, payload)
+    try:
+        if spec.extra is not None:
+            arguments = _decode_with_extra(spec, payload)
+        elif spec.sole is not None:
+            arguments = _decode_sole(spec, spec.sole, payload)
+        else:
+            arguments = spec.named(spec.decoder.decode(_object(payload)))
+    except _UNREADABLE as error:
+        raise _explained(spec, error) from None
     if not spec.positional and spec.variadic is None:
         return (), arguments
     rest = arguments.pop(spec.variadic, []) if spec.variadic is not None else []
@@ -226,18 +234,6 @@ def _option_among(spec: ArgumentSpec, kwargs: Mapping[str, Any]) -> str:
         return ""
     given = ", ".join(f"{name}=..." for name in options)
     return f"; options of a job are given as task.options({given}).submit(...)"
-
-
-def decode_arguments(spec: ArgumentSpec, payload: bytes) -> dict[str, Any]:
-    """Return the arguments of a payload by name. Raises `ArgumentError` naming the parameter."""
-    try:
-        if spec.extra is not None:
-            return _decode_with_extra(spec, payload)
-        if spec.sole is not None:
-            return _decode_sole(spec, spec.sole, payload)
-        return spec.named(spec.decoder.decode(_object(payload)))
-    except _UNREADABLE as error:
-        raise _explained(spec, error) from None
 
 
 def argument_schema(spec: ArgumentSpec) -> dict[str, Any] | None:

@@ -66,6 +66,8 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         """Whether the function is a coroutine function."""
         self.arguments: ArgumentSpec = argument_spec(function, name)
+        self.bind: Callable[[bytes], Call] = functools.partial(call_of, self.arguments)
+        """Returns the positional and named arguments that a worker calls the function with, given a payload."""
         self.defaults = defaults or SubmitOptions()
         self.returns = return_type(function, name)
         self._decode_result = msgspec.json.Decoder(self.returns, dec_hook=from_json).decode
@@ -88,10 +90,6 @@ class Task(Generic[P, R]):
     def lives(self) -> list[Life]:
         """Return the registrations that surround this task in a worker, the outermost first."""
         return self.app.lives
-
-    def bind(self, payload: bytes) -> Call:
-        """Return the positional and named arguments that a worker calls the function with, given a payload."""
-        return call_of(self.arguments, payload)
 
     def result_of(self, job: JobInfo) -> R:
         """Return the result of a completed job as the type that the function returns. Raises `ResultTypeError`."""

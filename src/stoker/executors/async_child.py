@@ -11,13 +11,13 @@ import socket
 import time
 from collections.abc import Mapping
 
-from stoker.context import connect, enter_job
+from stoker.context import JobContext, connect, enter_job
 from stoker.domain.retry import Kind
 from stoker.domain.retry_rules import ErrorNote
-from stoker.executors.child import UnknownType, context_of, describe, failure, note_of
+from stoker.executors.child import UnknownType, describe, failure, note_of
 from stoker.executors.leaving import Terminated, leave_copy
 from stoker.executors.life import ChildLife, PythonTask, RunAsync
-from stoker.executors.pipe import TO_CHILD, CancelJob, ChildBatch, ChildJob, Unpacker, WorkOutcome
+from stoker.executors.pipe import TO_CHILD, CancelJob, ChildBatch, Unpacker
 from stoker.executors.results import check_size
 from stoker.executors.supervisor_line import SupervisorLine
 from stoker.system import SYSTEM
@@ -100,7 +100,7 @@ class AsyncChild:
                 elif isinstance(order, CancelJob):
                     self._cancel(order.index)
 
-    def _start(self, job: ChildJob) -> None:
+    def _start(self, job: JobContext) -> None:
         self._running[job.index] = asyncio.get_running_loop().create_task(self._one(job))
 
     def _cancel(self, index: int) -> None:
@@ -109,8 +109,8 @@ class AsyncChild:
             self._cancelled.add(index)
             task.cancel()
 
-    async def _one(self, job: ChildJob) -> None:
-        enter_job(context_of(job), alone=False)
+    async def _one(self, job: JobContext) -> None:
+        enter_job(job, alone=False)
         started = time.monotonic()
         kind: Kind = "completed"
         result = error = note = None
@@ -128,13 +128,13 @@ class AsyncChild:
             leave_copy()
         self._cancelled.discard(job.index)
         del self._running[job.index]
-        self._line.result(WorkOutcome(job.index, kind, result, error, started, time.monotonic(), note=note))
+        self._line.ended(job.index, kind, result, error, started, time.monotonic(), None, None, note)
         if not self._flush_soon:
             self._flush_soon = True
             self._line.flush_late()  # for a task that keeps the loop busy
             asyncio.get_running_loop().call_soon(self._flush)
 
-    def _fell(self, job: ChildJob, cause: BaseException) -> tuple[Kind, bytes, ErrorNote]:
+    def _fell(self, job: JobContext, cause: BaseException) -> tuple[Kind, bytes, ErrorNote]:
         """Return how a job that raised ended: kind, error and note. A `CancelledError` in a job that was not cancelled is
         the job's own, as of a task that it cancelled and then awaits."""
         if self._line.forked:
@@ -142,7 +142,7 @@ class AsyncChild:
         kind: Kind = "cancelled" if job.index in self._cancelled else failure(cause)
         return kind, describe(cause), note_of(cause)
 
-    async def _call(self, job: ChildJob) -> bytes:
+    async def _call(self, job: JobContext) -> bytes:
         run = self._runner(job.type)
         return check_size(await run(job.payload, job.soft_timeout_sec), self._max_result)
 

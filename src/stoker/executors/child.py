@@ -17,7 +17,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, NoReturn, Protocol
 
@@ -32,7 +31,7 @@ from stoker.executors.builtin import BUILTINS
 from stoker.executors.leaving import Terminated, exit_code, leave, leave_copy, terminate
 from stoker.executors.life import ChildLife, PythonTask
 from stoker.executors.memory_limit import MemoryLimit
-from stoker.executors.pipe import TO_CHILD, ChildBatch, ChildJob, Ready, Step, Unpacker, WorkOutcome, pack
+from stoker.executors.pipe import TO_CHILD, ChildBatch, Ready, Step, Unpacker, pack
 from stoker.executors.results import too_large
 from stoker.executors.shared_state import SharedState
 from stoker.executors.soft_limit import soft_limit
@@ -226,7 +225,7 @@ class SyncChild:
                         self._one(job)
             line.flush()
 
-    def _one(self, job: ChildJob) -> None:
+    def _one(self, job: JobContext) -> None:
         """Run one job, unless the supervisor took it back, and add its outcome to the results."""
         line = self._line
         if line.has_results:
@@ -234,7 +233,7 @@ class SyncChild:
                 line.flush()
             else:
                 line.flush_late()
-        started = time.monotonic()
+        started = finished = time.monotonic()
         kind: Kind = "handed_back"
         result = error = cpu_us = peak = note = None
         if line.shared_state.start(job.index, started):
@@ -242,13 +241,13 @@ class SyncChild:
             if job.threads != self._threads or job.cpus != self._cpus:
                 self._grant(job)
             kind, result, error, note = self._run(job)
-            cpu_us, peak = self._meter.stop(time.monotonic() - started)
-        finished = time.monotonic()
+            finished = time.monotonic()
+            cpu_us, peak = self._meter.stop(finished - started)
         self._slow[job.type] = finished - started > SHORT_SECONDS
-        line.result(WorkOutcome(job.index, kind, result, error, started, finished, cpu_us, peak, note))
+        line.ended(job.index, kind, result, error, started, finished, cpu_us, peak, note)
         line.shared_state.stop()
 
-    def _grant(self, job: ChildJob) -> None:
+    def _grant(self, job: JobContext) -> None:
         """Give this process the threads and CPUs of a job that has others than the one before."""
         self._threads = job.threads
         os.environ["STOKER_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(job.threads)
@@ -256,8 +255,8 @@ class SyncChild:
             self._cpus = job.cpus
             SYSTEM.pin(job.cpus)
 
-    def _run(self, job: ChildJob) -> tuple[Kind, bytes | None, bytes | None, ErrorNote | None]:
-        enter_job(context_of(job), alone=self.alone)
+    def _run(self, job: JobContext) -> tuple[Kind, bytes | None, bytes | None, ErrorNote | None]:
+        enter_job(job, alone=self.alone)
         try:
             run = self._tasks.get(job.type)
             if run is None:
@@ -300,24 +299,6 @@ def note_of(error: BaseException) -> ErrorNote:
     )
 
 
-def context_of(job: ChildJob) -> JobContext:
-    return JobContext(
-        job.id,
-        job.claim_id,
-        job.type,
-        job.attempt,
-        job.max_attempts,
-        job.threads,
-        job.queue,
-        job.name,
-        job.metadata,
-        job.index,
-        job.schedule,
-        None if job.scheduled_for is None else _EPOCH + timedelta(microseconds=job.scheduled_for),
-    )
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_BUILTINS: Final = f"{__package__}.builtins."
 """Errors of built-in types say all in their message, in both runners, so they are stored without a traceback of our code."""
 

@@ -14,9 +14,10 @@ from typing import Final
 import msgspec
 import structlog
 
+from stoker.context import JobContext
 from stoker.domain.json_text import is_json
 from stoker.domain.retry import Kind, problem
-from stoker.executors.pipe import ChildBatch, ChildJob, Printed, Results, WorkOutcome
+from stoker.executors.pipe import ChildBatch, OutcomeBatch, Printed, WorkOutcome
 from stoker.executors.process import SCARCE, Callbacks, Child, advice
 from stoker.executors.runner_contract import RunnerContract, payload_argument
 from stoker.system import SYSTEM
@@ -27,7 +28,7 @@ UNUSABLE_PAYLOAD: Final = 3
 
 log = structlog.get_logger()
 
-Argv = Callable[[ChildJob], tuple[Sequence[str], bytes]]
+Argv = Callable[[JobContext], tuple[Sequence[str], bytes]]
 """What to run for a job, and what to give it on stdin."""
 
 
@@ -38,7 +39,7 @@ def command_argv(command: Sequence[str]) -> Argv:
 def runner_argv(binary: str, contract: RunnerContract) -> Argv:
     """Return a function that builds the command line of a job for this contract."""
 
-    def argv(job: ChildJob) -> tuple[Sequence[str], bytes]:
+    def argv(job: JobContext) -> tuple[Sequence[str], bytes]:
         payload, given = payload_argument(job.payload, json=contract.json)
         words = [binary, "--job-id", job.id, "--type", job.type, "--payload", payload]
         return [*words, "--threads", str(job.threads)] if contract.threads else words, given
@@ -87,8 +88,10 @@ class OneShot(Child):
         self._limit_memory(job.memory_mb)
         if self._stdin is not None:
             self._write(self._stdin, given)
+            if not self._outgoing:
+                self._written()
 
-    def _start(self, words: Sequence[str], job: ChildJob) -> None:
+    def _start(self, words: Sequence[str], job: JobContext) -> None:
         with contextlib.ExitStack() as stack:
             stdin, self._stdin = os.pipe()
             stack.callback(os.close, stdin)
@@ -187,7 +190,7 @@ class OneShot(Child):
         finished = time.monotonic()
         self.shared_state.stop()
         ended = WorkOutcome(self._index, kind, result, error, self._started, finished, cpu_us, peak)
-        self._callbacks.results(self, Results.of(ended))
+        self._callbacks.results(self, OutcomeBatch.of(ended))
 
     def _close(self) -> None:
         if self._stdin is not None:
@@ -201,7 +204,7 @@ def kind_of_failure(code: int, runner: RunnerContract | None) -> Kind:
     return "invalid" if known and code == UNUSABLE_PAYLOAD else "error"
 
 
-def job_environ(job: ChildJob) -> dict[str, str]:
+def job_environ(job: JobContext) -> dict[str, str]:
     """Return the environment variables that tell a process about its job."""
     return {
         "STOKER_JOB_ID": job.id,

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from stoker.context import JobContext
 from stoker.domain.retry import Kind
 from stoker.executors.pipe import (
     ChildBatch,
-    ChildJob,
     OutcomeBatch,
     Printed,
     Ready,
-    Results,
     Unpacker,
     WorkOutcome,
 )
@@ -75,15 +74,15 @@ class NativeChild(Child):
                 self.ready = True
                 self._callbacks.ready(self, Ready(message.decode().split("\n")))
                 break
-        results = answers(messages)
-        if results.completed.indexes or results.others:
-            self._callbacks.results(self, results)
+        outcomes = answers(messages)
+        if outcomes:
+            self._callbacks.results(self, outcomes)
 
     def _logged(self, data: bytes) -> None:
         self._callbacks.printed(self, Printed(self.shared_state.running()[0], "stderr", data))
 
 
-def answers(messages: Iterable[bytes]) -> Results:
+def answers(messages: Iterable[bytes]) -> OutcomeBatch:
     rows: list[tuple[Any, ...]] = []
     bodies: list[bytes] = []
     others: list[WorkOutcome] = []
@@ -98,9 +97,9 @@ def answers(messages: Iterable[bytes]) -> Results:
         else:
             others.append(_other(row, body))
     if not rows:
-        return Results(OutcomeBatch(), others)
+        return OutcomeBatch(others=others)
     indexes, _, started, finished, cpu_us = map(list, zip(*rows, strict=True))
-    return Results(OutcomeBatch(indexes, bodies, started, finished, cpu_us, [None] * len(rows)), others)
+    return OutcomeBatch(indexes, bodies, started, finished, cpu_us, [None] * len(rows), others=others)
 
 
 def _other(row: tuple[Any, ...], body: bytes) -> WorkOutcome:
@@ -110,12 +109,12 @@ def _other(row: tuple[Any, ...], body: bytes) -> WorkOutcome:
     return WorkOutcome(index, _KINDS[kind], None, body or None, started, finished, cpu_us)
 
 
-def request(job: ChildJob) -> bytes:
+def request(job: JobContext) -> bytes:
     return requests(job, job.index, [job.id], [job.payload])
 
 
 def requests(
-    template: Assignment | ChildJob, first: int, ids: Sequence[str], payloads: Sequence[bytes]
+    template: Assignment | JobContext, first: int, ids: Sequence[str], payloads: Sequence[bytes]
 ) -> bytes:
     """Jobs of one kind, with indexes from `first` on."""
     type_ = template.type.encode()

@@ -8,14 +8,16 @@ that only grows; results and output name it.
 """
 
 import struct
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import chain, compress, count
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import astuple
 
 from stoker.access import Access
+from stoker.context import JobContext
 from stoker.domain.retry import Kind
 from stoker.domain.retry_rules import ErrorNote
 from stoker.wire.frames import Assignment, Stream
@@ -24,29 +26,9 @@ MARK: Final = b"\xc1\x9bs\xf4"
 """Before each message; 0xc1 is the one byte that MessagePack never uses."""
 _LENGTH: Final = struct.Struct("<I")
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 # ── supervisor → child ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ChildJob(msgspec.Struct, frozen=True, gc=False):
-    """Tells a child to run one job."""
-
-    index: int
-    id: str
-    claim_id: int
-    type: str
-    payload: bytes
-    attempt: int
-    max_attempts: int
-    threads: int
-    queue: str
-    name: str | None
-    metadata: dict[str, str]
-    memory_mb: int | None = None
-    cpus: list[int] | None = None
-    soft_timeout_sec: float | None = None
-    schedule: str | None = None
-    scheduled_for: int | None = None
 
 
 class ChildBatch(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"):
@@ -59,26 +41,27 @@ class ChildBatch(msgspec.Struct, array_like=True, frozen=True, gc=False, tag="j"
     payloads: list[bytes]
     cpus: list[int] | None = None
 
-    def jobs(self) -> Iterator[ChildJob]:
-        a = self.template
+    def jobs(self) -> Iterator[JobContext]:
+        a, tick = self.template, self.template.scheduled_for
+        scheduled_for = None if tick is None else _EPOCH + timedelta(microseconds=tick)
         for index, id, payload in zip(count(self.first), self.ids, self.payloads, strict=False):
-            yield ChildJob(
-                index,
+            yield JobContext(
                 id,
                 a.claim_id,
                 a.type,
-                payload,
                 a.attempt,
                 a.max_attempts,
                 a.threads,
                 a.queue,
                 a.name,
                 a.metadata,
-                a.memory_mb,
-                self.cpus,
-                a.soft_timeout_sec,
+                index,
                 a.schedule,
-                a.scheduled_for,
+                scheduled_for,
+                payload,
+                a.memory_mb,
+                a.soft_timeout_sec,
+                self.cpus,
             )
 
 
@@ -132,12 +115,15 @@ class WorkOutcome(msgspec.Struct, array_like=True, frozen=True, gc=False):
     claim_id: int = 0
 
 
-_TOLD_BY_CHILD: Final = 6
-"""The first columns of an `OutcomeBatch`, which a child fills."""
+_TOLD_BY_CHILD: Final = 9
+"""How many fields of a `WorkOutcome`, the first ones, a child fills."""
+_COLUMNS_BY_CHILD: Final = 6
+"""The same for the columns of an `OutcomeBatch`."""
 
 
-class OutcomeBatch(msgspec.Struct, array_like=True, frozen=True):
-    """Work that completed, one column for each field of a `WorkOutcome`. A child leaves `ids` and `claim_ids` empty."""
+class OutcomeBatch(msgspec.Struct, array_like=True, frozen=True, tag="r"):
+    """How jobs ended, from their child to the report: completed ones in columns, the `others` one by one, in no order. A
+    child leaves `ids` and `claim_ids` empty."""
 
     indexes: list[int] = []
     results: list[bytes] = []
@@ -147,43 +133,68 @@ class OutcomeBatch(msgspec.Struct, array_like=True, frozen=True):
     peak_memory_kb: list[int | None] = []
     ids: list[str] = []
     claim_ids: list[int] = []
-
-    def extend(self, more: "OutcomeBatch") -> None:
-        for column, other in zip(astuple(self), astuple(more), strict=True):
-            column.extend(other)
-
-    def part(self, first: int, end: int) -> "OutcomeBatch":
-        return OutcomeBatch(*[column[first:end] for column in astuple(self)])
-
-
-class Results(msgspec.Struct, array_like=True, frozen=True, tag="r"):
-    """Reports ends of work to the supervisor: completed jobs in columns, the others one by one."""
-
-    completed: OutcomeBatch
     others: list[WorkOutcome] = []
 
-    def __post_init__(self) -> None:
-        if len(set(map(len, astuple(self.completed)[:_TOLD_BY_CHILD]))) > 1:
-            raise ValueError("the columns of completed jobs are not of one length")
-
-    def add(self, ended: WorkOutcome) -> None:
-        if ended.kind != "completed" or ended.result is None or ended.started is None:
-            self.others.append(ended)
-            return
-        columns = self.completed
-        columns.indexes.append(ended.index)
-        columns.results.append(ended.result)
-        columns.started.append(ended.started)
-        columns.finished.append(ended.finished)
-        columns.cpu_us.append(ended.cpu_us)
-        columns.peak_memory_kb.append(ended.peak_memory_kb)
+    @classmethod
+    def of(cls, *outcomes: WorkOutcome) -> "OutcomeBatch":
+        batch = cls()
+        for one in outcomes:
+            batch.add(*astuple(one)[:_TOLD_BY_CHILD])
+        return batch
 
     @classmethod
-    def of(cls, *ended: WorkOutcome) -> "Results":
-        results = cls(OutcomeBatch())
-        for one in ended:
-            results.add(one)
-        return results
+    def merged(cls, batches: Iterable["OutcomeBatch"]) -> "OutcomeBatch":
+        return cls(*[list(chain.from_iterable(parts)) for parts in zip(*map(astuple, batches), strict=True)])
+
+    def __len__(self) -> int:
+        return len(self.indexes) + len(self.others)
+
+    def __iter__(self) -> Iterator[WorkOutcome]:
+        """Yield them one by one, those that completed first. Their jobs must be known."""
+        *columns, others = astuple(self)
+        for index, result, started, finished, cpu_us, peak_kb, *job in zip(*columns, strict=True):
+            yield WorkOutcome(
+                index, "completed", result, None, started, finished, cpu_us, peak_kb, None, *job
+            )
+        yield from others
+
+    def add(
+        self,
+        index: int,
+        kind: Kind,
+        result: bytes | None,
+        error: bytes | None,
+        started: float | None,
+        finished: float,
+        cpu_us: int | None = None,
+        peak_kb: int | None = None,
+        note: ErrorNote | None = None,
+    ) -> None:
+        """Add how one job ended: what a child tells of a `WorkOutcome`."""
+        if kind != "completed" or result is None or started is None:
+            told = WorkOutcome(index, kind, result, error, started, finished, cpu_us, peak_kb, note)
+            self.others.append(told)
+            return
+        self.indexes.append(index)
+        self.results.append(result)
+        self.started.append(started)
+        self.finished.append(finished)
+        self.cpu_us.append(cpu_us)
+        self.peak_memory_kb.append(peak_kb)
+
+    def only(self, mask: list[bool]) -> "OutcomeBatch":
+        """Return the completed ones for which the mask is true."""
+        return OutcomeBatch(*[list(compress(column, mask)) for column in astuple(self)[:-1]])
+
+    def part(self, first: int, end: int) -> "OutcomeBatch":
+        n = len(self.indexes)
+        columns = [column[first:end] for column in astuple(self)[:-1]]
+        return OutcomeBatch(*columns, *[self.others[max(0, first - n) : max(0, end - n)]])
+
+    def check(self) -> None:
+        """Raise `ValueError` unless the columns that a child fills are of one length."""
+        if len({len(column) for column in astuple(self)[:_COLUMNS_BY_CHILD]}) > 1:
+            raise ValueError("the columns of completed jobs are not of one length")
 
 
 class Printed(msgspec.Struct, array_like=True, frozen=True, tag="o"):
@@ -201,7 +212,7 @@ class Progressed(msgspec.Struct, array_like=True, frozen=True, tag="p"):
     message: str | None
 
 
-FromChild = Ready | Results | Printed | Progressed
+FromChild = Ready | OutcomeBatch | Printed | Progressed
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 TO_CHILD: Final[msgspec.msgpack.Decoder[ToChild]] = msgspec.msgpack.Decoder(ToChild)

@@ -26,10 +26,10 @@ from stoker.executors.pipe import (
     FROM_CHILD,
     CancelJob,
     ChildBatch,
+    OutcomeBatch,
     Printed,
     Progressed,
     Ready,
-    Results,
     Unpacker,
     pack,
 )
@@ -104,7 +104,7 @@ class Callbacks:
         self,
         *,
         ready: Callable[["Child", Ready], None],
-        results: Callable[["Child", Results], None],
+        results: Callable[["Child", OutcomeBatch], None],
         printed: Callable[["Child", Printed], None],
         progressed: Callable[["Child", Progressed], None],
         exited: Callable[["Child"], None],
@@ -288,7 +288,6 @@ class Child(ABC):
                 pass
             else:
                 if not data:
-                    self._written()
                     return
         waits = bool(self._outgoing)
         self._outgoing += data
@@ -315,7 +314,7 @@ class Child(ABC):
         self._written()
 
     def _written(self) -> None:  # noqa: B027 - most children have nothing to do then
-        """Called when everything was written to the pipe."""
+        """Called when the pipe has taken what it had no room for at first."""
 
     # ── ending ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -438,11 +437,12 @@ class PythonChild(Child):
     def _said(self, data: bytes) -> None:
         for body in self._unpacker.feed(data):
             match message := FROM_CHILD.decode(body):
-                case Results(completed, others):
+                case OutcomeBatch():
+                    message.check()
                     if self._strays_wait(0):  # what these jobs wrote there is still theirs
                         for fd in self._stray_fds:
                             self._drain(fd)
-                    self._unreported.difference_update(completed.indexes, [result.index for result in others])
+                    self._unreported.difference_update(message.indexes, [one.index for one in message.others])
                     self._callbacks.results(self, message)
                 case Printed():
                     self._callbacks.printed(self, message)

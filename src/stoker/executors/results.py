@@ -32,23 +32,19 @@ class ResultTooLarge(ValueError):
     retryable = False
 
 
-def encode_result(value: Any) -> bytes:
-    try:
-        return json_text.encode(value, to_json)
-    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
-        raise UnencodableResult(f"the result of type {type(value).__name__} is not JSON: {error}") from error
-
-
 def result_encoder(returns: Any) -> Encode:
     """Return what encodes the results of a task that is annotated to return this type."""
-    if returns is Any:
-        return encode_result
     decode = msgspec.json.Decoder(returns, dec_hook=from_json).decode
     plain = returns if returns in _NO_LOOK_NEEDED else None
 
     def encode(value: Any) -> bytes:
-        text = encode_result(value)
-        if plain is None or type(value) is not plain:
+        try:
+            text = json_text.encode(value, to_json)
+        except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+            raise UnencodableResult(
+                f"the result of type {type(value).__name__} is not JSON: {error}"
+            ) from error
+        if returns is not Any and type(value) is not plain:
             try:
                 decode(text)
             except (msgspec.DecodeError, RecursionError) as error:

@@ -13,9 +13,11 @@ import threading
 import time
 from typing import Final
 
+from stoker.domain.retry import Kind
+from stoker.domain.retry_rules import ErrorNote
 from stoker.executors import capture
 from stoker.executors.leaving import leave_copy, terminate
-from stoker.executors.pipe import OutcomeBatch, Printed, Progressed, Results, WorkOutcome, pack
+from stoker.executors.pipe import OutcomeBatch, Printed, Progressed, pack
 from stoker.executors.shared_state import SharedState
 from stoker.system import SYSTEM
 from stoker.wire.frames import Stream
@@ -36,7 +38,7 @@ class SupervisorLine:
         self.saw_cancel = False
         self._lock = threading.RLock()
         self._dirty = threading.Event()
-        self._results = Results(OutcomeBatch())
+        self._results = OutcomeBatch()
         self._oldest = 0.0
         """When the first of the results that wait ended."""
         self.has_results = False
@@ -65,7 +67,7 @@ class SupervisorLine:
             return  # a copy of a copy
         self.forked = True
         self._dirty = threading.Event()
-        self._results, self.has_results = Results(OutcomeBatch()), False
+        self._results, self.has_results = OutcomeBatch(), False
         self._output, self._output_bytes = [], 0
         self._progress = {}
         self.shared_state = self.shared_state.for_a_copy()
@@ -85,15 +87,26 @@ class SupervisorLine:
             except BlockingIOError:  # an async child shares this socket with its event loop
                 select.select([], [self.fd], [])
 
-    def result(self, result: WorkOutcome) -> None:
-        """Keep a result for the next `flush`, which the caller sees to. Sent now if an earlier one has waited long."""
+    def ended(
+        self,
+        index: int,
+        kind: Kind,
+        result: bytes | None,
+        error: bytes | None,
+        started: float,
+        finished: float,
+        cpu_us: int | None = None,
+        peak_kb: int | None = None,
+        note: ErrorNote | None = None,
+    ) -> None:
+        """Keep how a job ended until `flush`, which the caller sees to. Send it now if an earlier one has waited long."""
         with self._lock:
-            self._results.add(result)
-            self._written.pop(result.index, None)
+            self._results.add(index, kind, result, error, started, finished, cpu_us, peak_kb, note)
+            if self._written:
+                self._written.pop(index, None)
             if not self.has_results:
-                self.has_results, self._oldest = True, result.finished
-            due = result.finished - self._oldest > SHORT_SECONDS
-        if due:
+                self.has_results, self._oldest = True, finished
+        if finished - self._oldest > SHORT_SECONDS:
             self.flush()
 
     def flush_late(self) -> None:
@@ -157,11 +170,8 @@ class SupervisorLine:
                 self._output, self._output_bytes, self._progress = [], 0, {}
             if self.has_results:
                 data += pack(self._results)
-                self._results, self.has_results = Results(OutcomeBatch()), False
-            if data:
-                self.send(data)
-            else:
-                self.check_owner()
+                self._results, self.has_results = OutcomeBatch(), False
+            self.send(data)
 
     def _flush_late(self) -> None:
         while True:

@@ -20,13 +20,13 @@ from typing import Any, Final, cast
 from msgspec.structs import replace
 
 from stoker import context
-from stoker.context import running_job
+from stoker.context import JobContext, running_job
 from stoker.executors.async_child import AsyncChild
 from stoker.executors.builtin import BUILTINS
 from stoker.executors.child import Run, SyncChild
 from stoker.executors.leaving import Terminated
 from stoker.executors.life import ChildLife, PythonTask
-from stoker.executors.pipe import ChildBatch, ChildJob, Progressed, Ready, Results, WorkOutcome
+from stoker.executors.pipe import ChildBatch, OutcomeBatch, Progressed, Ready, WorkOutcome
 from stoker.executors.process import Callbacks
 from stoker.executors.shared_state import SharedState
 from stoker.executors.supervisor_line import SupervisorLine
@@ -47,10 +47,10 @@ class LocalRouter:
         self.outer = outer
         self._lines: dict[tuple[str, int], context.TaskLine] = {}
 
-    def add(self, job: ChildJob, line: context.TaskLine) -> None:
+    def add(self, job: JobContext, line: context.TaskLine) -> None:
         self._lines[job.id, job.claim_id] = line
 
-    def remove(self, job: ChildJob) -> None:
+    def remove(self, job: JobContext) -> None:
         self._lines.pop((job.id, job.claim_id), None)
 
     def _line(self) -> context.TaskLine | None:
@@ -83,8 +83,8 @@ class LocalLine:
         """Return whether this process is a forked copy, which must not send results."""
         return os.getpid() != self._pid
 
-    def result(self, result: WorkOutcome) -> None:
-        self._child.tell(self._child.on_result, result)
+    def ended(self, *told: Any) -> None:
+        self._child.tell(self._child.on_result, WorkOutcome(*told))
 
     def progress(self, index: int, done: float, total: float | None, message: str | None) -> None:
         """Keep the latest progress of each job; one call on the loop passes on all of it."""
@@ -126,7 +126,7 @@ class LocalChild:
         self.pid = self.number
         self.shared_state = SharedState.private()
         self.line = LocalLine(self, self.shared_state)
-        self._jobs: dict[int, ChildJob] = {}
+        self._jobs: dict[int, JobContext] = {}
         self.ready = False
         self.ended = False
         self.jobs_taken = 0
@@ -134,7 +134,7 @@ class LocalChild:
 
     # ── for subclasses ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def take(self, job: ChildJob) -> None:
+    def take(self, job: JobContext) -> None:
         """Run a job: a `ThreadChild` after the jobs before it, a `LoopChild` beside them."""
         raise NotImplementedError
 
@@ -163,7 +163,7 @@ class LocalChild:
         if job is not None:
             self._router.remove(job)
         if not self.ended:
-            self._callbacks.results(cast(Any, self), Results.of(result))
+            self._callbacks.results(cast(Any, self), OutcomeBatch.of(result))
 
     def on_progress(self, progressed: Progressed) -> None:
         if not self.ended:
@@ -234,10 +234,10 @@ class _Jobs(SyncChild):
 
     alone = False
 
-    def run_one(self, job: ChildJob) -> None:
+    def run_one(self, job: JobContext) -> None:
         self._one(replace(job, memory_mb=None))
 
-    def _grant(self, job: ChildJob) -> None:
+    def _grant(self, job: JobContext) -> None:
         """Do nothing."""
 
 
@@ -250,12 +250,12 @@ class ThreadChild(LocalChild):
         super().__init__(callbacks, router, ready)
         self._app = app
         self._max_result = max_result
-        self._orders: queue.SimpleQueue[ChildJob | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[JobContext | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=f"stoker-job-{self.number}", daemon=True)
         self._thread.start()
         self._loop.call_soon(self.on_ready)
 
-    def take(self, job: ChildJob) -> None:
+    def take(self, job: JobContext) -> None:
         self._orders.put(job)
 
     def abandon(self) -> None:
@@ -329,7 +329,7 @@ class LoopThread:
 class _AsyncJobs(AsyncChild):
     """Runs async jobs with the code of a child process, on the loop of a `LoopThread`."""
 
-    def begin(self, job: ChildJob) -> None:
+    def begin(self, job: JobContext) -> None:
         self._start(job)
 
     def cancel(self, index: int) -> None:
@@ -361,7 +361,7 @@ class LoopChild(LocalChild):
     def of_job(self) -> context.TaskLine:
         return self._real
 
-    def take(self, job: ChildJob) -> None:
+    def take(self, job: JobContext) -> None:
         self._thread.call(self._real.begin, job)
 
     def cancel(self, index: int) -> None:

@@ -93,7 +93,7 @@ class Portable:
     # ── event loop and signals ─────────────────────────────────────────────────────────────────────────────────────
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Run the main function of a coordinator: on uvloop where it is installed, else on asyncio's own loop."""
+        """Run the main function of a coordinator or worker: on uvloop where it is installed, else on asyncio's own loop."""
         return _runner()(main)
 
     def on_signals(self, numbers: Iterable[int], handle: Callable[[], None]) -> None:

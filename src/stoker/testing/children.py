@@ -21,11 +21,12 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from stoker import context
+from stoker.context import JobContext
 from stoker.executors import capture
 from stoker.executors.async_child import AsyncChild
 from stoker.executors.child import Run, SyncChild, Tasks
 from stoker.executors.life import ChildLife
-from stoker.executors.pipe import ChildJob, Printed, Progressed, Ready, WorkOutcome
+from stoker.executors.pipe import Printed, Progressed, Ready, WorkOutcome
 from stoker.executors.process import Callbacks
 from stoker.executors.supervisor_line import SupervisorLine
 from stoker.testing.loop import Process, SimLoop
@@ -96,9 +97,10 @@ class KitLine:
     def shared_state(self) -> MemorySharedState:
         return self._child.shared_state
 
-    def result(self, result: WorkOutcome) -> None:
-        self._written.pop(result.index, None)
-        self._child.finished(result)
+    def ended(self, *told: Any) -> None:
+        outcome = WorkOutcome(*told)
+        self._written.pop(outcome.index, None)
+        self._child.finished(outcome)
 
     def printed(self, index: int, stream: Stream, data: bytes) -> None:
         written = self._written.get(index, 0)
@@ -127,7 +129,7 @@ class TaskChild(StandInChild):
 
     def __init__(self, machine: "KitMachine", callbacks: Callbacks) -> None:
         self.machine = machine
-        self.jobs: dict[int, ChildJob] = {}
+        self.jobs: dict[int, JobContext] = {}
         super().__init__(machine, callbacks, BOOT_SECONDS)
         self.shared_state = KitSharedState(machine.loop.time)
         self.line = KitLine(self)
@@ -152,10 +154,10 @@ class SyncTaskChild(TaskChild):
         runners = {name: self._noticing(run) for name, run in machine.sync_runners(self.line).items()}
         self._real = SyncChild(cast(SupervisorLine, self.line), runners, machine.life.max_result)
 
-    def take(self, jobs: list[ChildJob]) -> None:
+    def take(self, jobs: list[JobContext]) -> None:
         self.machine.sent_jobs.waiting.extend((self, job) for job in jobs)
 
-    def run(self, job: ChildJob) -> None:
+    def run(self, job: JobContext) -> None:
         """Run a job on this thread."""
         self.jobs[job.index] = job
         # A memory limit would apply to the test's own process.
@@ -173,7 +175,7 @@ class SyncTaskChild(TaskChild):
 
         return noticing
 
-    def pretend(self, job: ChildJob) -> None:
+    def pretend(self, job: JobContext) -> None:
         """Mark a job as started without running it: its worker will die."""
         self.shared_state.start(job.index, 0.0)
 
@@ -186,7 +188,7 @@ class AsyncTaskChild(TaskChild):
         line = cast(SupervisorLine, self.line)
         self._real = AsyncChild(line, machine.tasks.python, machine.life.max_result, machine.life)
 
-    def take(self, jobs: list[ChildJob]) -> None:
+    def take(self, jobs: list[JobContext]) -> None:
         for job in jobs:
             if self.machine.sent_jobs.begins(job):
                 self.jobs[job.index] = job
@@ -205,8 +207,8 @@ class KitJobs:
     """Tracks the jobs that were sent to children until they end, and which of them must seem to crash (`Kit.crash`)."""
 
     def __init__(self) -> None:
-        self.waiting: deque[tuple[SyncTaskChild, ChildJob]] = deque()
-        self.running: dict[str, ChildJob] = {}
+        self.waiting: deque[tuple[SyncTaskChild, JobContext]] = deque()
+        self.running: dict[str, JobContext] = {}
         self.to_crash: dict[str, bool] = {}
         """For ids of jobs in whose next attempt the worker dies: whether the task runs before that."""
         self.silenced: set[str] = set()
@@ -215,7 +217,7 @@ class KitJobs:
         self.moves = 0
         """Grows whenever a job begins or ends here."""
 
-    def begins(self, job: ChildJob) -> bool:
+    def begins(self, job: JobContext) -> bool:
         """Note that a job is about to run. Return False when its worker dies before that."""
         self.moves += 1
         after = self.to_crash.pop(job.id, None)
@@ -226,7 +228,7 @@ class KitJobs:
         self.running[job.id] = job
         return True
 
-    def ended(self, job: ChildJob) -> bool:
+    def ended(self, job: JobContext) -> bool:
         """Note that a job has run. Return False when its end is not reported."""
         self.moves += 1
         self.running.pop(job.id, None)

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
-from stoker.executors.pipe import ChildBatch, ChildJob, Ready, Results, WorkOutcome
+from stoker.context import JobContext
+from stoker.executors.pipe import ChildBatch, OutcomeBatch, Ready, WorkOutcome
 from stoker.executors.process import Callbacks
 from stoker.executors.shared_state import _LAYOUT, NOTHING, SIZE, SharedState
 from stoker.testing.loop import Process, SimLoop
@@ -64,7 +65,7 @@ class StandInChild:
         """Return what the child can run; None for a child that announces nothing."""
         raise NotImplementedError
 
-    def take(self, jobs: list[ChildJob]) -> None:
+    def take(self, jobs: list[JobContext]) -> None:
         """Take jobs that have arrived. Runs in the child's process."""
         raise NotImplementedError
 
@@ -73,7 +74,7 @@ class StandInChild:
 
     def tell(self, result: WorkOutcome) -> None:
         """Send a result to the supervisor."""
-        self.send_up(self._callbacks.results, Results.of(result))
+        self.send_up(self._callbacks.results, OutcomeBatch.of(result))
 
     def send_up(self, callback: Any, message: Any) -> None:
         self.host.supervisor.call_later(PIPE_SECONDS, self._heard, callback, message)
@@ -137,4 +138,4 @@ class StandInChild:
             self._callbacks.ready(self, ready)  # type: ignore[arg-type]
 
 
-Waiting = deque[tuple[StandInChild, ChildJob]]
+Waiting = deque[tuple[StandInChild, JobContext]]

@@ -13,35 +13,23 @@ them out.
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import compress
 from typing import Final
 
 import structlog
-from msgspec.structs import astuple
 
 from stoker.domain.retry import Kind, problem
-from stoker.executors.pipe import OutcomeBatch, Ready, Results, WorkOutcome
+from stoker.executors.pipe import OutcomeBatch, Ready, WorkOutcome
 from stoker.executors.process import Child, advice
 from stoker.system import SYSTEM
 from stoker.wire.frames import Assignment, AssignmentBatch
 from stoker.worker import child_states as states
-from stoker.worker.child_states import (
-    ANOTHER_CHILD,
-    PATIENCE_SECONDS,
-    STUCK_SECONDS,
-    Busy,
-    Ending,
-    Idle,
-    Limits,
-    Starting,
-    Work,
-)
-from stoker.worker.ends import Ends
+from stoker.worker.child_states import Busy, Ending, Idle, Limits, Starting, Work
 from stoker.worker.routes import Executor
 from stoker.worker.slot import Slot
 
 REFILL_BELOW: Final = 64
 RECYCLE_EVERY_SECONDS: Final = 1.0
+_TAKES_WORK: Final = (Idle, Busy)
 
 log = structlog.get_logger()
 
@@ -55,7 +43,7 @@ class ChildPool:
         spawn: Callable[[Executor, str], Child],
         *,
         executor_of: Callable[[str], Executor],
-        ended: Callable[[Ends], None],
+        ended: Callable[[OutcomeBatch], None],
         now: Callable[[], float],
         memory_kb: Callable[[int], int] = SYSTEM.group_memory_kb,
         cpus: list[int] | None = None,
@@ -141,7 +129,8 @@ class ChildPool:
                 # Assigned again while the old claim is still here: the old one is void, whatever it does.
                 for id in [id for id in batch.ids if id in self.works]:
                     self.drop(id, self.works[id].claim_id)
-            works = {work.id: work for work in states.works_of(batch, now)}
+            pairs = zip(batch.ids, batch.payloads, strict=True)
+            works = {id: Work(id, payload, batch.template, now) for id, payload in pairs}
             self.works.update(works)
             self._waiting.extend(works.values())
         self.pump()
@@ -153,7 +142,8 @@ class ChildPool:
     def decline(self, batches: list[AssignmentBatch], why: str) -> None:
         """Hand back assigned jobs without accepting them."""
         now = self._now()
-        self._end_all([work for batch in batches for work in states.works_of(batch, now)], "handed_back", why)
+        works = [Work(id, b"", batch.template, now) for batch in batches for id in batch.ids]
+        self._end_all(works, "handed_back", why)
 
     def pump(self) -> None:
         """Give waiting work to children, in the order it came: first to idle ones, then behind short jobs.
@@ -195,7 +185,7 @@ class ChildPool:
         slots = [
             slot
             for slot in self._slots.values()
-            if slot.executor == executor and isinstance(slot.state, Idle | Busy)
+            if slot.executor == executor and isinstance(slot.state, _TAKES_WORK)
         ]
         if not slots:
             self._open_another(executor, type)
@@ -217,7 +207,7 @@ class ChildPool:
             together=together,
             depth=self._limits.async_concurrency if together else states.DEPTH,
         ):
-            if at == ANOTHER_CHILD:
+            if at == states.ANOTHER_CHILD:
                 self._open_another(executor, type)
             else:
                 yield slots[at]
@@ -231,45 +221,47 @@ class ChildPool:
             slot.state = states.IDLE
         self.pump()
 
-    def on_results(self, child: Child, results: Results) -> None:
-        """Report the work that a child finished, and send it more."""
+    def on_results(self, child: Child, told: OutcomeBatch) -> None:
+        """Report the work that a child finished, and send it more. Work that was taken back or dropped is left out."""
         slot = self._slots[child]
         slot.silent_ticks = 0
-        ends = Ends(self._complete(slot, results.completed))
+        sent, held = slot.sent, self.works
+        works = [sent.pop(index, None) for index in told.indexes]
+        ours = [work for work in works if work is not None and held.get(work.id) is work]
+        ended = told
+        if len(ours) < len(works):
+            ended = told.only([work is not None and held.get(work.id) is work for work in works])
+        for work in ours:
+            del held[work.id]
+        ended.ids[:] = [work.id for work in ours]
+        ended.claim_ids[:] = [work.template.claim_id for work in ours]
+        if told.others:
+            ended.others[:] = self._end_others(slot, told.others)
+        if isinstance(slot.state, Ending):
+            slot.state = states.spared(slot.state, slot.sent)
+        if not sent:
+            slot.free(self._free_cpus)
+        if self._waiting and len(sent) < REFILL_BELOW:
+            self.pump()
+        if ended.ids or ended.others:
+            self._ended(ended)
+
+    def _end_others(self, slot: Slot, told: list[WorkOutcome]) -> list[WorkOutcome]:
+        """Return how work ended that did not complete; what the child declined waits again."""
+        ended: list[WorkOutcome] = []
         back: list[Work] = []
-        for result in results.others:
-            work = slot.sent.pop(result.index, None)
+        for one in list(told):
+            work = slot.sent.pop(one.index, None)
             if work is None or not self._is_current(work):
-                continue  # taken back or dropped meanwhile
-            if result.kind == "handed_back":
+                continue
+            if one.kind == "handed_back":
                 back.append(work)
                 continue
             del self.works[work.id]
-            ends.others.append(states.end_of(slot.state, work, result, together=slot.together))
+            ended.append(states.end_of(slot.state, work, one, together=slot.together))
         if back:
             self._put_back(back)
-        if isinstance(slot.state, Ending):
-            slot.state = states.spared(slot.state, slot.sent)
-        if not slot.sent:
-            slot.free(self._free_cpus)
-        if len(slot.sent) < REFILL_BELOW:
-            self.pump()
-        if ends:
-            self._ended(ends)
-
-    def _complete(self, slot: Slot, completed: OutcomeBatch) -> OutcomeBatch:
-        """Return the completed work that is still held here, with ids and claims; other work was taken back or dropped."""
-        sent, held = slot.sent, self.works
-        works = [sent.pop(index, None) for index in completed.indexes]
-        ours = [work for work in works if work is not None and held.get(work.id) is work]
-        if len(ours) < len(works):
-            mask = [work is not None and held.get(work.id) is work for work in works]
-            completed = OutcomeBatch(*[list(compress(column, mask)) for column in astuple(completed)])
-        for work in ours:
-            del held[work.id]
-        completed.ids[:] = [work.id for work in ours]
-        completed.claim_ids[:] = [work.template.claim_id for work in ours]
-        return completed
+        return ended
 
     def on_exit(self, child: Child) -> None:
         """Handle the end of a child. The job that it was killed for, or else what ran in it, is charged; jobs that waited
@@ -304,7 +296,7 @@ class ChildPool:
                 error = problem(kind, "the process that it shared with another job was killed")
                 ended.append(self._end_now(work, kind, error, work.started))
         if ended:
-            self._ended(Ends(others=ended))
+            self._ended(OutcomeBatch(others=ended))
 
     def _end_victim(self, slot: Slot, work: Work, started: float | None) -> None:
         """Report the job for which a child was ended or, if it ended by itself, the job that crashed it."""
@@ -312,7 +304,7 @@ class ChildPool:
         state = slot.state
         kind, error = (state.kind, state.error) if isinstance(state, Ending) else ("crash", b"")
         error = error or states.crash_error(slot.child.returncode)
-        self._ended(Ends(others=[self._end_now(work, kind, error, started)]))
+        self._ended(OutcomeBatch(others=[self._end_now(work, kind, error, started)]))
 
     def _put_back(self, works: list[Work]) -> None:
         """Return work that a child has not started to the front of the queue."""
@@ -362,7 +354,7 @@ class ChildPool:
             if reason is not None:
                 grace = self._limits.cancel_grace_sec if reason.grace is None else reason.grace
                 slot.end_work(work, reason.kind, reason.error, now, grace)
-        if ran > STUCK_SECONDS and len(slot.sent) > 1 and not slot.together:
+        if ran > states.STUCK_SECONDS and len(slot.sent) > 1 and not slot.together:
             slot.begin_to_take_back(work.index)
         if ran > states.TELL_START_SECONDS and not work.told_start:
             work.told_start = True
@@ -372,7 +364,7 @@ class ChildPool:
     def _hand_back_late(self, now: float) -> None:
         late: list[Work] = []
         for work in self._waiting:
-            if now - work.received > PATIENCE_SECONDS:
+            if now - work.received > states.PATIENCE_SECONDS:
                 is_up = self._is_up(self._executor_of(work.template.type))
                 if now - work.received > states.patience(is_up=is_up, can_start=now >= self._open_after):
                     late.append(work)
@@ -499,7 +491,7 @@ class ChildPool:
             for work in works:
                 if self._is_current(work):
                     del self.works[work.id]
-            self._ended(Ends(others=[self._end_now(work, kind, error) for work in works]))
+            self._ended(OutcomeBatch(others=[self._end_now(work, kind, error) for work in works]))
 
     def _end_now(self, work: Work, kind: Kind, error: bytes, started: float | None = None) -> WorkOutcome:
         now, claim_id = self._now(), work.claim_id

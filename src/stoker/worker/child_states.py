@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from stoker.domain.retry import Kind, problem
 from stoker.executors.pipe import WorkOutcome
-from stoker.wire.frames import Assignment, AssignmentBatch
+from stoker.wire.frames import Assignment
 
 DEPTH: Final = 128
 """The most work that is queued at one child. Messages are expensive beside short jobs, so it is sent many at once; but
@@ -73,11 +73,6 @@ class Work(msgspec.Struct, eq=False, gc=False):
     @property
     def claim_id(self) -> int:
         return self.template.claim_id
-
-
-def works_of(batch: AssignmentBatch, now: float) -> list[Work]:
-    template = batch.template
-    return [Work(id, payload, template, now) for id, payload in zip(batch.ids, batch.payloads, strict=True)]
 
 
 # ── states ─────────────────────────────────────────────────────────────────────────────────────────────────────────

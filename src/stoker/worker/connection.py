@@ -5,6 +5,7 @@ away comes back, and the lease decides what the worker may still run meanwhile.
 """
 
 import asyncio
+import os
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -12,7 +13,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 import structlog
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.asyncio.connection import broadcast
 from websockets.exceptions import (
     ConnectionClosed,
     InvalidHandshake,
@@ -20,18 +20,19 @@ from websockets.exceptions import (
     InvalidURI,
     WebSocketException,
 )
-from websockets.frames import Frame as WebSocketFrame
-from websockets.frames import Opcode
-from websockets.protocol import Event
+from websockets.frames import apply_mask  # type: ignore[attr-defined]  # in C where it was built
+from websockets.protocol import State
 
 from stoker.wire import codec
 from stoker.wire.frames import MAX_ASSIGN_FRAME_BYTES, Frame, Hello, Refused, ToWorker, Welcome, older_hello
+from stoker.wire.websocket import BINARY, MASKED, PING, PONG, frame_at, frame_head
 
 PATH: Final = "/workers/connect"
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 2.0
 OPEN_SECONDS: Final = 5.0
 WELCOME_SECONDS: Final = 10.0
+_END_OF_HEAD: Final = b"\r\n\r\n"
 CLOSE_PROTOCOL: Final = 1002
 """The code with which a coordinator hangs up on what it cannot read."""
 
@@ -60,25 +61,58 @@ def _to_the_queue(_: bytes) -> bool:
 
 class FrameSocket(ClientConnection):
     """A WebSocket that sends without waiting, and passes on what comes when it comes: between a frame and the child that it
-    is for stand no queue and no other task."""
+    is for stand no queue and no other task.
+
+    It reads and writes whole binary frames itself, as the coordinator's end does (`api/server/websocket_protocol.py`). The
+    library gets everything else, always in whole frames.
+    """
 
     deliver: Deliver = staticmethod(_to_the_queue)
     """What it does not take waits in the queue of the library, as does all that came after it."""
 
+    _by_library = False
+    """Whether the library reads all that comes from here on."""
+    _wanted = 0
+    """How many bytes the frame has that `_rest` begins with; 0 if that is not known."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._rest = bytearray()
+
     def send_soon(self, data: bytes) -> None:
         """Send this, after what waits for room already. On a connection that is closing it does nothing."""
-        broadcast((self,), data)
+        if self.protocol.state is State.OPEN:
+            mask = os.urandom(4)
+            self.transport.write(frame_head(BINARY, len(data), MASKED) + mask + apply_mask(data, mask))
 
-    def process_event(self, event: Event) -> None:
-        if (
-            isinstance(event, WebSocketFrame)
-            and event.opcode is Opcode.BINARY
-            and event.fin
-            and not len(self.recv_messages.frames)
-            and self.deliver(bytes(event.data))
-        ):
+    def data_received(self, data: bytes) -> None:
+        if self._by_library or self.response is None:
+            # What comes together with the answer to the handshake stays with the library.
+            self._by_library = self._by_library or not data.endswith(_END_OF_HEAD)
+            super().data_received(data)
             return
-        super().process_event(event)
+        if self._rest:
+            self._rest += data
+            if len(self._rest) < self._wanted:
+                return
+            data = bytes(self._rest)
+        start, size, self._wanted = 0, len(data), 0
+        while (frame := frame_at(data, start)) is not None:
+            body, end = frame
+            kind = data[start]
+            is_large, is_masked = end - body > MAX_ASSIGN_FRAME_BYTES, data[start + 1] & MASKED
+            if kind not in (BINARY, PING, PONG) or is_large or is_masked:
+                self._by_library = True
+                end = size
+            elif end > size:
+                self._wanted = end - start
+                break
+            waits = len(self.recv_messages.frames) > 0
+            if kind != BINARY or self._by_library or waits or not self.deliver(data[body:end]):
+                super().data_received(data[start:end])
+            start = end
+        if start < size or self._rest:
+            self._rest = bytearray(data[start:])
 
 
 class Link:

@@ -4,10 +4,7 @@ Times are readings of the monotonic clock until a frame is made. Only then do th
 a frame that is sent again is sent later. Making a frame is the one place where outcomes take the form of the wire.
 """
 
-from collections.abc import Iterator
 from typing import Final
-
-from msgspec.structs import astuple
 
 from stoker.clock import SECOND
 from stoker.executors.pipe import OutcomeBatch, WorkOutcome
@@ -19,73 +16,12 @@ _REPORT_BYTES: Final = 200
 """What a report has beside its result or error, and a little more."""
 
 
-class Ends:
-    """Collects outcomes of work: completed ones in columns, the others one by one. They have no order."""
-
-    def __init__(
-        self, completed: OutcomeBatch | None = None, others: list[WorkOutcome] | None = None
-    ) -> None:
-        self.completed = OutcomeBatch() if completed is None else completed
-        self.others = [] if others is None else others
-
-    def __len__(self) -> int:
-        return len(self.completed.ids) + len(self.others)
-
-    def __iter__(self) -> Iterator[WorkOutcome]:
-        """Yield them one by one, those that completed first."""
-        for index, result, started, finished, cpu_us, peak, id, claim_id in zip(
-            *astuple(self.completed), strict=True
-        ):
-            yield WorkOutcome(
-                index, "completed", result, None, started, finished, cpu_us, peak, None, id, claim_id
-            )
-        yield from self.others
-
-    def add(self, more: "Ends") -> None:
-        self.completed.extend(more.completed)
-        self.others += more.others
-
-    def claims_among(self, ids: set[str]) -> dict[str, int]:
-        """Return the claims of those of these jobs whose outcome is here."""
-        completed = self.completed
-        pairs = [*zip(completed.ids, completed.claim_ids, strict=True)]
-        pairs += [(end.id, end.claim_id) for end in self.others]
-        return {id: claim_id for id, claim_id in pairs if id in ids}
-
-    def batches(self) -> list["Ends"]:
-        """Split so that no frame grows too large; one large result travels alone."""
-        weights = [len(result) + _REPORT_BYTES for result in self.completed.results]
-        weights += [len(end.result or end.error or b"") + _REPORT_BYTES for end in self.others]
-        found = cuts(weights, REPORT_FRAME_BYTES, REPORT_FRAME_JOBS)
-        return [self] if len(found) == 1 else [self._part(first, end) for first, end in found]
-
-    def _part(self, first: int, end: int) -> "Ends":
-        n = len(self.completed.ids)
-        return Ends(self.completed.part(first, end), self.others[max(0, first - n) : max(0, end - n)])
-
-    def frame(self, number: int, now: float, *, batches: bool) -> Reports:
-        """Build the frame that reports these outcomes: completed work in columns, if the coordinator reads `batches`."""
-        if not batches:
-            return Reports(number, [report(ended, now) for ended in self])
-        columns = self.completed
-        done = Done(
-            columns.ids,
-            columns.claim_ids,
-            columns.results,
-            [int((now - at) * SECOND) if at < now else 0 for at in columns.started],
-            [int((now - at) * SECOND) if at < now else 0 for at in columns.finished],
-            columns.cpu_us,
-            columns.peak_memory_kb,
-        )
-        return Reports(number, [report(one, now) for one in self.others], done if columns.ids else None)
-
-
 class Unreported:
     """Keeps outcomes until a coordinator acknowledges them: unsent ones, and sent ones by the number of their frame."""
 
     def __init__(self) -> None:
-        self.unsent = Ends()
-        self.unacknowledged: dict[int, Ends] = {}
+        self.unsent: list[OutcomeBatch] = []
+        self.unacknowledged: dict[int, OutcomeBatch] = {}
         self.in_batches = False
         """Whether the coordinator reads what completed in columns."""
         self._number = 0
@@ -95,48 +31,70 @@ class Unreported:
 
     def forget(self) -> None:
         """Drop everything: the session that it belongs to is lost."""
-        self.unsent = Ends()
+        self.unsent.clear()
         self.unacknowledged.clear()
 
     def claims_among(self, ids: set[str]) -> dict[str, int]:
         """Return the claims under which jobs of these ids ended; of several claims of a job the latest."""
         known: dict[str, int] = {}
-        for ends in (*self.unacknowledged.values(), self.unsent):
-            if ends.others or not ids.isdisjoint(ends.completed.ids):
-                known.update(ends.claims_among(ids))
+        for ended in (*self.unacknowledged.values(), *self.unsent):
+            if ended.others or not ids.isdisjoint(ended.ids):
+                pairs = [*zip(ended.ids, ended.claim_ids, strict=True)]
+                pairs += [(one.id, one.claim_id) for one in ended.others]
+                known.update({id: claim_id for id, claim_id in pairs if id in ids})
         return known
 
     def next_frames(self, now: float) -> list[Reports]:
         """Return frames of all unsent outcomes, which are kept until they are acknowledged."""
-        parts, self.unsent = self.unsent.batches(), Ends()
+        if not self.unsent:
+            return []
+        ended = self.unsent[0] if len(self.unsent) == 1 else OutcomeBatch.merged(self.unsent)
+        self.unsent = []
         frames: list[Reports] = []
-        for part in parts:
+        for part in split(ended):
             self._number += 1
             self.unacknowledged[self._number] = part
-            frames.append(part.frame(self._number, now, batches=self.in_batches))
+            frames.append(frame(part, self._number, now, batches=self.in_batches))
         return frames
 
     def frames_again(self, now: float) -> list[Reports]:
         """Return the frames that were sent and not acknowledged, with their numbers."""
         return [
-            part.frame(number, now, batches=self.in_batches) for number, part in self.unacknowledged.items()
+            frame(part, number, now, batches=self.in_batches) for number, part in self.unacknowledged.items()
         ]
 
 
-def cuts(weights: list[int], most_bytes: int, most: int) -> list[tuple[int, int]]:
-    """Divide a list into pieces of at most `most` items and `most_bytes`; one larger item is a piece of its own. Return the
-    start and end of each piece."""
-    if sum(weights) <= most_bytes and 0 < len(weights) <= most:
-        return [(0, len(weights))]
+def frame(ended: OutcomeBatch, number: int, now: float, *, batches: bool) -> Reports:
+    """Build the frame that reports these outcomes: completed work in columns, if the coordinator reads `batches`."""
+    if not batches:
+        return Reports(number, [report(one, now) for one in ended])
+    done = Done(
+        ended.ids,
+        ended.claim_ids,
+        ended.results,
+        [int((now - at) * SECOND) if at < now else 0 for at in ended.started],
+        [int((now - at) * SECOND) if at < now else 0 for at in ended.finished],
+        ended.cpu_us,
+        ended.peak_memory_kb,
+    )
+    return Reports(number, [report(one, now) for one in ended.others], done if ended.ids else None)
+
+
+def split(ended: OutcomeBatch) -> list[OutcomeBatch]:
+    """Divide into pieces of which none makes too large a frame; one large result travels alone."""
+    weights = [len(result) + _REPORT_BYTES for result in ended.results]
+    weights += [len(one.result or one.error or b"") + _REPORT_BYTES for one in ended.others]
+    if sum(weights) <= REPORT_FRAME_BYTES and 0 < len(weights) <= REPORT_FRAME_JOBS:
+        return [ended]
     found: list[tuple[int, int]] = []
     size = 0
     for at, weight in enumerate(weights):
-        if not found or size + weight > most_bytes or at - found[-1][0] >= most:
+        if not found or size + weight > REPORT_FRAME_BYTES or at - found[-1][0] >= REPORT_FRAME_JOBS:
             found.append((at, at))
             size = 0
         found[-1] = (found[-1][0], at + 1)
         size += weight
-    return found
+    return [ended.part(first, end) for first, end in found]
 
 
 def report(ended: WorkOutcome, now: float) -> Report:

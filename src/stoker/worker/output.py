@@ -15,15 +15,16 @@ class OutputBuffer:
     def __init__(self) -> None:
         self._chunks: list[OutputChunk] = []
         self._waiting = 0
-        self._written: dict[str, tuple[int, int]] = {}
+        self.written: dict[str, tuple[int, int]] = {}
+        """For each job that wrote something, its claim and how much it was."""
         self._progress: dict[str, ProgressNote] = {}
 
     def add(self, id: str, claim_id: int, stream: Stream, data: bytes) -> None:
         """Add what a job wrote. Output beyond the bounds is dropped; the gap in the offsets shows it."""
-        claim, written = self._written.get(id, (claim_id, 0))
+        claim, written = self.written.get(id, (claim_id, 0))
         if claim != claim_id:
             written = 0
-        self._written[id] = (claim_id, written + len(data))
+        self.written[id] = (claim_id, written + len(data))
         data = data[: max(0, ATTEMPT_BYTES - written)]
         if data and self._waiting < WAITING_BYTES:
             self._chunks.append(OutputChunk(id, claim_id, stream, written, data))
@@ -34,9 +35,8 @@ class OutputBuffer:
 
     def end(self, ids: list[str]) -> None:
         """Forget how much these jobs wrote: they ended, and nothing more comes under their claims."""
-        if self._written:
-            for id in ids:
-                self._written.pop(id, None)
+        for id in ids:
+            self.written.pop(id, None)
 
     def take(self) -> list[Frame]:
         """Return everything that waits, as frames of bounded size, and forget it."""

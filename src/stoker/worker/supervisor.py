@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from stoker.executors.pipe import Printed, Progressed, Ready, Step
+from stoker.executors.pipe import OutcomeBatch, Printed, Progressed, Ready, Step
 from stoker.executors.process import Callbacks, Child
 from stoker.executors.runner_contract import RunnerContract
 from stoker.settings import Settings
@@ -38,7 +38,7 @@ from stoker.wire.frames import (
 from stoker.worker.announcement import Announcement
 from stoker.worker.child_pool import ChildPool
 from stoker.worker.connection import Dialer, Link, SessionLost
-from stoker.worker.ends import Ends, Unreported, us_between
+from stoker.worker.ends import Unreported, us_between
 from stoker.worker.machine import Machine
 from stoker.worker.output import OutputBuffer
 from stoker.worker.routes import Executor
@@ -419,12 +419,10 @@ class Supervisor:
 
     # ── reports ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_ended(self, ends: Ends) -> None:
-        if self._reports.unsent:
-            self._reports.unsent.add(ends)
-        else:
-            self._reports.unsent = ends
-        self._output.end([*ends.completed.ids, *[ended.id for ended in ends.others]])
+    def _on_ended(self, ended: OutcomeBatch) -> None:
+        self._reports.unsent.append(ended)
+        if self._output.written:
+            self._output.end([*ended.ids, *[one.id for one in ended.others]])
         # At once when little happens; together with what ends in the next moment when much does.
         if self._flush_soon:
             return

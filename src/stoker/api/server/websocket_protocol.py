@@ -13,12 +13,8 @@ from websockets.frames import apply_mask  # type: ignore[attr-defined]  # in C w
 from websockets.http11 import Request
 
 from stoker.api.server.sockets import WRITE
+from stoker.wire.websocket import BINARY, MASKED, PING, PONG, TEXT, frame_at, frame_head
 
-_TEXT: Final = 0x81
-_BINARY: Final = 0x82
-_PING: Final = 0x89
-_PONG: Final = 0x8A
-_MASKED: Final = 0x80
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _LARGE_BYTES: Final = 64 * 1024
 """A larger frame is not copied to save a system call, and nothing is read behind one until it was taken."""
@@ -60,17 +56,17 @@ class WorkerProtocol(WebSocketsSansIOProtocol):
         while (frame := frame_at(data, start)) is not None:
             body, end = frame
             kind = data[start]
-            if kind not in (_TEXT, _BINARY, _PING, _PONG) or end - body > self.config.ws_max_size:
+            if kind not in (TEXT, BINARY, PING, PONG) or end - body > self.config.ws_max_size:
                 self._by_library = True
                 super().data_received(data[start:])
                 return
             if end > size:
                 self._missing = end - size
                 break
-            if kind in (_PING, _PONG) or not data[start + 1] & _MASKED:
+            if kind in (PING, PONG) or not data[start + 1] & MASKED:
                 super().data_received(data[start:end])
             else:
-                self._take(apply_mask(data[body:end], data[body - 4 : body]), kind == _TEXT)
+                self._take(apply_mask(data[body:end], data[body - 4 : body]), kind == TEXT)
             start = end
         if start < size:
             self._pieces.append(data[start:])
@@ -106,7 +102,7 @@ class WorkerProtocol(WebSocketsSansIOProtocol):
         """Send a message at once. Return False, and send nothing, where the client is slow or the connection ends."""
         if self.close_sent or self.disconnected or not self.handshake_complete or not self.writable.is_set():
             return False
-        data, kind = (message, _BINARY) if isinstance(message, bytes) else (message.encode(), _TEXT)
+        data, kind = (message, BINARY) if isinstance(message, bytes) else (message.encode(), TEXT)
         head = frame_head(kind, len(data))
         if len(data) > _LARGE_BYTES:
             self.transport.write(head)
@@ -114,29 +110,3 @@ class WorkerProtocol(WebSocketsSansIOProtocol):
         else:
             self.transport.write(head + data)
         return True
-
-
-def frame_at(data: bytes, start: int) -> tuple[int, int] | None:
-    """Return where the body of the frame that starts here begins and ends, which may be beyond the data; None where too
-    little of its head is there."""
-    size = len(data)
-    if size < start + 2:
-        return None
-    length, body = data[start + 1] & 0x7F, start + 2
-    if length >= 126:
-        body += 2 if length == 126 else 8
-        if size < body:
-            return None
-        length = int.from_bytes(data[start + 2 : body], "big")
-    if data[start + 1] & _MASKED:
-        body += 4
-    return body, body + length
-
-
-def frame_head(kind: int, length: int) -> bytes:
-    """Return the head of a frame from a server, which is not masked."""
-    if length < 126:
-        return bytes((kind, length))
-    if length < 1 << 16:
-        return bytes((kind, 126)) + length.to_bytes(2, "big")
-    return bytes((kind, 127)) + length.to_bytes(8, "big")
