@@ -38,7 +38,7 @@ class PostgresClaims(PostgresTransactionState):
     async def _claim(self, request: ClaimRequest) -> Granted:
         # The planner spends its own copy: a transaction that fails is tried again with the same request.
         able = serving(self._waiting_lanes(), [replace(worker) for worker in request.workers])
-        self._alone = self._are_few() and self._memory.active.isdisjoint(able)
+        self._alone = self._fits_one_statement() and self._memory.active.isdisjoint(able)
         if not self._alone:
             able = await self._unpaused(able) if able else {}
         if not able:

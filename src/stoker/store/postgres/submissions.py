@@ -1,6 +1,6 @@
 """Inserting jobs: the step of a transaction that submissions take."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 from msgspec.structs import replace
@@ -16,7 +16,16 @@ from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, nam
 from stoker.store.ended_jobs import metadata_rows
 from stoker.store.postgres.database import REFUSED_LOCK, TAKEN
 from stoker.store.postgres.rows import HOT_COLUMNS, Q, hot_row
-from stoker.store.postgres.state import PostgresTransactionState, changed, columns, insert_few
+from stoker.store.postgres.state import (
+    PostgresTransactionState,
+    are_few,
+    batch_values,
+    changed,
+    columns,
+    fit_in_arrays,
+    insert_batches,
+    insert_few,
+)
 from stoker.store.postgres.unique import Again
 from stoker.store.submissions import Accepted, Submission
 
@@ -216,8 +225,14 @@ class PostgresSubmissions(PostgresTransactionState):
         for batch in batches:
             self._count_fresh(batch)
         try:
-            if self._alone or self._are_few():
-                await self._insert_few(batches)
+            if self._fits_one_statement():
+                await self._insert_alone(batches)
+                return
+            if self._alone:  # the claim cut them into more batches than one statement takes
+                await self._refuse_paused(claimed_queues(batches))
+            if fit_in_arrays(batches):
+                values = chain.from_iterable(map(batch_values, batches))
+                await self._link.fetch(insert_batches(len(batches), alone=False), *values)
             else:
                 await self._copy("jobs", HOT_COLUMNS, map(hot_row, chain.from_iterable(batches)))
         except REFUSED_LOCK as error:
@@ -233,14 +248,23 @@ class PostgresSubmissions(PostgresTransactionState):
         if entries:
             await self._link.execute(Q["put_metadata"], *columns(entries))
 
-    async def _insert_few(self, batches: Sequence[JobBatch]) -> None:
+    async def _insert_alone(self, batches: Sequence[JobBatch]) -> None:
         """Write and count jobs by one statement, which is the whole transaction and fails where they must not be stored."""
-        rows = [hot_row(job) for job in chain.from_iterable(batches)]
-        claimed = sorted({batch.template.queue for batch in batches if batch.template.status == "running"})
-        values = (*self._changed_counts(), claimed, self._ids.new, self._now, *chain.from_iterable(rows))
-        await self._link.alone(insert_few(len(rows)), *values)
+        fixed = (*self._changed_counts(), claimed_queues(batches), self._ids.new, self._now)
+        if are_few(batches):
+            rows = [hot_row(job) for job in chain.from_iterable(batches)]
+            await self._link.alone(insert_few(len(rows)), *fixed, *chain.from_iterable(rows))
+        else:
+            values = chain.from_iterable(map(batch_values, batches))
+            await self._link.alone(insert_batches(len(batches), alone=True), *fixed, *values)
         self._deltas.clear()
         self._ids = NO_IDS
+
+    async def _refuse_paused(self, queues: Collection[str]) -> None:
+        """Look for pauses before jobs are written that were claimed without a look."""
+        paused = {row[0] for row in await self._link.fetch(Q["paused_queues"])}
+        if not paused.isdisjoint(queues):
+            raise self._refused("a queue is paused")
 
     async def _write_left_behind(self) -> None:
         """Store what the ends of this transaction leave behind: deliveries of webhooks, and until when jobs are kept."""
@@ -258,6 +282,11 @@ class PostgresSubmissions(PostgresTransactionState):
             self._lane_beside = (lane_id, key)
         for job, seq in zip(deliveries, await self._memory.numbers(self._link, len(deliveries)), strict=True):
             self._fresh.append(batch_of(replace(job, seq=seq, lane_id=lane_id)))
+
+
+def claimed_queues(batches: Iterable[JobBatch]) -> list[str]:
+    """Return the queues of those jobs that are written as claimed."""
+    return sorted({batch.template.queue for batch in batches if batch.template.status == "running"})
 
 
 def _resolve(

@@ -7,9 +7,9 @@ locked, in this transaction; and jobs that another coordinator is claiming are s
 wait for it locks in one order: sessions, then unique keys, then jobs, each in the order of their names or numbers.
 So two transactions wait for each other and never in a circle.
 
-The statements take arrays, and rows are written by COPY, so a transaction costs a handful of exchanges with the server
-however many jobs it carries. One that only inserts and claims a few jobs, or only completes a few, is a
-single statement without BEGIN and COMMIT (docs/decisions/0015).
+The statements take arrays, so a transaction costs a handful of exchanges with the server however many jobs it carries. One
+that only inserts and claims jobs, or only completes some, is a single statement without BEGIN and COMMIT
+(docs/decisions/0015). Many different jobs are written by COPY.
 """
 
 from collections.abc import Sequence
