@@ -348,7 +348,8 @@ def named(store: Store, id: str) -> Awaitable[Any]:
     return submit(store, replace(a_job(store), id=id, digest=b"what was asked.."))
 
 
-async def test_ids_that_clients_sent_to_both(pair: Pair, crossing: Crossing, place: Path) -> None:
+@pytest.mark.parametrize("more", [0, 10], ids=["few", "many"])
+async def test_ids_that_clients_sent_to_both(pair: Pair, crossing: Crossing, place: Path, more: int) -> None:
     await submit(pair.a, a_job(pair.a))
     low, mid, high = sorted(new_id() for _ in range(3))
     async with somebody_else(place) as link, somebody_else(place) as eye:
@@ -356,9 +357,10 @@ async def test_ids_that_clients_sent_to_both(pair: Pair, crossing: Crossing, pla
             await link.execute("CREATE TEMP TABLE other AS SELECT * FROM stoker.jobs")
             await link.execute("UPDATE other SET seq = -1, id = $1", mid)
             await link.execute("INSERT INTO stoker.jobs SELECT * FROM other")
-            first = asyncio.gather(*(named(pair.b, id) for id in (low, mid, high)))
+            others = [new_id() for _ in range(2 * more)]
+            first = asyncio.gather(*(named(pair.b, id) for id in (low, mid, high, *others[:more])))
             await until_waiting(eye, 1)
-            second = asyncio.gather(*(named(pair.a, id) for id in (high, low)))
+            second = asyncio.gather(*(named(pair.a, id) for id in (high, low, *others[more:])))
             await until_waiting(eye, 2)
             await link.execute("DELETE FROM stoker.jobs WHERE seq = -1")
         await asyncio.gather(first, second)

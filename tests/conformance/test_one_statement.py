@@ -1,4 +1,4 @@
-"""Transactions on PostgreSQL that are one statement: a few jobs on their way in, a few reports of completed ones."""
+"""Transactions on PostgreSQL that are one statement: new jobs, if they are few or alike, and reports of completed ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -72,6 +72,73 @@ async def test_a_few_jobs_are_stored_and_claimed_without_a_begin(
         running = jobs_of(granted.grants)
         assert len(running) == min(count, 8)
         assert {await status_of(store, job) for job in running} == {"running"}
+
+
+def alike(store: Store, count: int, **fields: Any) -> list[Job]:
+    """Jobs that make one batch."""
+    one = a_job(store, **fields)
+    return [replace(one, id=a_job(store).id, payload=b"%d" % number) for number in range(count)]
+
+
+@pytest.mark.parametrize(("kinds", "each", "expected"), [(1, 9, 0), (2, 300, 0), (9, 2, 1)])
+async def test_jobs_that_are_alike_are_stored_and_claimed_without_a_begin(
+    place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, kinds: int, each: int, expected: int
+) -> None:
+    async with a_store(place, clock) as store:
+        begins = count_begins(monkeypatch)
+        jobs = [job for kind in range(kinds) for job in alike(store, each, name=f"kind {kind}")]
+        accepted, granted = await in_and_claimed(store, *jobs)
+        assert len(begins) == expected
+        assert [item.job.id for item in accepted] == [job.id for job in jobs]
+        running = {job.id for job in jobs_of(granted.grants)}
+        assert len(running) == 8
+        for job, stored in zip(jobs, await store.get([job.id for job in jobs]), strict=True):
+            assert stored is not None
+            assert (stored.payload, stored.name, stored.run_at) == (job.payload, job.name, job.run_at)
+            assert stored.status == ("running" if job.id in running else "queued")
+
+
+async def test_jobs_that_are_alike_and_large_are_not_sent_as_arrays(
+    place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_store(place, clock) as store:
+        begins = count_begins(monkeypatch)
+        jobs = [replace(job, payload=b'"%b"' % (b"x" * 200_000)) for job in alike(store, 9)]
+        await in_and_claimed(store, *jobs)
+        assert len(begins) == 1
+        assert [job.payload for job in jobs] == [
+            job.payload for job in await store.get([job.id for job in jobs]) if job is not None
+        ]
+
+
+async def test_jobs_with_ids_of_clients_that_are_alike_are_recognised(place: Path, clock: FakeClock) -> None:
+    async with a_store(place, clock) as store:
+        jobs = [replace(job, digest=b"what was asked..") for job in alike(store, 20)]
+        first, _ = await in_and_claimed(store, *jobs)
+        again, _ = await in_and_claimed(store, *jobs)
+        assert not any(item.repeated for item in first)
+        assert all(item.repeated for item in again)
+
+
+@pytest.mark.parametrize("paused", [True, False])
+async def test_jobs_that_a_claim_spreads_over_many_workers(
+    place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, *, paused: bool
+) -> None:
+    """More batches than one statement writes, which is known only when the claim was made without a look at pauses."""
+    async with a_store(place, clock) as store:
+        if paused:
+            await store.set_paused("default", True)
+        begins = count_begins(monkeypatch)
+        workers = [a_worker(session_id=f"w{number}", threads=2) for number in range(12)]
+        jobs = alike(store, 40)
+        _, granted = await asyncio.gather(
+            store.insert([a_submission(job) for job in jobs]), store.claim(a_request(*workers))
+        )
+        assert begins
+        running = {job.id for job in jobs_of(granted.grants)}
+        assert len(running) == (0 if paused else 24)
+        for job in jobs:
+            assert await status_of(store, job) == ("running" if job.id in running else "queued")
 
 
 def count_begins(monkeypatch: pytest.MonkeyPatch) -> list[None]:
@@ -170,16 +237,16 @@ async def test_a_refused_job_leaves_the_others_of_its_transaction_alone(
         assert [item.job.id for item in answers[2]] == [new.id]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("count", "expected"), [(1, 0), (5, 0), (16, 0), (17, 1)])
-async def test_a_few_completions_are_stored_and_counted_without_a_begin(
-    place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, count: int, expected: int
+@pytest.mark.parametrize("count", [1, 5, 16, 17, 40])
+async def test_completions_are_stored_and_counted_without_a_begin(
+    place: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """Of two lanes. The counters are compared at the end."""
     async with a_store(place, clock) as store:
         running = [await claimed(store, type="ab"[number % 2]) for number in range(count)]
         begins = count_begins(monkeypatch)
         assert await ends(store, [report(job) for job in running]) == ["completed"] * count
-        assert len(begins) == expected
+        assert begins == []
 
 
 async def test_a_completion_that_is_refused_or_sent_twice_leaves_the_counters_alone(

@@ -319,7 +319,7 @@ def postgres_statement(name: str, sql: str) -> str | None:
         "more": "",
         "free": free,
         "hot_columns": "seq",
-        "rows": "($9), ($10)",
+        "inserted": "inserted AS (INSERT INTO stoker.jobs (seq) VALUES ($9), ($10) RETURNING seq)",
         **{key.strip("{}"): text for key, text in MANY_REPORTS.items()},
     }
     for key, value in filled.items():

@@ -9,7 +9,7 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.logs.log import JobLog, configure
+from stoker.logs.log import WRITE_CHARS, JobLog, configure
 from tests.support.clock import START_US
 from tests.support.turns import turns
 
@@ -31,6 +31,25 @@ async def test_many_jobs_are_one_write_a_turn() -> None:
     await turns()
     assert stream.writes == 1
     assert len(stream.getvalue().splitlines()) == 101
+
+
+async def test_lines_about_thousands_of_jobs_are_written_in_order_and_in_parts() -> None:
+    class Stream(io.StringIO):
+        longest = 0
+
+        def write(self, text: str) -> int:
+            self.longest = max(self.longest, len(text))
+            assert text.endswith("\n")
+            return super().write(text)
+
+    stream = Stream()
+    log = JobLog(stream=stream)
+    ids = [f"j{number}" for number in range(1_050)]
+    log.job_events("job_submitted", START_US, [([], "echo", ""), (ids[:1_001], "echo", "")])
+    log.job_events("job_submitted", START_US, [([id], "echo", "") for id in ids[1_001:]])
+    await turns()
+    assert [json.loads(line)["job_id"] for line in stream.getvalue().splitlines()] == ids
+    assert stream.longest < 2 * WRITE_CHARS
 
 
 async def test_job_lines_are_json() -> None:

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from json import dumps
@@ -24,6 +24,10 @@ from stoker.logs.stream import LogStream
 from stoker.logs.terminal import EventLines, JobTicker, Sink, terminal_of
 
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+LINES: Final = 100
+"""Lines are made and written by so many, or `WRITE_CHARS`: the memory for larger texts comes from the system each time,
+which takes longer than to fill it."""
+WRITE_CHARS: Final = 32 * 1024
 _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -58,10 +62,13 @@ class JobLog:
         if self._level > _LEVELS[level]:
             return
         head = f'{{"timestamp":"{self._time_text(now_us)}","level":"{level}","event":"{event}","job_id":"'
-        tails = [(ids, f'","type":"{type}"{more}}}\n') for ids, type, more in batches if ids]
         if not self._pending:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._pending += [f"{head}{f'{tail}{head}'.join(ids)}{tail}" for ids, tail in tails]
+        for ids, type, more in batches:
+            tail = f'","type":"{type}"{more}}}\n'
+            for first in range(0, len(ids), LINES):
+                part = ids[first : first + LINES]
+                self._pending.append(f"{head}{f'{tail}{head}'.join(part)}{tail}")
 
     def _time_text(self, now_us: int) -> str:
         """RFC 3339. Thousands of calls fall into one second, so its text is kept."""
@@ -72,9 +79,10 @@ class JobLog:
         return f"{self._second_text}.{us:06d}Z"
 
     def flush(self) -> None:
-        """Write what this turn of the loop gathered: one write for all jobs of a transaction, from any number of clients."""
+        """Write what this turn of the loop gathered, from any number of clients."""
         lines, self._pending = self._pending, []
-        self._stream.write("".join(lines))
+        for text in _in_chunks(lines):
+            self._stream.write(text)
         self._stream.flush()
 
     def close(self) -> None:
@@ -101,6 +109,20 @@ class JobLog:
         if '"' in id or "\\" in id or not id.isprintable():
             return self.fields(request_id=id)
         return f',"request_id":"{id}"'
+
+
+def _in_chunks(texts: Iterable[str]) -> Iterator[str]:
+    """Join neighbours until they have `WRITE_CHARS`."""
+    chunk: list[str] = []
+    size = 0
+    for text in texts:
+        chunk.append(text)
+        size += len(text)
+        if size >= WRITE_CHARS:
+            yield "".join(chunk)
+            chunk, size = [], 0
+    if chunk:
+        yield "".join(chunk)
 
 
 def configure(

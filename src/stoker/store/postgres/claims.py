@@ -34,7 +34,7 @@ class PostgresClaims(PostgresTransactionState):
 
     async def _claim(self, request: ClaimRequest) -> Granted:
         able = serving(self._waiting_lanes(), request)
-        self._alone = self._are_few() and self._memory.active.isdisjoint(able)
+        self._alone = self._fits_one_statement() and self._memory.active.isdisjoint(able)
         if not self._alone:
             able = await self._unpaused(able) if able else {}
         if not able:

@@ -11,11 +11,11 @@ from stoker.domain.lifecycle import FINAL, Status
 from stoker.domain.retry import Outcome, after_attempt
 from stoker.domain.unique import key_of
 from stoker.store.outcomes import Completions, Finish, Start, attempt_row, stale_ids
-from stoker.store.postgres.rows import Q, complete_few
+from stoker.store.postgres.rows import COMPLETE_MANY, Q, complete_few
 from stoker.store.postgres.state import PostgresTransactionState, columns
 
 FEW_REPORTS: Final = 16
-"""As many completions are stored by one statement, which is the whole transaction."""
+"""As many completions are written as values, for which a statement of this size is planned once; more of them as arrays."""
 _SEQ: Final = itemgetter(0)
 
 
@@ -80,13 +80,15 @@ class PostgresOutcomes(PostgresTransactionState):
         self, all_done: list[Completions], rows: list[tuple[Any, ...]]
     ) -> tuple[list[int], list[int], bool]:
         """Move completed jobs to the history; the numbers and claims of those that were, and whether they are counted."""
-        alone = self._only_completes and len(rows) <= FEW_REPORTS
-        if alone and all(done.claim.extras is None for done in all_done):
-            values = (self._shard, *chain.from_iterable(rows))
-            (found,) = await self._link.alone(complete_few(len(rows)), *values)
-            return found[0] or [], found[1] or [], True
-        (found,) = await self._link.fetch(Q["complete_jobs"], *columns(rows))
-        return found[0] or [], found[1] or [], False
+        counted = self._only_completes and all(done.claim.extras is None for done in all_done)
+        if not counted:
+            (found,) = await self._link.fetch(Q["complete_jobs"], *columns(rows))
+        elif len(rows) <= FEW_REPORTS:
+            values = chain.from_iterable(rows)
+            (found,) = await self._link.alone(complete_few(len(rows)), self._shard, *values)
+        else:
+            (found,) = await self._link.alone(COMPLETE_MANY, self._shard, *columns(rows))
+        return found[0] or [], found[1] or [], counted
 
     async def _completed_before(self, seqs: list[int]) -> set[tuple[int, int]]:
         """Reports that were sent twice: their claims completed these jobs already. Those not among them are stale."""

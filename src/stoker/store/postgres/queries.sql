@@ -511,17 +511,24 @@ DELETE FROM stoker.spent_ids WHERE id IN (
 
 -- ── totals and retention ────────────────────────────────────────────────────────────────────────────────────────────
 
--- name: insert_few
--- The whole transaction of a few new jobs, in one exchange with the server: their rows, their counts, and a look with a snapshot
--- of its own, after all rows are written, at what would have to undo them (see `check_inserted` in migration 13).
-WITH inserted AS (
-    INSERT INTO stoker.jobs ({hot_columns}) VALUES {rows} RETURNING seq
-), added AS (
+-- name: insert_alone
+-- The whole transaction of new jobs, in one exchange with the server: their rows, their counts, and a look with a snapshot of its
+-- own, after all rows are written, at what would have to undo them (see `check_inserted` in migration 13). `{inserted}` are the
+-- rows of a few jobs, or batches.
+WITH {inserted}, added AS (
     INSERT INTO stoker.counts (shard, queue, type, status, count)
     SELECT $1, * FROM unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) AS v (queue, type, status, count)
     ON CONFLICT (shard, queue, type, status) DO UPDATE SET count = counts.count + excluded.count
 )
 SELECT count(*), stoker.check_inserted($6, $7, $8) FROM inserted
+
+-- name: insert_batch
+-- Jobs that are alike: what is their own in columns, and once what they share. `{run_at}` is when they run, if it is not when each
+-- was created; the column of digests is empty for jobs that got their ids from the server.
+INSERT INTO stoker.jobs (seq, id, payload, created_at, digest, run_at, {shared})
+SELECT v.*, coalesce({run_at}::bigint, v.created_at), {values}
+FROM unnest({columns}) AS v (seq, id, payload, created_at, digest)
+RETURNING seq
 
 -- name: add_counts
 INSERT INTO stoker.counts (shard, queue, type, status, count)

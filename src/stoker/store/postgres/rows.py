@@ -69,13 +69,21 @@ _STATEMENTS: Final = queries.load("stoker.store.postgres")
 
 REPORT_TYPES: Final = ("bigint", "int", "bigint", "bigint", "bigint", "bigint", "bytea")
 """The types of a completion: see `complete_jobs`."""
-MANY_REPORTS: Final = {
-    "{reports}": f"unnest({', '.join(f'${n}::{type}[]' for n, type in enumerate(REPORT_TYPES, 1))})",
-    "{named}": "",
-    "{ordered}": "",
-    "{locked}": "",
-    "{counted}": "",
-}
+
+
+def _many_reports(first: int, counted: str) -> dict[str, str]:
+    """Return what fills `complete_jobs` for reports in columns, of which this is the first."""
+    arrays = ", ".join(f"${n}::{type}[]" for n, type in enumerate(REPORT_TYPES, first))
+    return {
+        "{reports}": f"unnest({arrays})",
+        "{named}": "",
+        "{ordered}": "",
+        "{locked}": "",
+        "{counted}": counted,
+    }
+
+
+MANY_REPORTS: Final = _many_reports(1, "")
 
 
 def _filled(hot: str, final: str) -> dict[str, str]:
@@ -92,6 +100,8 @@ def _with(sql: str, lists: Mapping[str, str]) -> str:
 Q: Final = _filled(HOT, FINAL)
 
 
+COMPLETE_MANY: Final = _with(_STATEMENTS["complete_jobs"], _many_reports(2, _STATEMENTS["count_completed"]))
+"""`complete_jobs`, which also counts: the shard, then the columns of the reports."""
 LOCKED: Final = (
     "locked AS MATERIALIZED (SELECT seq FROM stoker.jobs WHERE jobs.seq IN ({seqs}) ORDER BY seq FOR UPDATE)"
 )

@@ -5,10 +5,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from stoker.domain import byte_bounds
 from stoker.domain.job import Job
+from stoker.domain.job_batch import OWN_FIELDS, JobBatch
 from stoker.domain.keeping import leaves_something
 from stoker.domain.unique import key_of
 from stoker.store.client_ids import NO_IDS
@@ -21,9 +23,16 @@ from stoker.store.postgres.unique import Again, KeysNeeded, PostgresUniqueKeys, 
 from stoker.store.transaction_state import TransactionState
 
 FEW: Final = 8
-"""As many jobs are written by one statement; each of these sizes has one of its own. More are cheaper by COPY."""
+"""As many jobs are written row by row by one statement; each of these sizes has one of its own."""
+BATCHES: Final = 8
+"""As many batches are written by one statement; each of these numbers has one of its own. More are cheaper by COPY."""
+ARRAY_BYTES: Final = 1024 * 1024
+"""Larger payloads are written by COPY, which the server reads row by row."""
 FIXED_VALUES: Final = 8
-"""How many values `insert_few` takes before those of the jobs."""
+"""How many values `insert_alone` takes before those of the jobs."""
+_OWN_TYPES: Final = ("bigint", "uuid", "bytea", "bigint", "bytea")
+_SHARED_COLUMNS: Final = [column for column in HOT_COLUMNS if column not in OWN_FIELDS]
+_shared: Final = attrgetter(*_SHARED_COLUMNS)
 
 
 class JobsNeeded(Again):
@@ -178,13 +187,14 @@ class PostgresTransactionState(TransactionState):
         if large:
             await self._link.execute(Q[query], large)
 
-    def _are_few(self) -> bool:
-        """Whether this transaction has done nothing yet but take in a few jobs without optional features."""
+    def _fits_one_statement(self) -> bool:
+        """Whether this transaction has done nothing yet but take in jobs without optional features that one statement can
+        write and check."""
         batches = self._settled + self._fresh
         return (
             not (self._link.begun or self._look_first)
-            and sum(len(batch.ids) for batch in batches) <= FEW
             and all(batch.template.metadata is None and batch.template.extras is None for batch in batches)
+            and (are_few(batches) or (not self._ids.new and fit_in_arrays(batches)))
         )
 
     def _changed_counts(self) -> list[Sequence[Any]]:
@@ -208,13 +218,63 @@ def insert_one(table: str, columns: tuple[str, ...]) -> str:
 
 @cache
 def insert_few(count: int) -> str:
-    """Return the statement `insert_few` for this many jobs; their values come after those it has by itself."""
+    """Return the statement `insert_alone` for this many jobs; their values come after those it has by itself."""
     width = len(HOT_COLUMNS)
     rows = [
         ", ".join(f"${place}" for place in range(first, first + width))
         for first in range(FIXED_VALUES + 1, FIXED_VALUES + 1 + count * width, width)
     ]
-    return Q["insert_few"].replace("{rows}", ", ".join(f"({row})" for row in rows))
+    values = ", ".join(f"({row})" for row in rows)
+    inserted = f"INSERT INTO {SCHEMA}.jobs ({', '.join(HOT_COLUMNS)}) VALUES {values} RETURNING seq"  # noqa: S608
+    return Q["insert_alone"].replace("{inserted}", f"inserted AS ({inserted})")
+
+
+@cache
+def insert_batches(count: int, *, alone: bool) -> str:
+    """Return the statement that writes this many batches; if `alone`, it is `insert_alone`. Values: see `batch_values`."""
+    width = len(_OWN_TYPES) + 1 + len(_SHARED_COLUMNS)
+    begin = FIXED_VALUES if alone else 0
+    parts = [f"part{number} AS ({_insert_batch(begin + 1 + number * width)})" for number in range(count)]
+    rows = " UNION ALL ".join(f"SELECT seq FROM part{number}" for number in range(count))  # noqa: S608 - names of our own
+    inserted = f"{', '.join(parts)}, inserted AS ({rows})"
+    if alone:
+        return Q["insert_alone"].replace("{inserted}", inserted)
+    return f"WITH {inserted} SELECT count(*) FROM inserted"  # noqa: S608 - names of our own
+
+
+def _insert_batch(first: int) -> str:
+    run_at = first + len(_OWN_TYPES)
+    filled = {
+        "{shared}": ", ".join(_SHARED_COLUMNS),
+        "{run_at}": f"${run_at}",
+        "{values}": ", ".join(f"${place}" for place, _ in enumerate(_SHARED_COLUMNS, run_at + 1)),
+        "{columns}": ", ".join(f"${place}::{type}[]" for place, type in enumerate(_OWN_TYPES, first)),
+    }
+    sql = Q["insert_batch"]
+    for name, text in filled.items():
+        sql = sql.replace(name, text)
+    return sql
+
+
+def batch_values(batch: JobBatch) -> tuple[Any, ...]:
+    """Return the values of a batch for `insert_batches`."""
+    template = batch.template
+    run_at = None if template.run_at == template.created_at else template.run_at
+    own = (batch.seqs, batch.ids, batch.payloads, batch.created, batch.digests or ())
+    return (*own, run_at, *_shared(template))
+
+
+def are_few(batches: Sequence[JobBatch]) -> bool:
+    return sum(len(batch.ids) for batch in batches) <= FEW
+
+
+def fit_in_arrays(batches: Sequence[JobBatch]) -> bool:
+    """Whether these jobs, which are not few, are cheapest written by `insert_batches`."""
+    return (
+        len(batches) <= BATCHES
+        and not are_few(batches)
+        and sum(sum(map(len, batch.payloads)) for batch in batches) <= ARRAY_BYTES
+    )
 
 
 def columns(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -1,6 +1,6 @@
 """Inserting jobs: the step of a transaction that submissions take."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import attrgetter
 from typing import Final
@@ -18,7 +18,16 @@ from stoker.store.client_ids import NO_IDS, ClientIds, Part, Repeat, Stored, nam
 from stoker.store.ended_jobs import metadata_rows
 from stoker.store.postgres.database import REFUSED_LOCK, TAKEN
 from stoker.store.postgres.rows import HOT_COLUMNS, Q, hot_row
-from stoker.store.postgres.state import PostgresTransactionState, changed, columns, insert_few
+from stoker.store.postgres.state import (
+    PostgresTransactionState,
+    are_few,
+    batch_values,
+    changed,
+    columns,
+    fit_in_arrays,
+    insert_batches,
+    insert_few,
+)
 from stoker.store.postgres.unique import Again
 from stoker.store.submissions import Accepted, Submission
 
@@ -219,10 +228,12 @@ class PostgresSubmissions(PostgresTransactionState):
         for batch in batches:
             self._count_fresh(batch)
         try:
-            if self._alone or self._are_few():
-                await self._insert_few(batches)
-            else:
-                await self._copy("jobs", HOT_COLUMNS, map(hot_row, self._in_order(batches)))
+            if self._fits_one_statement():
+                await self._insert_alone(batches)
+                return
+            if self._alone:  # the claim cut them into more batches than one statement takes
+                await self._refuse_paused(claimed_queues(batches))
+            await self._insert_among_others(batches)
         except REFUSED_LOCK as error:
             raise self._refused("a queue was paused at the same time") from error
         except TAKEN as error:
@@ -236,23 +247,43 @@ class PostgresSubmissions(PostgresTransactionState):
         if entries:
             await self._link.execute(Q["put_metadata"], *columns(entries))
 
-    def _in_order(self, batches: Sequence[JobBatch]) -> Iterable[Job]:
-        """Return the jobs of batches; in the order of their ids where clients made some of these, because two transactions
-        that bring the same ids wait for each other's rows."""
-        jobs = chain.from_iterable(batches)
-        if not self._ids.new:
-            return jobs
-        ids = [id for batch in batches for id in batch.ids]
-        return jobs if ids == sorted(ids) else sorted(jobs, key=_ID)
+    async def _insert_among_others(self, batches: Sequence[JobBatch]) -> None:
+        """Write jobs in a transaction that does more than that."""
+        if fit_in_arrays(batches) and self._are_in_order(batches):
+            values = chain.from_iterable(map(batch_values, batches))
+            await self._link.fetch(insert_batches(len(batches), alone=False), *values)
+        else:
+            await self._copy("jobs", HOT_COLUMNS, map(hot_row, self._in_order(batches)))
 
-    async def _insert_few(self, batches: Sequence[JobBatch]) -> None:
+    def _in_order(self, batches: Sequence[JobBatch]) -> Iterable[Job]:
+        jobs = chain.from_iterable(batches)
+        return jobs if self._are_in_order(batches) else sorted(jobs, key=_ID)
+
+    def _are_in_order(self, batches: Sequence[JobBatch]) -> bool:
+        """Return whether jobs may be written as they come. Where clients made some of their ids they are written in the
+        order of their ids, because two transactions that bring the same ids wait for each other's rows."""
+        if not self._ids.new:
+            return True
+        ids = [id for batch in batches for id in batch.ids]
+        return ids == sorted(ids)
+
+    async def _insert_alone(self, batches: Sequence[JobBatch]) -> None:
         """Write and count jobs by one statement, which is the whole transaction and fails where they must not be stored."""
-        rows = [hot_row(job) for job in self._in_order(batches)]
-        claimed = sorted({batch.template.queue for batch in batches if batch.template.status == "running"})
-        values = (*self._changed_counts(), claimed, self._ids.new, self._now, *chain.from_iterable(rows))
-        await self._link.alone(insert_few(len(rows)), *values)
+        fixed = (*self._changed_counts(), claimed_queues(batches), self._ids.new, self._now)
+        if are_few(batches):
+            rows = [hot_row(job) for job in self._in_order(batches)]
+            await self._link.alone(insert_few(len(rows)), *fixed, *chain.from_iterable(rows))
+        else:
+            values = chain.from_iterable(map(batch_values, batches))
+            await self._link.alone(insert_batches(len(batches), alone=True), *fixed, *values)
         self._deltas.clear()
         self._ids = NO_IDS
+
+    async def _refuse_paused(self, queues: Collection[str]) -> None:
+        """Look for pauses before jobs are written that were claimed without a look."""
+        paused = {row[0] for row in await self._link.fetch(Q["paused_queues"])}
+        if not paused.isdisjoint(queues):
+            raise self._refused("a queue is paused")
 
     async def _write_left_behind(self) -> None:
         """Store what the ends of this transaction leave behind: deliveries of webhooks, and until when jobs are kept."""
@@ -270,6 +301,11 @@ class PostgresSubmissions(PostgresTransactionState):
             self._lane_beside = (lane_id, key)
         for job, seq in zip(deliveries, await self._memory.numbers(self._link, len(deliveries)), strict=True):
             self._fresh.append(batch_of(replace(job, seq=seq, lane_id=lane_id)))
+
+
+def claimed_queues(batches: Iterable[JobBatch]) -> list[str]:
+    """Return the queues of those jobs that are written as claimed."""
+    return sorted({batch.template.queue for batch in batches if batch.template.status == "running"})
 
 
 def _resolve(

@@ -11,9 +11,9 @@ idempotency keys, ids that clients made, time limits, counters. A transaction wa
 locks some; what it needs later it takes if it can, and else it runs again (`JobsNeeded`, `KeysNeeded`) and takes that at its
 beginning. What only tidies up steps over locked rows. So two transactions wait for each other and never in a circle.
 
-The statements take arrays, and rows are written by COPY, so a transaction costs a handful of exchanges with the server
-however many jobs it carries. One that only inserts and claims a few jobs, or only completes a few, is a
-single statement without BEGIN and COMMIT (docs/decisions/0015).
+The statements take arrays, so a transaction costs a handful of exchanges with the server however many jobs it carries. One
+that only inserts and claims jobs, or only completes some, is a single statement without BEGIN and COMMIT
+(docs/decisions/0015). Many different jobs are written by COPY.
 """
 
 from collections.abc import Collection, Sequence
