@@ -52,7 +52,6 @@ LEAVES = {
     },
     "store/sqlite/submissions.py": {
         "_Staged.__init__",  # what one call brings
-        "_first_seq",  # a sort key
         "SqliteSubmissions._accept_part",  # of SqliteSubmissions._accept
         "SqliteSubmissions._lane_id",  # of SqliteSubmissions._place
     },

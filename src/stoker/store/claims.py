@@ -1,6 +1,7 @@
 """What `claim` takes and returns, and how both stores choose the jobs of a claim."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, Protocol
 
 import msgspec
@@ -96,15 +97,14 @@ def split_by_time(batches: Iterable[JobBatch], now: int) -> tuple[list[JobBatch]
     return able, over
 
 
-def running_order(batch: JobBatch) -> tuple[int, int]:
-    return batch.template.rank, batch.template.seq
+_RUNNING_ORDER: Final = attrgetter("template.rank", "template.seq")
 
 
 def plan_for(
     candidates: list[JobBatch], able: dict[int, list[WorkerView]], request: ClaimRequest, now: int
 ) -> Plan:
     """Return the plan for these candidates, which are sorted into running order."""
-    candidates.sort(key=running_order)
+    candidates.sort(key=_RUNNING_ORDER)
     return plan(
         candidates, able, now=now, policy=request.policy, cursor=request.cursor, run_us=request.run_us
     )

@@ -18,7 +18,7 @@ from stoker.api.handlers.jobs import job_id
 from stoker.api.schemas.system_views import QueueView, SessionView, queue_view, session_view
 from stoker.api.schemas.times import rfc3339, rfc3339_or_none
 from stoker.api.schemas.views import ProgressView, Time, encode, progress_view, render_job_with_attempts
-from stoker.api.server.exchange import Header, Interrupted, Request, Response, Stream
+from stoker.api.server.exchange import Header, Interrupted, Request, Response, stream_of
 from stoker.clock import SECOND
 from stoker.coordinator.event_updates import (
     WINDOW_SECONDS,
@@ -148,7 +148,7 @@ async def get_events(request: Request) -> Response:
     query: EventsQuery = request.query
     header = request.headers.get(b"last-event-id")
     position = query.after if header is None else header.decode("latin-1")
-    return Stream(_events(request.context, position), _HEADERS, EVENT_STREAM)
+    return stream_of(_events(request.context, position), _HEADERS, EVENT_STREAM)
 
 
 async def _events(context: Context, position: str | None) -> AsyncGenerator[bytes, None]:
@@ -238,7 +238,7 @@ async def get_job_events(request: Request) -> Response:
     job = await context.jobs.get(
         await job_id(request)
     )  # before the answer begins: 404 is a problem, not an event
-    return Stream(_job_events(context, job.id), _HEADERS, EVENT_STREAM)
+    return stream_of(_job_events(context, job.id), _HEADERS, EVENT_STREAM)
 
 
 async def _job_events(context: Context, id: str) -> AsyncGenerator[bytes, None]:

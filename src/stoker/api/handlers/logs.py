@@ -13,7 +13,7 @@ from stoker.api.problems import invalid_field
 from stoker.api.schemas.query import MAX_WAIT_SEC
 from stoker.api.schemas.times import rfc3339
 from stoker.api.schemas.views import Time, encode
-from stoker.api.server.exchange import Header, Interrupted, Request, Response, Stream
+from stoker.api.server.exchange import Header, Interrupted, Request, Response, stream_of
 from stoker.store.logs import Entry, LogPage, Selection
 from stoker.store.logs import Stream as StreamName
 
@@ -104,8 +104,8 @@ async def get_logs(request: Request) -> Response:
     # Read before the answer begins, so that what goes wrong can still be told as a problem.
     pages = _pages(context, which, await context.output.page(which, query.after), query)
     if query.format == "json":
-        return Stream(_lines(pages), _HEADERS, JSON_LINES)
-    return Stream(_text(pages), _HEADERS)
+        return stream_of(_lines(pages), _HEADERS, JSON_LINES)
+    return stream_of(_text(pages), _HEADERS)
 
 
 async def _text(pages: AsyncGenerator[LogPage, None]) -> AsyncGenerator[bytes, None]:

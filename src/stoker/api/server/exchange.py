@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from stoker.api.problems import CONTENT_TYPE as PROBLEM
 from stoker.api.problems import RequestProblem
 
@@ -18,53 +20,32 @@ TEXT: Final = b"text/plain; charset=utf-8"
 TEXT_METRICS: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
-class Request:
+class Request(msgspec.Struct, eq=False):
     """What a handler may look at. `body` and `query` are already of the types that the endpoint table names."""
 
-    __slots__ = ("address", "body", "context", "headers", "leaving", "params", "query")
-
-    def __init__(
-        self,
-        context: Context,
-        headers: dict[bytes, bytes],
-        params: dict[str, str],
-        query: Any,
-        body: Any,
-        address: str,
-        leaving: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
-        self.context = context
-        self.headers = headers
-        self.params = params
-        self.query = query
-        self.body = body
-        self.address = address
-        self.leaving = leaving
-        """Ends when the client hangs up."""
+    context: Context
+    headers: dict[bytes, bytes]
+    params: dict[str, str]
+    query: Any
+    body: Any
+    address: str
+    leaving: Callable[[], Coroutine[Any, Any, None]]
+    """Ends when the client hangs up."""
 
 
-class Response:
-    """An answer: status, body, its type, and whatever headers are its own."""
+class Response(msgspec.Struct, eq=False):
+    """An answer: status, body, whatever headers are its own, and the type of the body."""
 
-    __slots__ = ("body", "content_type", "headers", "status")
-
-    def __init__(
-        self, status: int, body: bytes, headers: Sequence[Header] = (), content_type: bytes = JSON
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.headers = headers
-        self.content_type = content_type
+    status: int
+    body: bytes
+    headers: Sequence[Header] = ()
+    content_type: bytes = JSON
 
 
-class RevocableResponse(Response):
+class RevocableResponse(Response, kw_only=True):
     """An answer that gives something away. `lost` is called when the client is known to have left before it was sent."""
 
-    __slots__ = ("lost",)
-
-    def __init__(self, status: int, body: bytes, lost: Callable[[], None]) -> None:
-        super().__init__(status, body)
-        self.lost = lost
+    lost: Callable[[], None]
 
 
 class ClientGone(Exception):
@@ -75,16 +56,17 @@ class Interrupted(Exception):
     """Raised by the pieces of a stream that cannot be finished: the client must not take it for whole."""
 
 
-class Stream(Response):
+class Stream(Response, kw_only=True):
     """An answer whose body is sent piece by piece, as it comes. Its end may be far away; the client may leave before."""
 
-    __slots__ = ("pieces",)
+    pieces: AsyncGenerator[bytes, None]
 
-    def __init__(
-        self, pieces: AsyncGenerator[bytes, None], headers: Sequence[Header] = (), content_type: bytes = TEXT
-    ) -> None:
-        super().__init__(200, b"", headers, content_type)
-        self.pieces = pieces
+
+def stream_of(
+    pieces: AsyncGenerator[bytes, None], headers: Sequence[Header] = (), content_type: bytes = TEXT
+) -> Stream:
+    """Return an answer of status 200 whose body these pieces are."""
+    return Stream(200, b"", headers, content_type, pieces=pieces)
 
 
 def problem_response(problem: RequestProblem, request_id: str) -> Response:

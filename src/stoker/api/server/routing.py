@@ -44,9 +44,10 @@ class Action:
         other = self.endpoint.or_body
         if other is not None and self._other is not None and other[1](body):
             decoder = self._other
-        found = self._read_first(body)
-        if found is not None:
-            return found
+        if self._first is not None:
+            found = self._read_first(self._first, body)
+            if found is not None:
+                return found
         try:
             return decode_body(decoder, body)
         except RequestProblem as problem:
@@ -54,11 +55,10 @@ class Action:
                 raise
             return self.endpoint.read_again(body, problem)
 
-    def _read_first(self, body: bytes) -> Any:
-        if self._first is None or self.endpoint.read_first is None:
-            return None
+    def _read_first(self, decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+        assert self.endpoint.read_first is not None  # noqa: S101 - the decoder was made for it
         try:
-            found = self._first.decode(body)
+            found = decoder.decode(body)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return None
         return found if self.endpoint.read_first[1](found) else None

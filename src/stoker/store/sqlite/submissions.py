@@ -43,8 +43,7 @@ _INSERT_ALIKE = Q["insert_alike"].format(**_ALIKE)
 _INSERT_ALIKE_NAMED = Q["insert_alike_named"].format(**_ALIKE)
 
 
-def _first_seq(batch: JobBatch) -> int:
-    return batch.template.seq
+_FIRST_SEQ: Final = attrgetter("template.seq")
 
 
 class _Staged:
@@ -205,7 +204,7 @@ class SqliteSubmissions(SqliteTransactionState):
     def _write_fresh(self) -> None:
         """Insert the rows of the accepted jobs, those that were claimed already as running."""
         few: list[Job] = []
-        for batch in sorted(self._settled + self._fresh, key=_first_seq):
+        for batch in sorted(self._settled + self._fresh, key=_FIRST_SEQ):
             template = batch.template
             if len(batch.ids) < FEW_ALIKE or not self._insert_alike(batch):
                 few += batch
