@@ -22,6 +22,7 @@ Import nothing heavy here: every child of a worker loads this module.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 class StokerError(Exception):
     """The base class of all errors of the SDK."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default an error is made again from its message, which the constructors here do not take. A
+        # `multiprocessing.Pool` waits for ever when it cannot make the error of its process again.
+        return copyreg.__newobj__, (type(self),), {"args": self.args, **self.__dict__}  # type: ignore[attr-defined]
 
 
 class TaskError(StokerError, TypeError):
