@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dis
+import itertools
 import multiprocessing
 import os
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -315,7 +319,7 @@ class Turns:
 
     def run(self) -> None:
         self._threads[0].start()
-        eventually(lambda: self.shared._under_way == 1)
+        eventually(lambda: self.shared._sender is not None)
         for number, thread in enumerate(self._threads[1:], 1):
             thread.start()
             eventually(partial(_waiting, self.shared, number))
@@ -396,6 +400,68 @@ def test_a_leader_that_is_interrupted_hands_on_what_it_was_to_send() -> None:
     assert isinstance(outcomes["b"], Interrupted)
     assert all(isinstance(outcomes[name], AcceptedJob) for name in "acd")
     assert isinstance(shared.submit(JobTemplate("e", SubmitOptions()).new(b"null")), AcceptedJob)
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="another tracer, such as a debugger, is at work")
+def test_a_handler_that_raises_anywhere_in_a_submit_leaves_the_next_one_free() -> None:
+    """As Ctrl-C in a notebook does, or a timeout by `signal.alarm`: Python runs signal handlers after calls."""
+    shared = ThreadSharing(lambda job: AcceptedJob(job.id), lambda jobs: [])
+    job = JobTemplate("a", SubmitOptions()).new(b"null")
+    for count in itertools.count(1):
+        raised = _raise_after_call(count, lambda: shared.submit(job))
+        assert shared._sender is None, f"interrupted after call {count}"
+        assert not shared._mutex.locked()
+        if not raised:
+            break
+    assert count > 15
+
+
+def _raise_after_call(count: int, call: Callable[[], object]) -> bool:
+    """Call, and raise `Interrupted` in `sharing` after the call of that number; return whether there was one."""
+    left = count
+    called = False
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left, called
+        if frame.f_code.co_filename != sharing.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            # A NOP begins a `try` block, and an exception after the call before it belongs outside.
+            now, called = called and name != "NOP", name.startswith(("CALL", "RESUME"))
+            left -= now
+            if now and left == 0:
+                raise Interrupted
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_a_submit_within_a_submit_of_the_same_thread_does_not_wait_for_it() -> None:
+    """As a signal handler or a destructor makes it, which cannot wait for the thread that it interrupts."""
+    sent: list[str] = []
+    inner = JobTemplate("inner", SubmitOptions()).new(b"null")
+
+    def send_one(job: NewJob) -> AcceptedJob:
+        sent.append(job.type)
+        if job.type == "outer":
+            shared.submit(inner)
+        return AcceptedJob(job.id)
+
+    shared = ThreadSharing(send_one, lambda jobs: [])
+    outer = JobTemplate("outer", SubmitOptions()).new(b"null")
+    thread = threading.Thread(target=lambda: [shared.submit(outer) for _ in range(2)], daemon=True)
+    thread.start()
+    thread.join(10)
+    assert sent == ["outer", "inner"] * 2
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
