@@ -27,6 +27,13 @@ _JSON: Final = b"Content-Type: application/json\r\n"
 _NOT_IN_A_HEADER: Final = re.compile(r"[\r\n\0]")
 
 
+_TLS_ADVICE: Final = {
+    "CERTIFICATE_VERIFY_FAILED": "SSL_CERT_FILE can name the certificates to trust",
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS, so http:// may be right",
+}
+"""By the reason of an `ssl.SSLError`, what to do about it. Another try would not help."""
+
+
 class ExchangeError(Exception):
     """An exchange ended without an answer.
 
@@ -47,6 +54,9 @@ class ExchangeError(Exception):
 def never_connected(error: Exception, seconds: float) -> ExchangeError:
     """Return the error for a connection that could not be opened."""
     reason = f"no connection within {seconds:g} s" if isinstance(error, TimeoutError) else str(error)
+    advice = _TLS_ADVICE.get(getattr(error, "reason", ""))
+    if advice is not None:
+        return ExchangeError(f"{reason}; {advice}", sent=False, hopeless=True)
     return ExchangeError(reason or type(error).__name__, sent=False)
 
 
