@@ -679,8 +679,37 @@ def test_a_pipeline_that_is_full_makes_the_producer_wait(
     hold.release()
     thread.join(20)
     assert submitted == list(api.jobs)
-    with pytest.raises(ValueError, match="max_pending=0"):
-        app.pipeline(max_pending=0)
+
+
+@pytest.mark.parametrize("bound", [0, -1, 1.5, "many", None])
+def test_a_bound_that_is_none_is_refused(app: Stoker, bound: Any) -> None:
+    with pytest.raises(errors.ArgumentError, match=f"max_pending={bound!r} must be"):
+        app.pipeline(max_pending=bound)
+
+
+@pytest.mark.parametrize("given", ["add", print, lambda: None])
+def test_a_pipeline_says_that_it_takes_tasks(app: Stoker, given: Any) -> None:
+    with app.pipeline() as pipeline, pytest.raises(errors.ArgumentError, match="is no task"):
+        pipeline.submit(given, 1, 2)
+
+
+def test_a_pipeline_that_gets_no_thread_says_so_and_does_not_wait_for_one(
+    api: FakeApi, app: Stoker, add: Task[[int, int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the interpreter ends, and at the limit of a container."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def block() -> None:
+        with app.pipeline() as pipeline:
+            pipeline.submit(add, 1, 2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            block()
+    assert api.requests == []
 
 
 def test_a_pipeline_on_a_loop(api: FakeApi, app: Stoker, add: Task[[int, int], int]) -> None:
