@@ -343,6 +343,20 @@ def test_a_server_that_is_silent_is_given_up_after_the_time_of_the_wait(
         assert server.closed_by_client.acquire(timeout=10)
 
 
+@pytest.mark.parametrize("proxied", [False, True])
+def test_a_server_that_is_silent_is_asked_once_more_and_not_six_times(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, proxied: bool
+) -> None:
+    monkeypatch.setattr(transport, "ANSWER_TIMEOUT_SECONDS", 0.05)
+    silence: list[Step] = [lambda _: None]
+    with serving(*[silence] * 6) as server:
+        if proxied:
+            monkeypatch.setenv("HTTP_PROXY", server.url)
+        with pytest.raises(errors.ConnectionFailed):
+            ask("http://stoker.example:8080" if proxied else server.url, READ, pauses=(0, 0, 0, 0, 0))
+        assert len(server.received) == 2
+
+
 def test_a_connection_that_cannot_be_opened_is_tried_again_even_for_a_change(ask: Ask) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -38,16 +38,25 @@ class ExchangeError(Exception):
     """An exchange ended without an answer.
 
     `sent`: the server may have received the request. `answered`: a part of an answer came. `lost`: the connection ended,
-    which happens to kept-alive connections that the server has closed. `hopeless`: another try would fail in the same way.
+    which happens to kept-alive connections that the server has closed. `silent`: nothing came for too long.
+    `hopeless`: another try would fail in the same way.
     """
 
     def __init__(
-        self, reason: str, *, sent: bool, answered: bool = False, lost: bool = False, hopeless: bool = False
+        self,
+        reason: str,
+        *,
+        sent: bool,
+        answered: bool = False,
+        lost: bool = False,
+        silent: bool = False,
+        hopeless: bool = False,
     ) -> None:
         super().__init__(reason)
         self.sent = sent
         self.answered = answered
         self.lost = lost
+        self.silent = silent
         self.hopeless = hopeless
 
 
@@ -62,7 +71,7 @@ def never_connected(error: Exception, seconds: float) -> ExchangeError:
 
 def no_answer(seconds: float) -> ExchangeError:
     """Return the error for a server that is silent for too long."""
-    return ExchangeError(f"no answer within {seconds:g} s", sent=True)
+    return ExchangeError(f"no answer within {seconds:g} s", sent=True, silent=True)
 
 
 class RawAnswer(NamedTuple):

@@ -118,4 +118,5 @@ def _answer(response: httpx.Response) -> RawAnswer:
 def _failure(error: httpx.RequestError) -> ExchangeError:
     sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
     wrong_address = isinstance(error, (httpx.UnsupportedProtocol, httpx.ProxyError))
-    return ExchangeError(str(error) or type(error).__name__, sent=sent, hopeless=wrong_address)
+    silent = isinstance(error, (httpx.ReadTimeout, httpx.WriteTimeout))
+    return ExchangeError(str(error) or type(error).__name__, sent=sent, silent=silent, hopeless=wrong_address)

@@ -199,7 +199,9 @@ class Transport:
 
     def _pause_or_raise(self, request: ApiRequest, error: ExchangeError, failures: int) -> float:
         """Return how many seconds to wait before the next try. Raises `ConnectionFailed` if there is none."""
-        may_repeat = not error.hopeless and (request.repeatable or not error.sent)
+        # A server that keeps silent takes half a minute each time, so it is asked only once more.
+        hopeless = error.hopeless or (error.silent and failures > 0)
+        may_repeat = not hopeless and (request.repeatable or not error.sent)
         if not may_repeat or failures >= len(self._pauses):
             raise ConnectionFailed(self.url, str(error)) from error
         return self._pauses[failures]
