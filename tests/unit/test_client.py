@@ -157,6 +157,20 @@ def test_an_option_that_no_job_can_have_is_refused_where_it_is_written(
     assert api.requests == []
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"on_conflict": "nope"}, "must be one of return, reject, replace"),
+        ({"on_oversize": "explode"}, "must be one of degrade, wait"),
+        ({"notify_url": "nope"}, "must be an http or https address"),
+        ({"queue": "two words"}, "may contain only letters, digits"),
+    ],
+)
+def test_what_an_option_may_be_is_said(add: Task[[int, int], int], given: Any, said: str) -> None:
+    with pytest.raises(errors.ArgumentError, match=said):
+        add.options(**given)
+
+
 def test_a_name_that_no_type_can_have_is_refused(app: Stoker) -> None:
     with pytest.raises(errors.TaskError, match="'two words' cannot be the name of a task"):
         app.task(name="two words")(print)
