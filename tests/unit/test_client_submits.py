@@ -263,6 +263,14 @@ def test_a_batch_that_fails_names_the_id_of_each_job(api: FakeApi, app: Stoker) 
     assert len({outcome.job_id for outcome in outcomes.values()}) == 2
 
 
+def test_a_batch_that_a_load_balancer_refuses_names_the_id_of_each_job(api: FakeApi, app: Stoker) -> None:
+    api.answers["POST", "/jobs/batch"] = Answer(502, b"<html>sorry</html>")
+    outcomes, sent = held_and_more(api, app, [lambda: app.submit("f")] * 2)
+    assert all(isinstance(outcome, errors.Unavailable) for outcome in outcomes.values())
+    asked = [{job["id"] for job in seen.body["jobs"]} for seen in sent]
+    assert asked == [{outcome.job_id for outcome in outcomes.values()}] * 3
+
+
 def test_a_large_job_has_a_request_to_itself(api: FakeApi, app: Stoker) -> None:
     hold = Hold(api)
     first, _ = in_threads([lambda: app.submit("first")])

@@ -152,6 +152,9 @@ class RateLimited(ProblemError):
 class Unavailable(ProblemError):
     """The coordinator cannot serve this now; jobs that it accepted before are safe."""
 
+    job_id: str | None = None
+    """For a submit, the id of the job. It may or may not be stored: submitting it again under this id is safe."""
+
 
 _BY_STATUS: dict[int, type[ProblemError]] = {
     400: InvalidInput,
