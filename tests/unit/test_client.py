@@ -164,11 +164,18 @@ def test_an_option_that_no_job_can_have_is_refused_where_it_is_written(
         ({"on_oversize": "explode"}, "must be one of degrade, wait"),
         ({"notify_url": "nope"}, "must be an http or https address"),
         ({"queue": "two words"}, "may contain only letters, digits"),
+        ({"labels": {"two words": "x"}}, "a name may contain only letters, digits"),
+        ({"metadata": {"a": "x\ny"}}, "a value must not contain control characters"),
     ],
 )
 def test_what_an_option_may_be_is_said(add: Task[[int, int], int], given: Any, said: str) -> None:
     with pytest.raises(errors.ArgumentError, match=said):
         add.options(**given)
+
+
+def test_a_rule_for_what_is_no_name_of_an_exception_is_refused() -> None:
+    with pytest.raises(errors.ArgumentError, match=r"on\[0\]: must be the name of an exception class"):
+        stoker.Retry(on=("a b",))
 
 
 def test_a_name_that_no_type_can_have_is_refused(app: Stoker) -> None:

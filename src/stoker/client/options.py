@@ -50,8 +50,13 @@ _OTHER_NAMES: Final = {
 }
 """Names that other libraries have for our options."""
 
+_IDENT: Final = (
+    "may contain only letters, digits and _ . : / @ + -, and must begin with a letter, a digit or _"
+)
 _FORMS: Final = {
-    "queue": "may contain only letters, digits and _ . : / @ + -, and must begin with a letter, a digit or _",
+    "queue": _IDENT,
+    "labels": f"a name {_IDENT}; a value must not contain control characters or line separators",
+    "metadata": f"a name {_IDENT}; a value must not contain control characters or line separators",
     "notify_url": "must be an http or https address, such as https://example.org/hook",
 }
 
