@@ -7,13 +7,19 @@
 They work in sync and async tasks, whatever the retry policy of the job says.
 """
 
+import copyreg
 import math
+from typing import Any
 
 from stoker.domain.retry_rules import MAX_ASKED_SEC
 
 
 class TaskSignal(Exception):
     """The base of these three. Code that catches every `Exception` should let it pass."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let it leave a process of a `multiprocessing.Pool` with its message and its seconds."""
+        return copyreg.__newobj__, (type(self),), {"args": self.args, **self.__dict__}  # type: ignore[attr-defined]
 
 
 class RetryAfter(TaskSignal):

@@ -53,6 +53,11 @@ def errors(answer: httpx.Response) -> dict[str, str]:
         ('{"payload": ' + "[" * 10_000 + "]" * 10_000 + "}", "payload", "nested"),
         ('{"payload": ' + "[" * 300 + "]" * 300 + "}", "payload", "nested"),
         ('{"on_oversize": "explode"}', "on_oversize", "must be one of degrade, wait"),
+        (
+            '{"notify_url": "nope"}',
+            "notify_url",
+            "must be an http or https address, such as https://example.org/hook",
+        ),
         ('{"metadata": {"k": 1}}', "metadata.k", "must be text, not a whole number"),
         ('{"metadata": {"a b": "x"}}', "metadata.a b", "may contain only letters"),
         ('{"metadata": {"k": "\\u0000"}}', "metadata.k", "control characters"),

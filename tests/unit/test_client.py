@@ -23,7 +23,7 @@ from stoker.api.problems import InvalidField, Kind, RequestProblem, from_domain,
 from stoker.client import requests
 from stoker.client.transport import Transport
 from stoker.domain.errors import IdempotencyMismatch
-from tests.unit.fake_api import Answer, FakeApi, fake_api, problem
+from tests.unit.fake_api import Answer, FakeApi, Seen, fake_api, problem
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -155,6 +155,27 @@ def test_an_option_that_no_job_can_have_is_refused_where_it_is_written(
     with pytest.raises(errors.ArgumentError, match=f"app.submit: {name}=.* will not do: "):
         app.submit("add", **given)
     assert api.requests == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"on_conflict": "nope"}, "must be one of return, reject, replace"),
+        ({"on_oversize": "explode"}, "must be one of degrade, wait"),
+        ({"notify_url": "nope"}, "must be an http or https address"),
+        ({"queue": "two words"}, "may contain only letters, digits"),
+        ({"labels": {"two words": "x"}}, "a name may contain only letters, digits"),
+        ({"metadata": {"a": "x\ny"}}, "a value must not contain control characters"),
+    ],
+)
+def test_what_an_option_may_be_is_said(add: Task[[int, int], int], given: Any, said: str) -> None:
+    with pytest.raises(errors.ArgumentError, match=said):
+        add.options(**given)
+
+
+def test_a_rule_for_what_is_no_name_of_an_exception_is_refused() -> None:
+    with pytest.raises(errors.ArgumentError, match=r"on\[0\]: must be the name of an exception class"):
+        stoker.Retry(on=("a b",))
 
 
 def test_a_name_that_no_type_can_have_is_refused(app: Stoker) -> None:
@@ -476,11 +497,51 @@ def test_rate_limited_says_when_to_come_back(api: FakeApi, app: Stoker) -> None:
     assert caught.value.retry_after == 17
 
 
+BAD_GATEWAY = Answer(502, b"<html>bad gateway</html>")
+
+
+def test_a_load_balancer_that_reaches_no_coordinator_is_asked_again(api: FakeApi, app: Stoker) -> None:
+    app.transport = Transport(api.url, pauses=(0, 0))
+    left = 2
+
+    def answer(seen: Seen) -> Answer:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            del api.answers["POST", "/jobs"]
+        return BAD_GATEWAY
+
+    api.answers["POST", "/jobs"] = answer
+    job = app.submit("echo")
+    assert [seen.body["id"] for seen in api.requests] == [job.id] * 3
+    assert list(api.jobs) == [job.id]
+
+
+@pytest.mark.parametrize(("status", "tries"), [(502, 3), (503, 3), (504, 2), (500, 1)])
+def test_a_load_balancer_that_never_reaches_one_leaves_the_id_to_submit_again_with(
+    api: FakeApi, app: Stoker, status: int, tries: int
+) -> None:
+    app.transport = Transport(api.url, pauses=(0, 0))
+    api.answers["POST", "/jobs"] = Answer(status, b"<html>sorry</html>")
+    with pytest.raises(errors.Unavailable) as caught:
+        app.submit("echo")
+    assert [seen.body["id"] for seen in api.requests] == [caught.value.job_id] * tries
+
+
+def test_a_change_that_a_load_balancer_refuses_is_sent_once(api: FakeApi, app: Stoker) -> None:
+    app.transport = Transport(api.url, pauses=(0, 0))
+    api.answers["POST", "/dlq/replay"] = BAD_GATEWAY
+    with pytest.raises(errors.Unavailable):
+        app.transport.send(requests.post("/dlq/replay", {"all": True}))
+    assert len(api.requests) == 1, "it may have been made"
+
+
 @pytest.mark.parametrize(
     "answer",
-    [Answer(502, b"<html>bad gateway</html>"), Answer(200, b"<html>hello</html>"), Answer(200, {"a": 1})],
+    [BAD_GATEWAY, Answer(200, b"<html>hello</html>"), Answer(200, {"a": 1})],
 )
 def test_an_answer_that_is_not_stokers_is_an_error_too(api: FakeApi, app: Stoker, answer: Answer) -> None:
+    app.transport = Transport(api.url, pauses=())
     api.answers["POST", "/jobs"] = answer
     with pytest.raises(errors.ProblemError) as caught:
         app.submit("echo")

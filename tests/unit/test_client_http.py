@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -342,6 +343,20 @@ def test_a_server_that_is_silent_is_given_up_after_the_time_of_the_wait(
         assert server.closed_by_client.acquire(timeout=10)
 
 
+@pytest.mark.parametrize("proxied", [False, True])
+def test_a_server_that_is_silent_is_asked_once_more_and_not_six_times(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, proxied: bool
+) -> None:
+    monkeypatch.setattr(transport, "ANSWER_TIMEOUT_SECONDS", 0.05)
+    silence: list[Step] = [lambda _: None]
+    with serving(*[silence] * 6) as server:
+        if proxied:
+            monkeypatch.setenv("HTTP_PROXY", server.url)
+        with pytest.raises(errors.ConnectionFailed):
+            ask("http://stoker.example:8080" if proxied else server.url, READ, pauses=(0, 0, 0, 0, 0))
+        assert len(server.received) == 2
+
+
 def test_a_connection_that_cannot_be_opened_is_tried_again_even_for_a_change(ask: Ask) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -562,6 +577,24 @@ def test_an_answer_that_a_proxy_garbled_is_an_error_of_the_sdk(
             ask("http://stoker.example:8080", READ)
 
 
+@pytest.mark.parametrize("proxy", ["ftp://proxy:3128", "socks5://127.0.0.1:1"])
+def test_a_proxy_that_cannot_be_used_is_an_error_of_the_sdk(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(errors.ConnectionFailed, match=r"ALL_PROXY"):
+        ask("http://stoker.example:8080", READ)
+
+
+def test_the_end_of_a_loop_closes_its_connections_to_a_proxy_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving([ok(b"1")], [ok(b"2")]) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        way = Transport("http://stoker.example:8080", pauses=())
+        assert asyncio.run(way.send_async(READ)) == 1
+        assert proxy.closed_by_client.acquire(timeout=10)
+        assert asyncio.run(way.send_async(READ)) == 2
+
+
 # --- TLS
 
 
@@ -628,11 +661,30 @@ def test_tls_with_a_certificate_that_is_trusted(
 
 
 def test_a_certificate_that_is_not_trusted_is_refused(ask: Ask, certificate: Path) -> None:
-    with (
-        serving_tls(certificate, [ok(b"1")]) as url,
-        pytest.raises(errors.ConnectionFailed, match="certificate"),
-    ):
-        ask(url, READ)
+    began = time.monotonic()
+    with serving_tls(certificate, [ok(b"1")]) as url:
+        with pytest.raises(errors.ConnectionFailed, match=r"certificate.*SSL_CERT_FILE"):
+            ask(url, READ, pauses=(60,))
+        with pytest.raises(errors.ConnectionFailed, match=r"Hostname mismatch|SSL_CERT_FILE"):
+            ask(url.replace("localhost", "127.0.0.1"), READ, pauses=(60,))
+    assert time.monotonic() - began < 30, "another try would not help"
+
+
+def test_tls_to_a_server_without_it_is_refused_with_advice(ask: Ask) -> None:
+    def serve() -> None:
+        raw, _ = listener.accept()
+        with raw:
+            raw.recv(65536)
+            raw.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+    began = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(errors.ConnectionFailed, match="does not speak TLS"):
+            ask(f"https://127.0.0.1:{listener.getsockname()[1]}", READ, pauses=(60,))
+        thread.join(10)
+    assert time.monotonic() - began < 30
 
 
 # --- the reader alone

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dis
+import itertools
 import multiprocessing
 import os
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -259,6 +263,14 @@ def test_a_batch_that_fails_names_the_id_of_each_job(api: FakeApi, app: Stoker) 
     assert len({outcome.job_id for outcome in outcomes.values()}) == 2
 
 
+def test_a_batch_that_a_load_balancer_refuses_names_the_id_of_each_job(api: FakeApi, app: Stoker) -> None:
+    api.answers["POST", "/jobs/batch"] = Answer(502, b"<html>sorry</html>")
+    outcomes, sent = held_and_more(api, app, [lambda: app.submit("f")] * 2)
+    assert all(isinstance(outcome, errors.Unavailable) for outcome in outcomes.values())
+    asked = [{job["id"] for job in seen.body["jobs"]} for seen in sent]
+    assert asked == [{outcome.job_id for outcome in outcomes.values()}] * 3
+
+
 def test_a_large_job_has_a_request_to_itself(api: FakeApi, app: Stoker) -> None:
     hold = Hold(api)
     first, _ = in_threads([lambda: app.submit("first")])
@@ -315,7 +327,7 @@ class Turns:
 
     def run(self) -> None:
         self._threads[0].start()
-        eventually(lambda: self.shared._under_way == 1)
+        eventually(lambda: self.shared._sender is not None)
         for number, thread in enumerate(self._threads[1:], 1):
             thread.start()
             eventually(partial(_waiting, self.shared, number))
@@ -396,6 +408,68 @@ def test_a_leader_that_is_interrupted_hands_on_what_it_was_to_send() -> None:
     assert isinstance(outcomes["b"], Interrupted)
     assert all(isinstance(outcomes[name], AcceptedJob) for name in "acd")
     assert isinstance(shared.submit(JobTemplate("e", SubmitOptions()).new(b"null")), AcceptedJob)
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="another tracer, such as a debugger, is at work")
+def test_a_handler_that_raises_anywhere_in_a_submit_leaves_the_next_one_free() -> None:
+    """As Ctrl-C in a notebook does, or a timeout by `signal.alarm`: Python runs signal handlers after calls."""
+    shared = ThreadSharing(lambda job: AcceptedJob(job.id), lambda jobs: [])
+    job = JobTemplate("a", SubmitOptions()).new(b"null")
+    for count in itertools.count(1):
+        raised = _raise_after_call(count, lambda: shared.submit(job))
+        assert shared._sender is None, f"interrupted after call {count}"
+        assert not shared._mutex.locked()
+        if not raised:
+            break
+    assert count > 15
+
+
+def _raise_after_call(count: int, call: Callable[[], object]) -> bool:
+    """Call, and raise `Interrupted` in `sharing` after the call of that number; return whether there was one."""
+    left = count
+    called = False
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left, called
+        if frame.f_code.co_filename != sharing.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            # A NOP begins a `try` block, and an exception after the call before it belongs outside.
+            now, called = called and name != "NOP", name.startswith(("CALL", "RESUME"))
+            left -= now
+            if now and left == 0:
+                raise Interrupted
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_a_submit_within_a_submit_of_the_same_thread_does_not_wait_for_it() -> None:
+    """As a signal handler or a destructor makes it, which cannot wait for the thread that it interrupts."""
+    sent: list[str] = []
+    inner = JobTemplate("inner", SubmitOptions()).new(b"null")
+
+    def send_one(job: NewJob) -> AcceptedJob:
+        sent.append(job.type)
+        if job.type == "outer":
+            shared.submit(inner)
+        return AcceptedJob(job.id)
+
+    shared = ThreadSharing(send_one, lambda jobs: [])
+    outer = JobTemplate("outer", SubmitOptions()).new(b"null")
+    thread = threading.Thread(target=lambda: [shared.submit(outer) for _ in range(2)], daemon=True)
+    thread.start()
+    thread.join(10)
+    assert sent == ["outer", "inner"] * 2
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -613,8 +687,37 @@ def test_a_pipeline_that_is_full_makes_the_producer_wait(
     hold.release()
     thread.join(20)
     assert submitted == list(api.jobs)
-    with pytest.raises(ValueError, match="max_pending=0"):
-        app.pipeline(max_pending=0)
+
+
+@pytest.mark.parametrize("bound", [0, -1, 1.5, "many", None])
+def test_a_bound_that_is_none_is_refused(app: Stoker, bound: Any) -> None:
+    with pytest.raises(errors.ArgumentError, match=f"max_pending={bound!r} must be"):
+        app.pipeline(max_pending=bound)
+
+
+@pytest.mark.parametrize("given", ["add", print, lambda: None])
+def test_a_pipeline_says_that_it_takes_tasks(app: Stoker, given: Any) -> None:
+    with app.pipeline() as pipeline, pytest.raises(errors.ArgumentError, match="is no task"):
+        pipeline.submit(given, 1, 2)
+
+
+def test_a_pipeline_that_gets_no_thread_says_so_and_does_not_wait_for_one(
+    api: FakeApi, app: Stoker, add: Task[[int, int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the interpreter ends, and at the limit of a container."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def block() -> None:
+        with app.pipeline() as pipeline:
+            pipeline.submit(add, 1, 2)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            block()
+    assert api.requests == []
 
 
 def test_a_pipeline_on_a_loop(api: FakeApi, app: Stoker, add: Task[[int, int], int]) -> None:

@@ -22,6 +22,7 @@ Import nothing heavy here: every child of a worker loads this module.
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 
 class StokerError(Exception):
     """The base class of all errors of the SDK."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default an error is made again from its message, which the constructors here do not take. A
+        # `multiprocessing.Pool` waits for ever when it cannot make the error of its process again.
+        return copyreg.__newobj__, (type(self),), {"args": self.args, **self.__dict__}  # type: ignore[attr-defined]
 
 
 class TaskError(StokerError, TypeError):
@@ -145,6 +151,9 @@ class RateLimited(ProblemError):
 
 class Unavailable(ProblemError):
     """The coordinator cannot serve this now; jobs that it accepted before are safe."""
+
+    job_id: str | None = None
+    """For a submit, the id of the job. It may or may not be stored: submitting it again under this id is safe."""
 
 
 _BY_STATUS: dict[int, type[ProblemError]] = {

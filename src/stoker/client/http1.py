@@ -27,32 +27,51 @@ _JSON: Final = b"Content-Type: application/json\r\n"
 _NOT_IN_A_HEADER: Final = re.compile(r"[\r\n\0]")
 
 
+_TLS_ADVICE: Final = {
+    "CERTIFICATE_VERIFY_FAILED": "SSL_CERT_FILE can name the certificates to trust",
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS, so http:// may be right",
+}
+"""By the reason of an `ssl.SSLError`, what to do about it. Another try would not help."""
+
+
 class ExchangeError(Exception):
     """An exchange ended without an answer.
 
     `sent`: the server may have received the request. `answered`: a part of an answer came. `lost`: the connection ended,
-    which happens to kept-alive connections that the server has closed. `hopeless`: another try would fail in the same way.
+    which happens to kept-alive connections that the server has closed. `silent`: nothing came for too long.
+    `hopeless`: another try would fail in the same way.
     """
 
     def __init__(
-        self, reason: str, *, sent: bool, answered: bool = False, lost: bool = False, hopeless: bool = False
+        self,
+        reason: str,
+        *,
+        sent: bool,
+        answered: bool = False,
+        lost: bool = False,
+        silent: bool = False,
+        hopeless: bool = False,
     ) -> None:
         super().__init__(reason)
         self.sent = sent
         self.answered = answered
         self.lost = lost
+        self.silent = silent
         self.hopeless = hopeless
 
 
 def never_connected(error: Exception, seconds: float) -> ExchangeError:
     """Return the error for a connection that could not be opened."""
     reason = f"no connection within {seconds:g} s" if isinstance(error, TimeoutError) else str(error)
+    advice = _TLS_ADVICE.get(getattr(error, "reason", ""))
+    if advice is not None:
+        return ExchangeError(f"{reason}; {advice}", sent=False, hopeless=True)
     return ExchangeError(reason or type(error).__name__, sent=False)
 
 
 def no_answer(seconds: float) -> ExchangeError:
     """Return the error for a server that is silent for too long."""
-    return ExchangeError(f"no answer within {seconds:g} s", sent=True)
+    return ExchangeError(f"no answer within {seconds:g} s", sent=True, silent=True)
 
 
 class RawAnswer(NamedTuple):

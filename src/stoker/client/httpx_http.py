@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from stoker.client.requests import ApiRequest
 
 _of_parents: Final[list[object]] = []
+_NO_PROXY: Final = (ImportError, ValueError, httpx.InvalidURL)
+"""What httpx raises for a proxy that it cannot use: SOCKS without the package `socksio`, or an address that is none."""
 
 
 class HttpxHttp:
@@ -31,14 +33,18 @@ class HttpxHttp:
 
     def _begin(self) -> None:
         self._client: httpx.Client | None = None
-        self._async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx.AsyncClient] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._async_clients: weakref.WeakKeyDictionary[
+            asyncio.AbstractEventLoop, tuple[httpx.AsyncClient, AsyncGenerator[None]]
+        ] = weakref.WeakKeyDictionary()
+        """Of each loop its client, and what closes it at the end of `asyncio.run`, which ends all async generators."""
 
     def exchange(self, request: ApiRequest, timeout: float) -> RawAnswer:
         """Send a request and return its answer."""
         if self._client is None:
-            self._client = httpx.Client(base_url=self._url, headers=self._headers)
+            try:
+                self._client = httpx.Client(base_url=self._url, headers=self._headers)
+            except _NO_PROXY as error:
+                raise _unusable(error) from error
         try:
             return _answer(self._client.request(**_arguments(request, timeout)))
         except httpx.RequestError as error:
@@ -46,14 +52,21 @@ class HttpxHttp:
 
     async def exchange_async(self, request: ApiRequest, timeout: float) -> RawAnswer:
         """Exchange without blocking the loop."""
-        loop = asyncio.get_running_loop()
-        client = self._async_clients.get(loop)
-        if client is None:
-            client = self._async_clients[loop] = httpx.AsyncClient(base_url=self._url, headers=self._headers)
+        client, _ = self._async_clients.get(asyncio.get_running_loop()) or await self._join()
         try:
             return _answer(await client.request(**_arguments(request, timeout)))
         except httpx.RequestError as error:
             raise _failure(error) from error
+
+    async def _join(self) -> tuple[httpx.AsyncClient, AsyncGenerator[None]]:
+        try:
+            client = httpx.AsyncClient(base_url=self._url, headers=self._headers)
+        except _NO_PROXY as error:
+            raise _unusable(error) from error
+        ending = _until_the_loop_ends(client)
+        self._async_clients[asyncio.get_running_loop()] = client, ending
+        await anext(ending)
+        return client, ending
 
     def close(self) -> None:
         if self._client is not None:
@@ -61,14 +74,26 @@ class HttpxHttp:
             self._client = None
 
     async def aclose_loop(self) -> None:
-        client = self._async_clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.aclose()
+        _, ending = self._async_clients.pop(asyncio.get_running_loop(), (None, None))
+        if ending is not None:
+            await ending.aclose()
 
     def forget(self) -> None:
         """In a forked child: forget the parent's connections, and send nothing on them."""
         _of_parents.append((self._client, list(self._async_clients.values())))
         self._begin()
+
+
+async def _until_the_loop_ends(client: httpx.AsyncClient) -> AsyncGenerator[None]:
+    try:
+        yield
+    finally:
+        await client.aclose()
+
+
+def _unusable(error: Exception) -> ExchangeError:
+    reason = f"the proxy that HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names cannot be used: {error}"
+    return ExchangeError(reason, sent=False, hopeless=True)
 
 
 def _arguments(request: ApiRequest, timeout: float) -> dict[str, Any]:
@@ -93,4 +118,5 @@ def _answer(response: httpx.Response) -> RawAnswer:
 def _failure(error: httpx.RequestError) -> ExchangeError:
     sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout))
     wrong_address = isinstance(error, (httpx.UnsupportedProtocol, httpx.ProxyError))
-    return ExchangeError(str(error) or type(error).__name__, sent=sent, hopeless=wrong_address)
+    silent = isinstance(error, (httpx.ReadTimeout, httpx.WriteTimeout))
+    return ExchangeError(str(error) or type(error).__name__, sent=sent, silent=silent, hopeless=wrong_address)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, Unpack, cast
 
 from stoker.client.edit import EditFields, edit
 from stoker.client.requests import (
@@ -71,6 +71,12 @@ class JobHandle(Generic[R_co]):
         if self._info is not None:
             known = f" {self._info.type} {self._info.status}"
         return f"<JobHandle {self.id}{known}>"
+
+    def __reduce__(self) -> Never:
+        raise TypeError(
+            f"the handle of job {self.id} has connections, which cannot go to another process: send its id, and make a "
+            "handle of it there with task.job(id) or app.job(id)"
+        )
 
     def __await__(self) -> Generator[Any, None, R_co]:
         """Wait for the result: the same as `await job.result_async()`."""

@@ -7,7 +7,7 @@ only with the first job.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
@@ -49,6 +49,16 @@ _OTHER_NAMES: Final = {
     "dedup_key": "unique_key",
 }
 """Names that other libraries have for our options."""
+
+_IDENT: Final = (
+    "may contain only letters, digits and _ . : / @ + -, and must begin with a letter, a digit or _"
+)
+_FORMS: Final = {
+    "queue": _IDENT,
+    "labels": f"a name {_IDENT}; a value must not contain control characters or line separators",
+    "metadata": f"a name {_IDENT}; a value must not contain control characters or line separators",
+    "notify_url": "must be an http or https address, such as https://example.org/hook",
+}
 
 
 def task_options(given: Mapping[str, Any]) -> SubmitOptions:
@@ -119,8 +129,20 @@ def _check_values(given: Mapping[str, Any], where: str, kind: type[StokerError])
         try:
             _converted({name: value})
         except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
-            reason = str(error).partition(" - at ")[0]
-            raise kind(f"{where}: {name}={value!r} will not do: {reason[:1].lower()}{reason[1:]}") from None
+            raise kind(f"{where}: {name}={value!r} will not do: {_reason(name, error)}") from None
+
+
+def _reason(name: str, error: Exception) -> str:
+    text = str(error).partition(" - at ")[0]
+    if "matching regex" in text and name in _FORMS:
+        return _FORMS[name]
+    if text.startswith("Invalid enum value"):
+        hint = get_type_hints(JobDefaults)[name]
+        choices = [
+            choice for arm in (hint, *get_args(hint)) for choice in get_args(arm) if type(choice) is str
+        ]
+        return f"must be one of {', '.join(choices)}"
+    return text[:1].lower() + text[1:]
 
 
 def no_option(where: str, name: str, known: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Collection
 from typing import Final, NoReturn
@@ -84,8 +85,7 @@ def failure(error: Exception) -> WaitFailure:
         case ConnectionFailed():
             return WaitFailure(lambda: ConnectionFailed(error.url, error.reason, error.job_id))
         case ProblemError():
-            problem = Problem(error.title, error.detail, error.type, error.request_id, error.errors)
-            return WaitFailure(lambda: type(error)(error.status, problem, error.retry_after))
+            return WaitFailure(lambda: copy.copy(error))
     return WaitFailure(lambda: error)
 
 

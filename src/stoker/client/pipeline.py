@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Self, TypeVar
 
-from stoker.client.errors import PipelineError, StokerError, SubmitFailure
+from stoker.client.errors import ArgumentError, PipelineError, StokerError, SubmitFailure
 from stoker.client.outcomes import WaitFailure, failure
 from stoker.client.sharing import batch_size
 
@@ -50,8 +50,11 @@ class Pipeline:
 
     def __init__(self, app: Stoker, max_pending: int = MAX_PENDING) -> None:
         """`max_pending` bounds the jobs that are not stored yet."""
-        if max_pending < 1:
-            raise ValueError(f"max_pending={max_pending} must be at least 1")
+        given: Any = max_pending
+        if not isinstance(given, int) or given < 1:
+            raise ArgumentError(
+                f"max_pending={max_pending!r} must be a whole number, at least 1", "max_pending"
+            )
         self._app = app
         self._max_pending = max_pending
         self._changed = threading.Condition()
@@ -76,7 +79,7 @@ class Pipeline:
         Waits while the queue is full. On an event loop that would block it: use `submit_async` there.
         """
         self._check_process()
-        job = task._new_job(args, kwargs)
+        job = _job_of(task, args, kwargs)
         with self._changed:
             while not self._has_room(job):
                 self._changed.wait()
@@ -85,7 +88,7 @@ class Pipeline:
     async def submit_async(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Queue a call of a task, like `submit`, without blocking the event loop while the queue is full."""
         self._check_process()
-        job = task._new_job(args, kwargs)
+        job = _job_of(task, args, kwargs)
         while True:
             with self._changed:
                 if self._has_room(job):
@@ -109,13 +112,16 @@ class Pipeline:
 
     def _put(self, job: NewJob) -> JobHandle[Any]:
         handle = self._app._handle_of(job)
-        self._queue.append(_Entry(self._number, job, handle))
-        self._number += 1
-        self._bytes += len(job.body)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._send_all, name="stoker-pipeline", daemon=True)
-            self._thread.start()
-        elif len(self._queue) == 1:
+            thread = threading.Thread(target=self._send_all, name="stoker-pipeline", daemon=True)
+            thread.start()  # raises if no thread can be started; then nothing was queued
+            self._thread = thread
+        entry, size = _Entry(self._number, job, handle), len(job.body)
+        # In one piece: a signal handler may raise after any call, and the counts must agree with the queue.
+        self._number += 1
+        self._bytes += size
+        self._queue.append(entry)
+        if len(self._queue) == 1:
             self._changed.notify_all()
         return handle
 
@@ -233,6 +239,15 @@ class Pipeline:
             _raise_unless_another(failed, error)
         finally:
             self.close()
+
+
+def _job_of(task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+    if not hasattr(task, "submit_many"):
+        raise ArgumentError(
+            f"{task!r} is no task; a pipeline takes a task and its arguments: pipeline.submit(add, 1, 2)",
+            "task",
+        )
+    return task._new_job(args, kwargs)
 
 
 def _raise_unless_another(failed: PipelineError, error: BaseException | None) -> None:

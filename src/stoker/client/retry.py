@@ -102,6 +102,8 @@ def _reason(text: str) -> str:
     reason, _, path = text.partition(" - at `$")
     field = path.rstrip("`").lstrip(".")
     plain = reason[:1].lower() + reason[1:]
+    if "matching regex" in reason:  # only names of exceptions have one
+        plain = "must be the name of an exception class, such as ValueError or requests.Timeout"
     return f"{field}: {plain}" if field else plain
 
 

@@ -30,7 +30,6 @@ MAX_BYTES: Final = 1024 * 1024
 """The most bytes of a shared request."""
 ALONE_BYTES: Final = 64 * 1024
 """A larger job has a request to itself: it would keep the others waiting."""
-THREAD_REQUESTS: Final = 1
 LOOP_REQUESTS: Final = 1
 """How many submit requests of one loop are under way at once."""
 RETURN_SECONDS: Final = 0.0005
@@ -56,7 +55,7 @@ def batch_size(jobs: Iterable[NewJob]) -> int:
 
 
 class _Seat:
-    """A thread that waits for its job to be sent."""
+    """A thread that submits a job: it sends the job itself, or waits for another thread to send it."""
 
     __slots__ = ("batch", "gate", "job", "outcome")
 
@@ -88,40 +87,45 @@ class ThreadSharing:
     def forget(self) -> None:
         """Start anew in a forked child, where the other threads do not exist."""
         self._mutex = threading.Lock()
-        self._under_way = 0
+        self._sender: _Seat | None = None
+        """The thread whose request is under way."""
         self._seats: list[_Seat] = []
+        self._inside: set[int] = set()
+        """The idents of the threads that are in `submit`."""
         self._expected = 0
         self._gathered = threading.Event()
         """Set when as many seats are taken as are expected."""
 
     def submit(self, job: NewJob) -> AcceptedJob:
         """Wait until the job is stored, or raise why it is not."""
-        if len(job.body) > ALONE_BYTES:
+        me = threading.get_ident()
+        # A signal handler or a destructor may submit while its own thread does, and cannot wait for that to end.
+        if len(job.body) > ALONE_BYTES or me in self._inside:
             return self._send_one(job)
-        with self._mutex:
-            if self._under_way < THREAD_REQUESTS:
-                self._under_way += 1
-                seat = None
-            else:
-                seat = _Seat(job)
-                self._seats.append(seat)
-                if len(self._seats) == self._expected:
-                    self._gathered.set()
-        if seat is not None:
-            return self._seated(seat)
+        seat = _Seat(job)
         try:
-            return self._send_one(job)
-        finally:
-            self._hand_on()
-
-    def _seated(self, seat: _Seat) -> AcceptedJob:
-        try:
+            self._inside.add(me)
+            with self._mutex:
+                if first := self._sender is None:
+                    self._sender = seat
+                else:
+                    self._seats.append(seat)
+                    if len(self._seats) == self._expected:
+                        self._gathered.set()
+            if first:
+                return self._send_one(job)
             seat.wait()
             if seat.batch is not None:
                 self._lead(seat, seat.batch)
-        except BaseException:
-            self._leave(seat)
-            raise
+        finally:
+            try:
+                if seat.outcome is None or self._sender is seat:
+                    self._leave(seat)
+            except BaseException:
+                self._leave(seat)  # a signal handler raised in it, and the other threads wait
+                raise
+            finally:
+                self._inside.discard(me)
         outcome = seat.outcome
         assert outcome is not None  # noqa: S101 - the gate opens for nothing else
         return outcome if isinstance(outcome, AcceptedJob) else outcome.give()
@@ -133,11 +137,8 @@ class ThreadSharing:
         for seat in batch:
             if seat is not leader:
                 seat.gate.release()
-        try:
-            self._gather(len(batch) - 1)
-        finally:
-            leader.batch = None
-            self._hand_on()
+        leader.batch = None
+        self._gather(len(batch) - 1)
 
     def _gather(self, told: int) -> None:
         """Let the threads that have just been told go first, so that what they submit next is part of the next request. Wait
@@ -149,39 +150,34 @@ class ThreadSharing:
         while came < told and not self._gathered.wait(RETURN_SECONDS) and came < len(self._seats):
             came = len(self._seats)
 
-    def _hand_on(self) -> None:
-        """Let the first waiting thread send for all, after a request has ended."""
-        with self._mutex:
-            leader = self._next_leader()
-        if leader is not None:
-            leader.gate.release()
-
-    def _next_leader(self) -> _Seat | None:
-        if not self._seats:
-            self._under_way -= 1
-            return None
-        number = batch_size(seat.job for seat in self._seats)
-        batch = self._seats[:number]
-        del self._seats[:number]
-        batch[0].batch = batch
-        return batch[0]
-
     def _leave(self, seat: _Seat) -> None:
-        """Remove a thread that was interrupted. The batch that it led is passed on; ids make sending it twice harmless."""
+        """Take a thread out. If it was the sender, the first waiting thread sends for all.
+
+        A signal handler may have raised anywhere, also in here. So this may be called again, and what must not be torn apart
+        stands in lines between which Python runs no handler. A batch that was not sent is passed on; ids make sending it
+        twice harmless.
+        """
         with self._mutex:
-            if seat in self._seats:
-                self._seats.remove(seat)
+            if self._sender is not seat:
+                if seat in self._seats:
+                    self._seats.remove(seat)
                 return
-            batch, seat.batch = seat.batch, None
-            if batch is None:
+            others = [other for other in seat.batch or () if other is not seat]
+            for other in others:
+                if other.outcome is not None and other.gate.locked():
+                    other.gate.release()
+            unsent = [other for other in others if other.outcome is None]
+            self._seats[:0] = unsent
+            seat.batch = None
+            number = batch_size(other.job for other in self._seats)
+            if number == 0:
+                self._sender = None
                 return
-            others = [other for other in batch if other is not seat]
-            self._seats[:0] = [other for other in others if other.outcome is None]
-            told = [other for other in others if other.outcome is not None and other.gate.locked()]
-            leader = self._next_leader()
-        for other in told:
-            other.gate.release()
-        if leader is not None:
+            batch = self._seats[:number]
+            leader = batch[0]
+            del self._seats[:number]
+            leader.batch = batch
+            self._sender = leader
             leader.gate.release()
 
 

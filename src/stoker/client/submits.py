@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stoker.client import requests
-from stoker.client.errors import ConnectionFailed, InvalidInput, StokerError
+from stoker.client.errors import ConnectionFailed, InvalidInput, StokerError, Unavailable
 from stoker.client.outcomes import WaitFailure, failure
 from stoker.client.sharing import LoopSharing, ThreadSharing
 from stoker.client.submission import (
@@ -23,6 +24,8 @@ from stoker.client.submission import (
 )
 
 if TYPE_CHECKING:
+    from stoker.client.http1 import RawAnswer
+    from stoker.client.requests import ApiRequest
     from stoker.client.transport import Transport
 
 
@@ -80,7 +83,7 @@ class Submits:
             answer = self._transport.exchange(request)
         except ConnectionFailed as error:
             raise ConnectionFailed(error.url, error.reason, job.id) from error
-        return read_one(request, answer)
+        return _stored(request, answer, job)
 
     async def send_one_async(self, job: NewJob) -> AcceptedJob:
         """Submit one job, like `send_one`, without blocking the loop."""
@@ -89,7 +92,7 @@ class Submits:
             answer = await self._transport.exchange_async(request)
         except ConnectionFailed as error:
             raise ConnectionFailed(error.url, error.reason, job.id) from error
-        return read_one(request, answer)
+        return _stored(request, answer, job)
 
     def send_many(self, jobs: list[NewJob]) -> list[Submitted]:
         """Submit jobs by one request, each accepted or refused for itself. Failures are returned, not raised."""
@@ -133,8 +136,25 @@ def _all_of(outcomes: list[Submitted]) -> list[AcceptedJob]:
     return [outcome.give() if isinstance(outcome, WaitFailure) else outcome for outcome in outcomes]
 
 
+def _stored(request: ApiRequest, answer: RawAnswer, job: NewJob) -> AcceptedJob:
+    """Return the stored job of an answer. The error of a 5xx has the id by which the job can be submitted again."""
+    try:
+        return read_one(request, answer)
+    except Unavailable as error:
+        error.job_id = job.id
+        raise
+
+
 def _failed(jobs: list[NewJob], error: StokerError) -> list[Submitted]:
-    """Return the same failure for all jobs; that of a connection has the id by which the job can be submitted again."""
-    if not isinstance(error, ConnectionFailed):
-        return [failure(error)] * len(jobs)
-    return [failure(ConnectionFailed(error.url, error.reason, job.id)) for job in jobs]
+    """Return the same failure for all jobs, each with the id by which the job can be submitted again if that may help."""
+    if isinstance(error, ConnectionFailed):
+        return [failure(ConnectionFailed(error.url, error.reason, job.id)) for job in jobs]
+    if isinstance(error, Unavailable):
+        return [failure(_named(error, job)) for job in jobs]
+    return [failure(error)] * len(jobs)
+
+
+def _named(error: Unavailable, job: NewJob) -> Unavailable:
+    named = copy.copy(error)
+    named.job_id = job.id
+    return named

@@ -52,6 +52,7 @@ class Task(Generic[P, R]):
     """
 
     __name__: str
+    __qualname__: str
 
     def __init__(
         self, app: Stoker, function: Callable[P, R], name: str, defaults: SubmitOptions | None = None
@@ -79,6 +80,10 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
+
+    def __reduce__(self) -> str:
+        """Pickle the task by its name, like a function, so that `pool.map(add.submit, ...)` works."""
+        return self.__qualname__
 
     @property
     def place(self) -> str:

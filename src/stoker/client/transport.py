@@ -4,7 +4,8 @@
 how to read the answer.
 
 A request is repeated only when its connection failed, and only when that is safe: always if it was never sent, otherwise if
-it is marked repeatable. A request that was answered, even with an error, is not repeated.
+it is marked repeatable, also when a load balancer answers that it reached no coordinator. A request that
+a coordinator answered, even with an error, is not repeated.
 
 Requests are sent by the SDK's own HTTP client (`stoker.client.own_http`), or by httpx where that cannot be used, such as
 through a proxy. httpx is imported only then.
@@ -38,6 +39,9 @@ T = TypeVar("T")
 ANSWER_TIMEOUT_SECONDS = 30.0
 # Pauses between tries: together a little longer than a coordinator takes to restart.
 REPEAT_PAUSES_SECONDS = (0.1, 0.3, 1.0, 2.0, 3.0)
+
+NO_COORDINATOR = (502, 503, 504)
+"""What a load balancer answers when it reaches no coordinator, or gets no answer from one."""
 
 
 class Http(Protocol):
@@ -143,10 +147,15 @@ class Transport:
         failures = 0
         while True:
             try:
-                return http.exchange(request, ANSWER_TIMEOUT_SECONDS + request.wait_seconds)
+                answer = http.exchange(request, ANSWER_TIMEOUT_SECONDS + request.wait_seconds)
             except ExchangeError as error:
-                time.sleep(self._pause_or_raise(request, error, failures))
-                failures += 1
+                pause = self._pause_or_raise(request, error, failures)
+            else:
+                if answer.status < 500 or not self._may_ask_again(request, answer, failures):
+                    return answer
+                pause = self._pauses[failures]
+            time.sleep(pause)
+            failures += 1
 
     async def exchange_async(self, request: ApiRequest) -> RawAnswer:
         """Do what `exchange` does, without blocking the loop."""
@@ -154,10 +163,15 @@ class Transport:
         failures = 0
         while True:
             try:
-                return await http.exchange_async(request, ANSWER_TIMEOUT_SECONDS + request.wait_seconds)
+                answer = await http.exchange_async(request, ANSWER_TIMEOUT_SECONDS + request.wait_seconds)
             except ExchangeError as error:
-                await asyncio.sleep(self._pause_or_raise(request, error, failures))
-                failures += 1
+                pause = self._pause_or_raise(request, error, failures)
+            else:
+                if answer.status < 500 or not self._may_ask_again(request, answer, failures):
+                    return answer
+                pause = self._pauses[failures]
+            await asyncio.sleep(pause)
+            failures += 1
 
     def __enter__(self) -> Self:
         return self
@@ -199,10 +213,19 @@ class Transport:
 
     def _pause_or_raise(self, request: ApiRequest, error: ExchangeError, failures: int) -> float:
         """Return how many seconds to wait before the next try. Raises `ConnectionFailed` if there is none."""
-        may_repeat = not error.hopeless and (request.repeatable or not error.sent)
+        # A server that keeps silent takes half a minute each time, so it is asked only once more.
+        hopeless = error.hopeless or (error.silent and failures > 0)
+        may_repeat = not hopeless and (request.repeatable or not error.sent)
         if not may_repeat or failures >= len(self._pauses):
             raise ConnectionFailed(self.url, str(error)) from error
         return self._pauses[failures]
+
+    def _may_ask_again(self, request: ApiRequest, answer: RawAnswer, failures: int) -> bool:
+        """Return whether a load balancer gave this answer, and the next may come from a coordinator."""
+        if answer.status not in NO_COORDINATOR or not request.repeatable or _problem(answer) is not None:
+            return False
+        # A 504 takes a load balancer long, like a server that keeps silent.
+        return failures < (min(1, len(self._pauses)) if answer.status == 504 else len(self._pauses))
 
 
 _transports: weakref.WeakSet[Transport] = weakref.WeakSet()
@@ -230,15 +253,21 @@ def _read(request: ApiRequest, answer: RawAnswer) -> Any:
 
 def problem_of(answer: RawAnswer) -> ProblemError:
     """Return the error for an answer that is not a success."""
-    try:
-        problem = msgspec.json.decode(answer.body, type=Problem)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    problem = _problem(answer)
+    if problem is None:
         title = answer.reason.decode("latin-1")
-        # A proxy or load balancer answers with these while no coordinator is there, and another try may help.
-        strange = answer.status not in (502, 503, 504)
+        strange = answer.status not in NO_COORDINATOR
         detail = f"{title}; this is not an answer of Stoker: is STOKER_API_URL right?" if strange else ""
         problem = Problem(title=title, detail=detail, request_id=answer.header("x-request-id"))
     return problem_error(answer.status, problem, retry_after(answer))
+
+
+def _problem(answer: RawAnswer) -> Problem | None:
+    """Return the problem document of an answer; None if it has none, and so is not a coordinator's."""
+    try:
+        return msgspec.json.decode(answer.body, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def not_stoker(request: ApiRequest, answer: RawAnswer, reason: str) -> ProblemError:

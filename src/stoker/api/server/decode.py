@@ -20,8 +20,9 @@ from msgspec.structs import fields as struct_fields
 from stoker.api.handlers.payload import LONE_SURROGATE
 from stoker.api.problems import InvalidField, Kind, RequestProblem, invalid, invalid_field
 from stoker.api.server.locate import field_at, field_deeper_than, join
-from stoker.domain.job import Ident, IdentOrEmpty, Label, Traceparent
+from stoker.domain.job import Ident, IdentOrEmpty, Label, NotifyUrl, Traceparent
 from stoker.domain.json_text import MAX_DEPTH, TOO_DEEP
+from stoker.domain.retry_rules import RuleName
 
 MAX_ERRORS: Final = 20
 _MAX_NAME_CHARS: Final = 64
@@ -55,6 +56,10 @@ _PATTERNS: Final = {
     get_args(Ident)[1].pattern: _IDENT,
     get_args(IdentOrEmpty)[1].pattern: _IDENT,
     get_args(Label)[1].pattern: "must not contain control characters or line separators",
+    get_args(RuleName)[
+        1
+    ].pattern: "must be the name of an exception class, such as ValueError or requests.Timeout",
+    get_args(NotifyUrl)[1].pattern: "must be an http or https address, such as https://example.org/hook",
     get_args(Traceparent)[1].pattern: "must be a W3C traceparent, such as 00-…-…-01, in lower-case letters",
 }
 
