@@ -42,6 +42,7 @@ from stoker.store.series import gauge_of, tally_of
 from stoker.store.sessions import Session, session_of
 from stoker.store.sqlite.filters import best_index, filter_sql, union
 from stoker.store.sqlite.lists import SqliteLists
+from stoker.store.sqlite.read_errors import tell_unreadable
 from stoker.store.sqlite.rows import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
 from stoker.store.sqlite.schedules import SqliteScheduleReads
 from stoker.store.walks import SMALL
@@ -61,6 +62,7 @@ _LISTED: Final = Q["list_jobs"].format(columns=COLUMN_LIST)
 _SUMMARIES: Final = Q["list_jobs"].format(columns=_WITH_ERROR)
 
 
+@tell_unreadable
 class SqliteReader:
     """The reads of the store, over one connection."""
 
