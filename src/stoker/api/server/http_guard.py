@@ -21,18 +21,17 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from stoker import ids
 from stoker.api.problems import CONTENT_TYPE, Kind, RequestProblem, retry_after
-from stoker.api.server.http_protocol import OneWriteProtocol
+from stoker.api.server.http_protocol import LINGER_SECONDS, OneWriteProtocol
 from stoker.api.server.streaming import HALF_CLOSED, LISTENS
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_URL_BYTES: Final = 16 * 1024
-LINGER_SECONDS: Final = 1.0
-"""How long a refused client may go on sending: a connection that is closed under its hands would swallow the answer."""
 RETRY_SECONDS: Final = 1
 TELL_SECONDS: Final = 10.0
 """How often the log says that connections are turned away."""
 _RAISE: Final = (
-    "the limit on open files allows no more; raise it (ulimit -n, LimitNOFILE= of systemd, --ulimit nofile= of Docker)"
+    "the limit on open files allows no more; raise it (`ulimit -n`, LimitNOFILE= of systemd, "
+    "--ulimit nofile= of Docker)"
 )
 
 log = structlog.get_logger()
