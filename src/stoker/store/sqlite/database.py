@@ -40,7 +40,11 @@ class DatabaseFile:
     while it is open, `check` tells whether the file is still the one that stands under its name."""
 
     def __init__(
-        self, lock: FileLock, db: apsw.Connection, applied: list[int], header: open_marker.Header | None
+        self,
+        lock: FileLock,
+        db: apsw.Connection,
+        applied: list[int],
+        header: open_marker.DatabaseHeader | None,
     ) -> None:
         self._lock = lock
         self._header = header
@@ -120,7 +124,7 @@ class DatabaseFile:
         """Return whether another program wrote into the file. It stays so until the next start, also if the old contents
         come back: this process has read from both."""
         if self._header is not None and not self._is_overwritten:
-            found = open_marker.Header.of(self._lock.head())
+            found = open_marker.DatabaseHeader.of(self._lock.head())
             self._is_overwritten = not self._header.is_before(found)
             self._header = found
         return self._is_overwritten

@@ -67,17 +67,17 @@ def wal_path(database: Path) -> Path:
     return database.with_name(database.name + "-wal")
 
 
-class Header(msgspec.Struct, frozen=True):
+class DatabaseHeader(msgspec.Struct, frozen=True):
     """What the header of a database file says about where its contents come from."""
 
     application_id: int
     change_counter: int
 
     @classmethod
-    def of(cls, head: bytes) -> "Header":
+    def of(cls, head: bytes) -> "DatabaseHeader":
         return cls(_number(head, _APPLICATION_ID), _number(head, _CHANGE_COUNTER))
 
-    def is_before(self, later: "Header") -> bool:
+    def is_before(self, later: "DatabaseHeader") -> bool:
         """Return whether the file with this header can have become the one with the later header by being written to."""
         return self.application_id == later.application_id and self.change_counter <= later.change_counter
 
@@ -96,9 +96,11 @@ def check(database: Path) -> None:
         return
     if marker is None:
         return
-    head = Header.of(_head(database))
+    head = DatabaseHeader.of(_head(database))
     if has_wal:
-        if not marker.application_id or Header(marker.application_id, marker.change_counter).is_before(head):
+        if not marker.application_id or DatabaseHeader(
+            marker.application_id, marker.change_counter
+        ).is_before(head):
             return
         raise StoreUnavailable(
             f"{wal} belongs to another file than {database}: the last coordinator did not end cleanly, and the database "
@@ -116,7 +118,7 @@ def check(database: Path) -> None:
     )
 
 
-def set_marker(db: apsw.Connection, lock: FileLock) -> Header | None:
+def set_marker(db: apsw.Connection, lock: FileLock) -> DatabaseHeader | None:
     """Mark the file as open, and return its header. Without room on the disk it cannot be marked, and is used all the same;
     None then."""
     database = lock.path
@@ -128,7 +130,7 @@ def set_marker(db: apsw.Connection, lock: FileLock) -> Header | None:
             db.execute(f"PRAGMA application_id = {application_id}")
         # The number must stand in the file itself, also where the log is lost right after this.
         db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        header = Header.of(lock.head())
+        header = DatabaseHeader.of(lock.head())
         # Another program that reads the file may have kept the number out of it.
         is_marked = header.application_id == application_id
         marker = _Marker(number, header.change_counter, application_id=application_id if is_marked else 0)
