@@ -15,7 +15,7 @@ from stoker.ids import new_id
 from stoker.store.base import Store
 from stoker.store.postgres import lists as postgres_lists
 from stoker.store.postgres import reads as postgres_reads
-from stoker.store.reads import TOTAL_CAP, Count, JobFilter, JobQuery, JobSummary
+from stoker.store.reads import PAGE_BYTES, TOTAL_CAP, Count, JobFilter, JobQuery, JobSummary
 from stoker.store.sqlite import lists as sqlite_lists
 from stoker.store.sqlite import reads as sqlite_reads
 from tests.conformance.steps import (
@@ -177,6 +177,22 @@ async def test_a_page_shows_the_newest_first(store: Store) -> None:
     assert ids(page.jobs) == ids(jobs)[:1:-1]
     assert (page.total, page.total_capped) == (5, False)
     assert page.next_before_seq is not None
+
+
+async def test_a_page_ends_where_its_jobs_are_large_and_the_cursor_goes_on(store: Store) -> None:
+    large = b'"' + b"x" * (PAGE_BYTES * 2 // 5) + b'"'
+    jobs = await submit(store, *[replace(a_job(store), payload=large) for _ in range(3)])
+    done = await claimed(store, type="other")
+    await end(store, done, result=large)
+    (huge,) = await submit(store, replace(a_job(store), payload=b'"' + b"x" * PAGE_BYTES + b'"'))
+    expected = [[huge], [done, jobs[2]], [jobs[1], jobs[0]]]
+    before = None
+    for page_of in expected:
+        page = await store.page(JobQuery(before_seq=before))
+        assert ids(page.jobs) == ids(page_of)
+        before = page.next_before_seq
+    assert before is None
+    assert len((await store.page(JobQuery(summary=True))).jobs) == 5
 
 
 async def test_offset_skips_and_the_last_page_has_no_successor(store: Store) -> None:

@@ -23,8 +23,7 @@ def plant_commit() -> None:
         return result
 
     def _write(writer: ThreadWriter) -> None:
-        (number,) = writer._db.execute("PRAGMA application_id").fetchall()[0]
-        writer._db.execute(f"PRAGMA application_id = {number + 1}").fetchall()  # type: ignore[operator]
+        writer._db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('planted', random())").fetchall()
 
     ThreadWriter.transact = twice  # type: ignore[method-assign]
 

@@ -1,12 +1,16 @@
 """A worker with very few file descriptors says so, makes do with what it has, and holds no job that it cannot run."""
 
+import contextlib
 import json
 import os
 import resource
+import socket
 import sys
 from typing import Any
 
-from tests.e2e.system import APP, STOKER, Server, System, Worker, eventually
+import httpx
+
+from tests.e2e.system import APP, STOKER, Program, Server, System, Worker, eventually
 
 COUNT = [sys.executable, "-c", "import sys; print(len(sys.stdin.read()))"]
 COMMANDS = json.dumps({"count": COUNT})
@@ -81,3 +85,37 @@ def test_a_worker_that_runs_out_of_descriptors_gives_its_jobs_back_and_recovers(
         assert server.ended(id, within=40)["status"] == "completed", worker.output
     assert len(os.listdir(f"/proc/{worker.pid}/fd")) < 40
     assert worker.running
+
+
+def limited_server(system: System, files: int) -> Program:
+    argv: list[Any] = ["bash", "-c", f'ulimit -n {files}; exec "$@"', "bash", STOKER, "serve", "--port", 0]
+    argv += ["--database", system.database]
+    server = Program(argv, folder=system.folder, env=system.environ({}), log=system._log("limited"))
+    system._programs.append(server)
+    return server
+
+
+def test_a_coordinator_that_may_open_too_few_files_says_how_many_it_needs(system: System) -> None:
+    server = limited_server(system, 24)
+    assert server.exit_code(30) == 1
+    assert "may open 24 files, and a coordinator needs 48" in server.output
+
+
+def test_a_coordinator_with_few_descriptors_answers_all_connections_and_recovers(system: System) -> None:
+    server = limited_server(system, 64)
+    (started,) = eventually(lambda: server.events("coordinator_started"), 30, lambda: server.output)
+    url = httpx.URL(started["url"])
+
+    def health() -> bytes:
+        with socket.create_connection((url.host, url.port), timeout=5) as connection:
+            with contextlib.suppress(ConnectionError):  # it may be refused before it has asked
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return connection.recv(4096)[:12]
+
+    held = [socket.create_connection((url.host, url.port), timeout=5) for _ in range(24)]
+    eventually(lambda: health() == b"HTTP/1.1 503")
+    assert server.events("connections_turned_away")
+    for connection in held:
+        connection.close()
+    eventually(lambda: health() == b"HTTP/1.1 200")
+    assert httpx.post(url.join("/jobs"), json={"type": "echo"}).status_code == 202

@@ -200,3 +200,37 @@ def test_the_websocket_needs_the_token_too() -> None:
         with dial(port, Authorization=f"Bearer {TOKEN}") as socket:
             socket.send("hello")
             assert socket.recv(timeout=10) == "hello"
+
+
+@pytest.mark.parametrize("size", [20 * MIB, 40 * MIB])
+def test_a_client_that_wants_no_other_answer_still_gets_to_see_why_its_body_was_refused(
+    port: int, size: int
+) -> None:
+    head = (
+        b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(head + b"Content-Length: %d\r\n\r\n" % size)
+        for _ in range(size // MIB):
+            connection.sendall(b"x" * MIB)
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"connection: close" in answer
+
+
+def test_a_body_of_unknown_length_that_is_refused_is_told_so(port: int) -> None:
+    head = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(head + b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(20):
+            connection.sendall(b"100000\r\n" + b"x" * MIB + b"\r\n")
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert answer.startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br, gzip"])
+def test_a_compressed_body_is_refused_by_its_label(port: int, encoding: str) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": encoding}
+    answer = httpx.post(f"http://127.0.0.1:{port}/jobs", content=b'{"payload": 1}', headers=headers)
+    assert answer.status_code == 415
+    assert encoding in answer.json()["detail"]

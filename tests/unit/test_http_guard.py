@@ -35,6 +35,10 @@ class Brief(GuardedProtocol):
         self.timeout_keep_alive = 0.3  # type: ignore[assignment]  # whole seconds in uvicorn's settings
 
 
+class Few(GuardedProtocol):
+    max_connections = 3
+
+
 class Answer(NamedTuple):
     status: int
     headers: dict[str, str]
@@ -320,3 +324,42 @@ def test_two_hosts_are_refused(port: int) -> None:
             b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\nConnection: close\r\n\r\n"
         )
         assert parsed(until_closed(connection)).status == 400
+
+
+def test_connections_beyond_the_limit_are_answered_and_those_that_are_there_go_on() -> None:
+    with served(FakeService(), Few) as port:
+        kept = [dial(port) for _ in range(3)]
+        for connection in kept:
+            assert asked(connection, b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n").startswith(b"HTTP/1.1 200")
+        for _ in range(3):
+            with dial(port) as refused:
+                answer = until_closed(refused)
+                assert answer.startswith(b"HTTP/1.1 503 ")
+                assert b"\r\nretry-after: 1\r\n" in answer
+                assert b"has 3 connections already" in answer
+        for connection in kept:
+            assert asked(connection, b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n").startswith(b"HTTP/1.1 200")
+        kept.pop().close()
+        until_answered(port)
+        for connection in kept:
+            connection.close()
+
+
+def asked(connection: socket.socket, request: bytes) -> bytes:
+    connection.sendall(request)
+    return connection.recv(65_536)
+
+
+def until_answered(port: int) -> None:
+    """The server learns a moment later that a client left."""
+    deadline = time.monotonic() + 5
+    while True:
+        with dial(port) as connection:
+            try:
+                if asked(connection, b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n").startswith(
+                    b"HTTP/1.1 200"
+                ):
+                    return
+            except ConnectionError:
+                pass
+        assert time.monotonic() < deadline

@@ -261,6 +261,76 @@ async def test_a_log_that_is_taken_away_accepts_nothing_and_a_clean_end_saves_wh
     assert await stored(path, clock) == [before.id]
 
 
+def with_another_database(path: Path) -> None:
+    path.write_bytes(path.with_name("another.db").read_bytes())
+
+
+def with_an_earlier_backup(path: Path) -> None:
+    path.write_bytes(path.with_name("backup.db").read_bytes())
+
+
+def with_nothing(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def with_garbage(path: Path) -> None:
+    path.write_bytes(b"\xff" * path.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    "overwrite", [with_another_database, with_an_earlier_backup, with_nothing, with_garbage]
+)
+async def test_a_file_that_is_overwritten_in_place_accepts_nothing_more_and_is_left_as_it_is(
+    tmp_path: Path, clock: FakeClock, overwrite: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "stoker.db"
+    other = await SqliteStore.open(tmp_path / "another.db", clock)
+    await submitted(other)
+    await other.close()
+    store = await SqliteStore.open(path, clock)
+    by_vacuum(store._db, tmp_path / "backup.db")
+    await submitted(store)
+    overwrite(path)
+    put_there = path.read_bytes()
+    clock.advance(CHECK_SECONDS)
+    for _ in range(2):
+        with pytest.raises(
+            StoreUnavailable, match=r"contents of the database file .*stoker\.db were overwritten"
+        ):
+            await submitted(store)
+        clock.advance(CHECK_SECONDS)
+    await store.close()
+    assert path.read_bytes() == put_there
+    with pytest.raises(StoreUnavailable, match=r"belongs to another file|is missing or empty"):
+        await SqliteStore.open(path, clock)
+    assert path.read_bytes() == put_there
+
+
+async def test_a_checkpoint_of_its_own_is_no_overwriting(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "stoker.db"
+    store = await SqliteStore.open(path, clock)
+    made = []
+    for _ in range(3):
+        made += [await submitted(store) for _ in range(50)]
+        store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        clock.advance(CHECK_SECONDS)
+    await store.close()
+    assert await stored(path, clock) == sorted(ids(made))
+
+
+async def test_what_cannot_be_read_is_not_available_instead_of_a_defect(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    path = tmp_path / "stoker.db"
+    await (await SqliteStore.open(path, clock)).close()
+    store = await SqliteStore.open(path, clock)
+    with_garbage(path)
+    for read in (store.get([a_job(store).id]), store.sessions(), store.next_schedule_at()):
+        with pytest.raises(StoreUnavailable, match="cannot be read"):
+            await read
+    await store.close()
+
+
 # ── a log that vanished while nothing ran ────────────────────────────────────────────────────────────────────────────
 
 
@@ -286,6 +356,50 @@ async def test_a_log_that_vanished_is_refused_until_the_loss_is_accepted(
     (tmp_path / "stoker.db-open").unlink()
     assert not list(check_database_file(path))
     assert await stored(path, clock) == []
+    assert await stored(path, clock) == []
+
+
+@pytest.mark.parametrize("clean", [False, True], ids=["after a kill", "taken away before a clean end"])
+async def test_a_log_is_not_written_over_a_file_that_was_put_in_the_place_of_its_own(
+    tmp_path: Path, clock: FakeClock, clean: bool
+) -> None:
+    path, backup, aside = (tmp_path / name for name in ("stoker.db", "backup.db", "aside.db"))
+    store = await SqliteStore.open(path, clock)
+    before = await submitted(store)
+    by_vacuum(store._db, backup)
+    after = await submitted(store)
+    if not clean:
+        await killed(store)
+    path.rename(aside)
+    shutil.copy(backup, path)
+    if clean:
+        await store.close()
+    for _ in range(2):
+        with pytest.raises(
+            StoreUnavailable, match=r"stoker\.db-wal belongs to another file.*remove .*-wal and .*-open"
+        ):
+            await SqliteStore.open(path, clock)
+    with pytest.raises(StoreUnavailable, match="belongs to another file"):
+        await SqliteSource.open(path, clock)
+    path.rename(backup)
+    aside.rename(path)
+    assert await stored(path, clock) == sorted([before.id, after.id])
+    backup.rename(path)
+    assert await stored(path, clock) == [before.id]
+
+
+async def test_a_log_without_its_database_is_not_deleted(tmp_path: Path, clock: FakeClock) -> None:
+    path = tmp_path / "stoker.db"
+    made = await crashed(path, clock)
+    aside = path.rename(tmp_path / "aside.db")
+    for _ in range(2):
+        with pytest.raises(
+            StoreUnavailable, match=r"stoker\.db is missing or empty.*remove .*-wal and .*-open"
+        ):
+            await SqliteStore.open(path, clock)
+    aside.rename(path)
+    assert await stored(path, clock) == made
+    path.unlink()
     assert await stored(path, clock) == []
 
 

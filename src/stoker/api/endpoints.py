@@ -212,6 +212,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "List jobs, newest first",
         "`total` is exact unless `total_capped` is true; then there are at least that many. One request looks at a bounded "
         "number of jobs: where few match, a page can have fewer than `limit`, even none, and a `next_cursor` all the same. "
+        "So it is where payloads and results are large: without `summary` a page ends at 8 MiB of them. "
         "The list ends where `next_cursor` is null. `metadata.KEY=VALUE` finds jobs by an entry of their metadata, as in "
         "`metadata.customer=42`; several must all match.",
         query=JobsQuery,

@@ -17,7 +17,7 @@ from stoker import __version__, tracing
 from stoker.api.app import App, create_app
 from stoker.api.server.http_guard import GuardedProtocol
 from stoker.api.server.websocket_protocol import WorkerProtocol
-from stoker.cli import hints, output
+from stoker.cli import descriptors, hints, output
 from stoker.cli.exits import Exit
 from stoker.cli.signals import on_signals
 from stoker.cli.storage import opened
@@ -98,6 +98,10 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_exit(_stopped)
         stack.callback(job_log.close)
+        try:
+            connections = descriptors.connections()
+        except descriptors.TooFew as error:
+            raise CannotStart(str(error)) from error
         listener = listen(settings)
         stack.callback(listener.close)
         try:
@@ -126,7 +130,7 @@ async def running(settings: Settings, job_log: logs.JobLog) -> AsyncIterator[Run
             raise CannotStart(str(error)) from error
         app = create_app(coordinator)
         stack.push_async_callback(app.close)
-        server = Server(_config(app))
+        server = Server(_config(app, connections))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             coordinator.start()
@@ -160,10 +164,10 @@ def _source(settings: Settings) -> str:
     return "the default" if source is None else f"from {source}"
 
 
-def _config(app: App) -> uvicorn.Config:
+def _config(app: App, connections: int) -> uvicorn.Config:
     options: dict[str, Any] = {
         "loop": "none",  # it runs on ours
-        "http": GuardedProtocol,
+        "http": type("LimitedProtocol", (GuardedProtocol,), {"max_connections": connections}),
         "ws": WorkerProtocol,
         "ws_max_size": MAX_FRAME_BYTES,
         "ws_per_message_deflate": False,

@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 
@@ -45,6 +45,7 @@ MESSAGE_MAX: Final = 4_000
 TRACEBACK_MAX: Final = 16_000
 
 Run = Callable[[bytes], bytes]
+T = TypeVar("T")
 
 
 class Tasks:
@@ -283,13 +284,13 @@ class SyncChild:
 
 
 def failure(error: BaseException) -> Kind:
-    return "error" if getattr(error, "retryable", True) else "invalid"
+    return "error" if _asked(lambda: bool(getattr(error, "retryable", True)), True) else "invalid"
 
 
 def note_of(error: BaseException) -> ErrorNote:
     """Return what the coordinator needs to know of an error to apply the job's retry policy."""
     names = class_names(error)
-    told = getattr(error, "error_type", None)
+    told = _asked(lambda: getattr(error, "error_type", None), None)
     if isinstance(told, str):
         names = bounded_names([told, *names])
     return ErrorNote(
@@ -299,21 +300,40 @@ def note_of(error: BaseException) -> ErrorNote:
     )
 
 
+def _asked(look: Callable[[], T], otherwise: T) -> T:
+    """Look at an exception of a task. Its own code may raise anything there (a `__getattr__` that reads a dict, a `__str__`
+    of its own), which must neither end this process nor keep the job from being reported."""
+    try:
+        return look()
+    except Terminated:
+        raise
+    except BaseException:  # noqa: BLE001 - as above
+        return otherwise
+
+
 _OF_BUILTINS: Final = f"{__package__}.builtins."
 """Errors of built-in types say all in their message, in both runners, so they are stored without a traceback of our code."""
 
 
 def describe(error: BaseException, memory_mb: int | None = None) -> bytes:
     """Return an error as it is stored on the job: valid JSON of bounded size, whatever the exception says."""
-    name = getattr(error, "error_type", type(error).__name__)
-    message = _message(error)
+    name = _asked(lambda: str(getattr(error, "error_type", type(error).__name__)), type(error).__name__)
+    message = _asked(lambda: str(error), "(no message)")
     if memory_mb is not None and isinstance(error, MemoryError):
         name, message = "memory_limit", f"the job needed more memory than its limit of {memory_mb} MB"
-    told = {"type": _text(str(name), MESSAGE_MAX), "message": _text(message, MESSAGE_MAX)}
-    if not type(error).__module__.startswith(_OF_BUILTINS):
-        trace = "".join(traceback.format_exception(type(error), error, _from_the_task(error.__traceback__)))
-        told["traceback"] = _text(trace[-TRACEBACK_MAX:], TRACEBACK_MAX)
+    told = {"type": _text(name, MESSAGE_MAX), "message": _text(message, MESSAGE_MAX)}
+    if not str(type(error).__module__).startswith(_OF_BUILTINS):
+        told["traceback"] = _text(
+            _asked(lambda: _trace(error), "(no traceback)")[-TRACEBACK_MAX:], TRACEBACK_MAX
+        )
     return msgspec.json.encode(told)
+
+
+def _trace(error: BaseException) -> str:
+    """Return the traceback as text; without the error itself where its own code does not let it be shown."""
+    trace = _from_the_task(error.__traceback__)
+    shown = _asked(lambda: "".join(traceback.format_exception(type(error), error, trace)), None)
+    return shown or "".join(["Traceback (most recent call last):\n", *traceback.format_tb(trace)])
 
 
 def _from_the_task(trace: TracebackType | None) -> TracebackType | None:
@@ -323,13 +343,6 @@ def _from_the_task(trace: TracebackType | None) -> TracebackType | None:
     while first is not None and first.tb_frame.f_globals.get("__package__") == __package__:
         first = first.tb_next
     return first or trace
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - an exception whose own __str__ fails
-        return "(no message)"
 
 
 def _text(text: str, limit: int) -> str:

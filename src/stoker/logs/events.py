@@ -300,6 +300,14 @@ _event(
     *("file", "links"),
 )
 _event(
+    "connections_turned_away",
+    "warning",
+    "coordinator",
+    "Clients hold as many connections as the limit on open files allows; further ones are answered with 503. At most every "
+    "10 s.",
+    *("connections", "detail"),
+)
+_event(
     "open_marker_not_written",
     "warning",
     "coordinator",

@@ -109,6 +109,21 @@ class JobQuery(msgspec.Struct, frozen=True):
     """Without what can be large and is not shown in a list: payload and result are null."""
 
 
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""A page ends where its payloads, results and errors exceed this; its first job is on it whatever its size."""
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """Return how many of these jobs a page takes, given how large each is."""
+    room, taken = PAGE_BYTES, 0
+    for size in sizes:
+        room -= size
+        if room < 0 and taken:
+            break
+        taken += 1
+    return taken
+
+
 class Page(msgspec.Struct, frozen=True):
     jobs: list[Job]
     total: int

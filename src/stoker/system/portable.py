@@ -302,7 +302,10 @@ class Portable:
 
     def raise_file_limit(self, wanted: int) -> int:
         """Raise the soft limit on open files to `wanted`, as far as the hard limit allows. Return the new soft limit."""
-        import resource
+        try:
+            import resource
+        except ImportError:  # no such limit
+            return wanted
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft == resource.RLIM_INFINITY:

@@ -12,7 +12,7 @@ from stoker.api.server.exchange import JSON, ClientGone
 
 _LINGER_BYTES: Final = 64 * 1024 * 1024
 """An upload that is refused but announced no more than this is read and dropped by the server, so that the client gets to
-see the answer; beyond it, or when the length is unknown, the connection is closed."""
+see the answer; beyond it, or when the length is unknown, that is done for a moment, and the connection is closed."""
 
 _CLOSE: Final = (b"connection", b"close")
 
@@ -33,6 +33,8 @@ class Body:
         length = None if announced is None else _announced_length(announced, self._max_bytes)
         if length != 0 and headers.get(b"content-type") != JSON:
             _check_type(headers)
+        if b"content-encoding" in headers:
+            _check_encoding(headers[b"content-encoding"])
         if length is not None and length > FREE_BYTES:
             self._count_up_to(length, close=length > _LINGER_BYTES)
         message = await receive()
@@ -94,6 +96,17 @@ def _announced_length(announced: bytes, max_bytes: int) -> int:
 def _too_large(max_bytes: int, *, close: bool) -> RequestProblem:
     detail = f"the body is larger than {max_bytes:,} bytes; send less, or raise STOKER_MAX_BODY_BYTES"
     return RequestProblem(Kind.TOO_LARGE, detail, headers=[_CLOSE] if close else [])
+
+
+def _check_encoding(given: bytes) -> None:
+    """Raise 415 for a compressed body: what it becomes is not bounded by what was sent."""
+    if given.strip().lower() not in (b"", b"identity"):
+        shown = given.decode("latin-1")[:100]
+        raise RequestProblem(
+            Kind.UNSUPPORTED_MEDIA_TYPE,
+            f"the body is compressed (Content-Encoding: {shown}), which is not understood here; send it as it is",
+            headers=[(b"accept-encoding", b"identity")],
+        )
 
 
 def _check_type(headers: Mapping[bytes, bytes]) -> None:

@@ -3,26 +3,38 @@
 uvicorn's protocol takes a head of any size, waits for it and for the body for ever, and answers what is not HTTP in its own
 way. Here the head is bounded, a client that is too slow is cut off, and every refusal is a problem document like any other.
 
+A connection that would leave the process no file descriptors for anything else is answered with 503 and closed: where the
+descriptors run out, the system closes new connections without a word.
+
 A request that comes in one piece, as nearly all do, costs a few assignments. A timer is set only while something is
 awaited: it looks at the connection when it rings, and sets itself again if there was progress.
 """
 
 import asyncio
+import math
 import re
 from http import HTTPStatus
 from typing import Final
 
+import structlog
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from stoker import ids
-from stoker.api.problems import CONTENT_TYPE, Kind, RequestProblem
-from stoker.api.server.http_protocol import OneWriteProtocol
+from stoker.api.problems import CONTENT_TYPE, Kind, RequestProblem, retry_after
+from stoker.api.server.http_protocol import LINGER_SECONDS, OneWriteProtocol
 from stoker.api.server.streaming import HALF_CLOSED, LISTENS
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_URL_BYTES: Final = 16 * 1024
-LINGER_SECONDS: Final = 1.0
-"""How long a refused client may go on sending: a connection that is closed under its hands would swallow the answer."""
+RETRY_SECONDS: Final = 1
+TELL_SECONDS: Final = 10.0
+"""How often the log says that connections are turned away."""
+_RAISE: Final = (
+    "the limit on open files allows no more; raise it (`ulimit -n`, LimitNOFILE= of systemd, "
+    "--ulimit nofile= of Docker)"
+)
+
+log = structlog.get_logger()
 
 
 class GuardedProtocol(OneWriteProtocol):
@@ -32,6 +44,8 @@ class GuardedProtocol(OneWriteProtocol):
     """From the connection, or from the first byte of the next request, to the end of the head."""
     body_seconds = 60.0
     """Without a byte of a body that is awaited."""
+    max_connections: float = math.inf
+    _tell_again_at = -math.inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -43,6 +57,8 @@ class GuardedProtocol(OneWriteProtocol):
         self._problem: RequestProblem | None = None
         self._refused = False
         self._timer: asyncio.TimerHandle | None = self.loop.call_later(self.head_seconds, self._look)
+        if len(self.connections) > self.max_connections:
+            self._turn_away()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_looking()
@@ -196,6 +212,19 @@ class GuardedProtocol(OneWriteProtocol):
         else:
             cycle.keep_alive = False  # what was asked before is answered, and then it ends
 
+    def _turn_away(self) -> None:
+        """Answer at once, and keep the descriptor no longer than that takes."""
+        self._refused = True
+        self._stop_looking()
+        cls, now = type(self), self.loop.time()
+        if now >= cls._tell_again_at:
+            cls._tell_again_at = now + TELL_SECONDS
+            log.warning("connections_turned_away", connections=self.max_connections, detail=_RAISE)
+        detail = f"this coordinator has {self.max_connections:,} connections already; try again in a moment"
+        problem = RequestProblem(Kind.UNAVAILABLE, detail, headers=[retry_after(RETRY_SECONDS)])
+        self.transport.write(self._answer(problem))
+        self.transport.close()
+
     def _say(self, problem: RequestProblem) -> None:
         self.transport.write(self._answer(problem))
         self.transport.write_eof()
@@ -211,6 +240,7 @@ class GuardedProtocol(OneWriteProtocol):
             (b"content-length", b"%d" % len(body)),
             (b"x-request-id", request_id.encode()),
             (b"connection", b"close"),
+            *problem.headers,
         ]
         lines = [
             f"HTTP/1.1 {status.value} {status.phrase}".encode(),

@@ -18,6 +18,10 @@ from stoker.api.server.streaming import GONE
 ANSWER: Final = "stoker.answer"
 """In the scope of a request: gives a whole answer at once. `answer(status, headers, body)` returns whether it could."""
 CLOSE: Final[Header] = (b"connection", b"close")
+LINGER_SECONDS: Final = 1.0
+"""How long a refused client may go on sending: a connection that is closed under its hands would swallow the answer."""
+LINGER_BYTES: Final = 64 * 1024 * 1024
+"""How much of a refused body is read and dropped for the same reason."""
 _LARGE_BYTES: Final = 64 * 1024
 """A body beyond this is not copied to save a system call."""
 
@@ -31,6 +35,9 @@ class OneWriteProtocol(HttpToolsProtocol):
     idle_since: float | None = None
     """When the last answer was given, while no request came after it."""
     _idle_timer: asyncio.TimerHandle | None = None
+    _ends_with_the_body = False
+    """Whether the connection is closed once the body of an answered request has been read and dropped."""
+    _dropped = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._idle_timer is not None:
@@ -79,9 +86,33 @@ class OneWriteProtocol(HttpToolsProtocol):
             self.transport.write(b"%b\r\n%b" % (head, body))
         cycle.message_event.set()
         if not cycle.keep_alive:
-            self.transport.close()
+            self._end_after(cycle, at_once=CLOSE in headers)
         self.on_response_complete()
         return True
+
+    def _end_after(self, cycle: RequestResponseCycle, *, at_once: bool) -> None:
+        """Close the connection after an answer. A client that still sends the body would not get to see it, so the rest is
+        read first: all of it, or for a moment where the application wants no more."""
+        if not cycle.more_body:
+            self.transport.close()
+            return
+        self._ends_with_the_body = True
+        if at_once:
+            self.transport.write_eof()
+            self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def on_body(self, body: bytes) -> None:
+        if not self._ends_with_the_body:
+            super().on_body(body)
+            return
+        self._dropped += len(body)
+        if self._dropped > LINGER_BYTES:
+            self.transport.close()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self._ends_with_the_body:
+            self.transport.close()
 
     # --- a connection that is not in use ---------------------------------------------------------------
 

@@ -655,6 +655,15 @@ UNION ALL
 SELECT {final} FROM stoker.history WHERE seq = ANY($1::bigint[])
 ORDER BY seq DESC
 
+-- name: list_sizes
+-- How large these jobs are, in the order of list_jobs: lengths are known without reading what is large.
+SELECT seq, octet_length(payload) + coalesce(octet_length(error), 0) AS bytes
+FROM stoker.jobs WHERE seq = ANY($1::bigint[])
+UNION ALL
+SELECT seq, octet_length(payload) + coalesce(octet_length(result), 0) + coalesce(octet_length(error), 0)
+FROM stoker.history WHERE seq = ANY($1::bigint[])
+ORDER BY seq DESC
+
 -- name: walk
 -- The first jobs of a source of a list, see stoker.store.walks: `key` is what the index is asked for, and the limit is how many are
 -- looked at. The order is that of the index, so nothing is sorted but a source that is read whole.

@@ -31,6 +31,7 @@ from stoker.store.reads import (
     JobState,
     JobSummary,
     Page,
+    fitting,
     has_earlier,
     id_range,
     newest_ids,
@@ -167,12 +168,15 @@ class PostgresReader:
         await self._memory.read_lanes(link)
         counts = [Count(*row) for row in await link.fetch(Q["all_counts"])]
         found, total, capped = await PostgresLists(link, self._memory, counts).page(query)
-        named = LISTED_Q if query.summary else Q
+        named, seqs = LISTED_Q if query.summary else Q, found.seqs
+        if seqs and not query.summary:
+            sizes = await link.fetch(Q["list_sizes"], seqs)
+            seqs = seqs[: fitting(row["bytes"] for row in sizes)]
         jobs: list[Job] = []
-        for first in range(0, len(found.seqs), ROWS_A_TURN):
-            part = found.seqs[first : first + ROWS_A_TURN]
+        for first in range(0, len(seqs), ROWS_A_TURN):
+            part = seqs[first : first + ROWS_A_TURN]
             jobs += await self._jobs_over(link, named["list_jobs"], part)
-        return Page(jobs, total, capped, found.next_before_seq)
+        return Page(jobs, total, capped, found.next_before_seq if len(seqs) == len(found.seqs) else seqs[-1])
 
     async def dead_letter_groups(self, limit: int, now: int) -> DeadLetterGroups:
         return await self._database.read(lambda link: self._groups(link, limit, now), begin=SNAPSHOT)

@@ -39,8 +39,16 @@ class DatabaseFile:
     """A database file that this process owns, with the connection that writes to it. Open with `DatabaseFile.open(path)`;
     while it is open, `check` tells whether the file is still the one that stands under its name."""
 
-    def __init__(self, lock: FileLock, db: apsw.Connection, applied: list[int]) -> None:
+    def __init__(
+        self,
+        lock: FileLock,
+        db: apsw.Connection,
+        applied: list[int],
+        header: open_marker.DatabaseHeader | None,
+    ) -> None:
         self._lock = lock
+        self._header = header
+        self._is_overwritten = False
         self._wal: Identity | None = None
         self._lost: str | None = None
         self._next_check = 0.0
@@ -63,10 +71,10 @@ class DatabaseFile:
             private_files.mend_database(lock.path)
             db = open_writer(lock.path)
             applied = migrate(db)
-            open_marker.set_marker(db, lock)
+            header = open_marker.set_marker(db, lock)
             if lock.hard_links > 1:
                 log.warning("database_has_hard_links", file=str(lock.path), links=lock.hard_links)
-            return cls(lock, db, applied)
+            return cls(lock, db, applied, header)
         except BaseException as error:
             if db is not None:
                 db.close(True)
@@ -97,6 +105,11 @@ class DatabaseFile:
                 f"the database file {self.path} was deleted or replaced under this coordinator, so nothing more is "
                 "accepted; put the file back, or stop this coordinator and start it on the right file"
             )
+        if self._overwritten():
+            return (
+                f"the contents of the database file {self.path} were overwritten under this coordinator, so nothing more is "
+                "accepted; stop this coordinator, then put the right file in its place and start it again"
+            )
         wal = open_marker.wal_path(self.path)
         found = identity_of(wal)
         self._wal = self._wal or found
@@ -107,12 +120,25 @@ class DatabaseFile:
             )
         return None
 
+    def _overwritten(self) -> bool:
+        """Return whether another program wrote into the file. It stays so until the next start, also if the old contents
+        come back: this process has read from both."""
+        if self._header is not None and not self._is_overwritten:
+            found = open_marker.DatabaseHeader.of(self._lock.head())
+            self._is_overwritten = not self._header.is_before(found)
+            self._header = found
+        return self._is_overwritten
+
     def reader(self) -> apsw.Connection:
         """Open a connection that can only read."""
         return open_reader(self.path)
 
     def close(self) -> None:
-        """The last to be closed of all connections to the file: SQLite then moves the log into it."""
+        """The last to be closed of all connections to the file: SQLite then moves the log into it. What stands under the
+        name now is left alone, with the log and the marker beside it, when it is not what was opened."""
+        if identity_of(self.path) != self._lock.identity or self._overwritten():
+            self.drop()
+            return
         open_marker.clear_marker(self.db, self.path)
         self.db.close()
         self._lock.release()

@@ -12,6 +12,16 @@ away on a clean end. A file that is opened without its log is refused when
 - its change counter did not go back: a copy that SQLite made of it (`VACUUM INTO`, `.backup`) starts again at one, holds all
   that its original held, and never had a log.
 
+The other way round, a log that is there must belong to the file: SQLite writes whatever it finds in `stoker.db-wal` over the
+pages of `stoker.db`, which destroys a backup that was put in the place of a file that crashed. And it deletes the log of a
+file that is empty or not there. So a start is refused when
+
+- there is a log and no database, or
+- there is a log and `stoker.db-open`, and the header of `stoker.db` has not the number that the last owner put there
+  (`application_id`), or its change counter went back.
+
+By the same number the owner sees that the contents of its file were overwritten in place, as `cp` does it.
+
 Nothing of this is touched while jobs are stored.
 """
 
@@ -33,6 +43,7 @@ from stoker.system import SYSTEM
 KEY: Final = "opened"
 _WAL_HEADER_BYTES: Final = 32
 _CHANGE_COUNTER: Final = slice(24, 28)
+_APPLICATION_ID: Final = slice(68, 72)
 _ABOUT: Final = (
     "Stoker has the database beside this file open, or did not end cleanly. See docs/deploy.md, Backups."
 )
@@ -44,6 +55,8 @@ class _Marker(msgspec.Struct, frozen=True):
     opened: str
     change_counter: int
     about: str = _ABOUT
+    application_id: int = 0
+    """0 in the marker of an earlier release."""
 
 
 def marker_path(database: Path) -> Path:
@@ -54,36 +67,78 @@ def wal_path(database: Path) -> Path:
     return database.with_name(database.name + "-wal")
 
 
+class DatabaseHeader(msgspec.Struct, frozen=True):
+    """What the header of a database file says about where its contents come from."""
+
+    application_id: int
+    change_counter: int
+
+    @classmethod
+    def of(cls, head: bytes) -> "DatabaseHeader":
+        return cls(_number(head, _APPLICATION_ID), _number(head, _CHANGE_COUNTER))
+
+    def is_before(self, later: "DatabaseHeader") -> bool:
+        """Return whether the file with this header can have become the one with the later header by being written to."""
+        return self.application_id == later.application_id and self.change_counter <= later.change_counter
+
+
 def check(database: Path) -> None:
-    """Raise `StoreUnavailable` when the write-ahead log of this file should be there and is not."""
-    marker = _read(marker_path(database))
-    if marker is None or _has_wal(database) or not database.exists():
+    """Raise `StoreUnavailable` when the write-ahead log of this file should be there and is not, or belongs to another."""
+    wal, marker_file = wal_path(database), marker_path(database)
+    has_wal, marker = _has_wal(database), _read(marker_file)
+    if not database.exists() or not database.stat().st_size:
+        if has_wal:
+            raise StoreUnavailable(
+                f"{database} is missing or empty, and its write-ahead log {wal} is there: to start now would delete what "
+                f"was acknowledged last. Put the database back beside it and start again; or, if it is lost, remove {wal} "
+                f"and {marker_file} and start again: Stoker begins with an empty database"
+            )
         return
-    if _number_in(database) != marker.opened or _change_counter(_head(database)) < marker.change_counter:
+    if marker is None:
+        return
+    head = DatabaseHeader.of(_head(database))
+    if has_wal:
+        if not marker.application_id or DatabaseHeader(
+            marker.application_id, marker.change_counter
+        ).is_before(head):
+            return
+        raise StoreUnavailable(
+            f"{wal} belongs to another file than {database}: the last coordinator did not end cleanly, and the database "
+            "was replaced since, by a backup for instance. Its log would be written over it. To go on with what "
+            f"{database.name} holds, remove {wal} and {marker_file} and start again; to go on where that coordinator "
+            "stopped, put its file back"
+        )
+    if _number_in(database) != marker.opened or head.change_counter < marker.change_counter:
         return
     raise StoreUnavailable(
-        f"{wal_path(database)} is missing: the last coordinator on {database} did not end cleanly, and what it acknowledged "
+        f"{wal} is missing: the last coordinator on {database} did not end cleanly, and what it acknowledged "
         "last stands in that file. Put it back beside the database and start again. If it cannot be had, or if the database "
         "is a backup or was opened by another SQLite program meanwhile (which moves the log into it, and loses nothing), "
-        f"then remove {marker_path(database)} and start again: Stoker goes on with what {database.name} holds"
+        f"then remove {marker_file} and start again: Stoker goes on with what {database.name} holds"
     )
 
 
-def set_marker(db: apsw.Connection, lock: FileLock) -> None:
-    """Mark the file as open. Without room on the disk it cannot be marked, and is used all the same."""
+def set_marker(db: apsw.Connection, lock: FileLock) -> DatabaseHeader | None:
+    """Mark the file as open, and return its header. Without room on the disk it cannot be marked, and is used all the same;
+    None then."""
     database = lock.path
-    number = secrets.token_hex(16)
+    number, application_id = secrets.token_hex(16), 1 + secrets.randbelow(2**31 - 1)
     try:
         with db:
             db.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (KEY, number))
             # Writes the first page again, and with it a higher change counter.
-            ((version,),) = db.execute("PRAGMA user_version").fetchall()
-            db.execute(f"PRAGMA user_version = {version}")
+            db.execute(f"PRAGMA application_id = {application_id}")
         # The number must stand in the file itself, also where the log is lost right after this.
         db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        _write(marker_path(database), _Marker(number, _change_counter(lock.head())))
+        header = DatabaseHeader.of(lock.head())
+        # Another program that reads the file may have kept the number out of it.
+        is_marked = header.application_id == application_id
+        marker = _Marker(number, header.change_counter, application_id=application_id if is_marked else 0)
+        _write(marker_path(database), marker)
     except (apsw.Error, OSError) as error:
         log.warning("open_marker_not_written", file=str(marker_path(database)), detail=str(error))
+        return None
+    return header if is_marked else None
 
 
 def clear_marker(db: apsw.Connection, database: Path) -> None:
@@ -120,9 +175,8 @@ def _head(database: Path) -> bytes:
         return file.read(HEAD_BYTES)
 
 
-def _change_counter(head: bytes) -> int:
-    """Return how often the first page of the database was written."""
-    return int.from_bytes(head[_CHANGE_COUNTER], "big")
+def _number(head: bytes, at: slice) -> int:
+    return int.from_bytes(head[at], "big")
 
 
 def _read(path: Path) -> _Marker | None:

@@ -441,6 +441,11 @@ WHERE ?3 = (
 -- Rows by their numbers, given as a JSON array.
 SELECT {columns} FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq DESC
 
+-- name: list_sizes
+-- How large these jobs are, in the order of list_jobs. length() of a blob is in the head of its row: nothing large is read.
+SELECT length(payload) + ifnull(length(result), 0) + ifnull(length(error), 0)
+FROM jobs WHERE seq IN (SELECT value FROM json_each(?)) ORDER BY seq DESC
+
 -- name: text_matches
 -- Begins an id, or is part of a name.
 (id BETWEEN ? AND ? OR name LIKE ? ESCAPE '\')

@@ -32,6 +32,7 @@ from stoker.store.reads import (
     JobSummary,
     Page,
     counted,
+    fitting,
     has_earlier,
     id_range,
     newest_ids,
@@ -42,6 +43,7 @@ from stoker.store.series import gauge_of, tally_of
 from stoker.store.sessions import Session, session_of
 from stoker.store.sqlite.filters import best_index, filter_sql, union
 from stoker.store.sqlite.lists import SqliteLists
+from stoker.store.sqlite.read_errors import tell_unreadable
 from stoker.store.sqlite.rows import COLUMN_LIST, SUMMARY, SUMMARY_LIST, Q
 from stoker.store.sqlite.schedules import SqliteScheduleReads
 from stoker.store.walks import SMALL
@@ -61,6 +63,11 @@ _LISTED: Final = Q["list_jobs"].format(columns=COLUMN_LIST)
 _SUMMARIES: Final = Q["list_jobs"].format(columns=_WITH_ERROR)
 
 
+def _json(seqs: list[int]) -> str:
+    return msgspec.json.encode(seqs).decode()
+
+
+@tell_unreadable
 class SqliteReader:
     """The reads of the store, over one connection."""
 
@@ -163,8 +170,14 @@ class SqliteReader:
     def page(self, query: JobQuery) -> Page:
         with self._db:  # one snapshot for the page and its total
             found, total, capped = self._lists.page(query, self.counts())
-            jobs = self._listed(found.seqs, summary=query.summary)
-        return Page(jobs, total, capped, found.next_before_seq)
+            seqs = found.seqs if query.summary else self._fitting(found.seqs)
+            jobs = self._listed(seqs, summary=query.summary)
+        following = found.next_before_seq if len(seqs) == len(found.seqs) else seqs[-1]
+        return Page(jobs, total, capped, following)
+
+    def _fitting(self, seqs: list[int]) -> list[int]:
+        """Return the first of these jobs, as many as a page takes by their bytes."""
+        return seqs[: fitting(size for (size,) in self._db.execute(Q["list_sizes"], (_json(seqs),)))]
 
     def last_completed(self) -> int:
         """Return the highest number of a job that completed; 0 where there is none. May take long."""
@@ -172,7 +185,7 @@ class SqliteReader:
         return 0 if row is None else int(str(row[0]))
 
     def _listed(self, seqs: list[int], *, summary: bool) -> list[Job]:
-        rows = self._db.execute(_SUMMARIES if summary else _LISTED, (msgspec.json.encode(seqs).decode(),))
+        rows = self._db.execute(_SUMMARIES if summary else _LISTED, (_json(seqs),))
         return [Job(*row) for row in rows]
 
     def _matching(self, filter: JobFilter, after_seq: int) -> tuple[str, list[Any]]:

@@ -31,6 +31,7 @@ from stoker.store.schedules import (
     schedule_of,
 )
 from stoker.store.sqlite.bulk import SqliteBulk
+from stoker.store.sqlite.read_errors import tell_unreadable
 from stoker.store.submissions import Submission
 
 _TICKS: Final = ", ".join(TICK_COLUMNS)
@@ -143,6 +144,7 @@ class SqliteSchedules(SqliteBulk):
         return counts
 
 
+@tell_unreadable
 class SqliteScheduleReads:
     """Reads of schedules, on a connection that only reads."""
 
