@@ -87,37 +87,26 @@ _NOTHING_ANNOUNCED: Final = _ANNOUNCED(JobDefaults())
 
 
 def extras_of(
-    spec: JobSpec,
-    defaults: JobDefaults,
-    now: Moment,
-    expires_at: Moment | None = None,
-    run_at: Moment | None = None,
+    spec: JobSpec, defaults: JobDefaults, now: Moment, expires_at: Moment | None = None
 ) -> str | None:
-    """Return the extras of a job that is submitted now, as they are stored; None where nothing is used. `expires_at` and
-    `run_at` are the points in time that the spec names as text. Raises `InvalidOption`."""
+    """Return the extras of a job that is submitted now, as they are stored; None where nothing is used. `expires_at` is the
+    point in time that the spec names as text. Raises `InvalidOption`."""
     if _ASKED(spec) == _NOTHING_ASKED and _ANNOUNCED(defaults) == _NOTHING_ANNOUNCED:
         return None
-    used = Extras(
-        unique_key=spec.unique_key,
-        unique_until=_unique_until(spec, defaults),
-        expires_at=_expires_at(spec, defaults, now, expires_at),
-        deadline_at=_after(now, defaults.deadline_sec if spec.deadline_sec is UNSET else spec.deadline_sec),
-        soft_timeout_sec=_soft_timeout(spec, defaults),
-        retry=_retry(spec, defaults),
-        keep_sec=defaults.keep_sec if spec.keep_sec is UNSET else spec.keep_sec,
-        notify_url=defaults.notify_url if spec.notify_url is UNSET else spec.notify_url,
+    return encode(
+        Extras(
+            unique_key=spec.unique_key,
+            unique_until=_unique_until(spec, defaults),
+            expires_at=_expires_at(spec, defaults, now, expires_at),
+            deadline_at=_after(
+                now, defaults.deadline_sec if spec.deadline_sec is UNSET else spec.deadline_sec
+            ),
+            soft_timeout_sec=_soft_timeout(spec, defaults),
+            retry=_retry(spec, defaults),
+            keep_sec=defaults.keep_sec if spec.keep_sec is UNSET else spec.keep_sec,
+            notify_url=defaults.notify_url if spec.notify_url is UNSET else spec.notify_url,
+        )
     )
-    if run_at is not None and run_at > now:
-        _check_it_can_start(used, "expires_in_sec" if expires_at is None else "expires_at", run_at)
-    return encode(used)
-
-
-def _check_it_can_start(used: Extras, expiry: str, run_at: Moment) -> None:
-    for field, end in ((expiry, used.expires_at), ("deadline_sec", used.deadline_at)):
-        if end is not None and end <= run_at:
-            raise InvalidOption(
-                field, "ends before the job may start (run_at, delay_sec), so it would never run"
-            )
 
 
 def _unique_until(spec: JobSpec, defaults: JobDefaults) -> UniqueUntil:

@@ -205,8 +205,9 @@ def _checked_one(spec: JobSpec, limit: int, now: int, defaults: JobDefaults) -> 
         if not are_plain([payload], limit):
             check_payload(payload, "payload", limit)
         check_id(spec, now)
-        timed = spec.run_at is not None or spec.delay_sec is not None
-        checked_extras(spec, defaults, now, due_at(spec, now, "") if timed else now, "")
+        if spec.run_at is not None or spec.delay_sec is not None:
+            due_at(spec, now, "")
+        checked_extras(spec, defaults, now, "")
     except RequestProblem as problem:
         return problem
     return spec

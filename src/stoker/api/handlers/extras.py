@@ -8,11 +8,10 @@ from stoker.domain.extras import InvalidOption, extras_of
 from stoker.domain.job import MAX_DELAY_SEC, JobDefaults, JobSpec
 
 
-def checked_extras(spec: JobSpec, defaults: JobDefaults, now: int, run_at: int, path: str) -> str | None:
+def checked_extras(spec: JobSpec, defaults: JobDefaults, now: int, path: str) -> str | None:
     """Return the extras of a job as they are stored, None where it uses none. Raises 422 naming the field."""
     try:
-        expires_at = None if spec.expires_at is None else _moment(spec, now, path)
-        return extras_of(spec, defaults, now, expires_at, run_at)
+        return extras_of(spec, defaults, now, None if spec.expires_at is None else _moment(spec, now, path))
     except InvalidOption as error:
         raise invalid_field(join(path, error.field), error.message) from None
 

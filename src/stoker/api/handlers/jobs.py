@@ -233,7 +233,7 @@ def _job(
 ) -> Job:
     settings = context.settings
     defaults = context.types.defaults(spec.type)
-    extras = checked_extras(spec, defaults, now, run_at, path)
+    extras = checked_extras(spec, defaults, now, path)
     queue = defaults.queue if spec.queue is UNSET else spec.queue
     if extras is not None or queue == WEBHOOK_QUEUE:
         check_webhook(queue, extras, settings.webhook_hosts, path)
