@@ -49,10 +49,15 @@ WRITING: Final = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",  # no plan here is worth compiling, whatever its estimated cost
+    # With nothing to weigh, planning a statement again for its values costs more than running it for a few jobs does.
+    "plan_cache_mode": "force_generic_plan",
     "statement_timeout": str(STATEMENT_MS),
 }
 """Settings of the connections that write. They are asked for when connecting; a pooler that refuses this gets them with
 every transaction."""
+
+PLAN_FOR_VALUES: Final = "SET LOCAL plan_cache_mode = force_custom_plan"
+"""Says, for the rest of a transaction, that statements are planned for their values: filters of users come with any."""
 
 NOT_THE_SERVER: Final = (
     asyncpg.ReadOnlySQLTransactionError,  # a standby, or a session that began while its role was read-only

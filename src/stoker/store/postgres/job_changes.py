@@ -12,6 +12,7 @@ from stoker.domain.job import Job
 from stoker.domain.keeping import keeps
 from stoker.domain.placement import lane_key
 from stoker.store.job_changes import cancelled, replayed
+from stoker.store.postgres.database import PLAN_FOR_VALUES
 from stoker.store.postgres.filters import filter_sql
 from stoker.store.postgres.rows import HOT_COLUMNS, Q, hot_row
 from stoker.store.postgres.submissions import PostgresSubmissions
@@ -123,5 +124,6 @@ class PostgresJobChanges(PostgresSubmissions):
     async def _dead(self, filter: JobFilter, limit: int, free: str = Q["key_is_free"]) -> list[int]:
         where, values = filter_sql(replace(filter, status=None, dead_letters=False), self._memory, first=2)
         query = Q["dead_letters"].replace("{where}", f"AND {where}").replace("{free}", free)
+        await self._link.execute(PLAN_FOR_VALUES)  # how rare a type or a fingerprint is decides where to look for it
         rows = await self._link.fetch(query, limit, *values)
         return [row[0] for row in rows]
