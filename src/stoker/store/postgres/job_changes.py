@@ -124,6 +124,8 @@ class PostgresJobChanges(PostgresSubmissions):
     async def _dead(self, filter: JobFilter, limit: int, free: str = Q["key_is_free"]) -> list[int]:
         where, values = filter_sql(replace(filter, status=None, dead_letters=False), self._memory, first=2)
         query = Q["dead_letters"].replace("{where}", f"AND {where}").replace("{free}", free)
-        await self._link.execute(PLAN_FOR_VALUES)  # how rare a type or a fingerprint is decides where to look for it
+        await self._link.execute(
+            PLAN_FOR_VALUES
+        )  # how rare a type or a fingerprint is decides where to look for it
         rows = await self._link.fetch(query, limit, *values)
         return [row[0] for row in rows]
