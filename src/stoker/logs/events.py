@@ -316,6 +316,13 @@ _event(
     *("file", "detail"),
 )
 _event(
+    "log_room_not_made",
+    "warning",
+    "coordinator",
+    "The write-ahead log could not be given its usual size at the start. Commits take longer until it has grown to that.",
+    *("file", "detail"),
+)
+_event(
     "tracing_unavailable",
     "warning",
     "coordinator",

@@ -10,7 +10,7 @@ import apsw
 import structlog
 
 from stoker.domain.errors import StoreUnavailable
-from stoker.store.sqlite import open_marker, private_files
+from stoker.store.sqlite import log_room, open_marker, private_files
 from stoker.store.sqlite.file_lock import FileLock, Identity, identity_of
 from stoker.system import SYSTEM
 
@@ -158,7 +158,7 @@ def open_writer(path: Path) -> apsw.Connection:
         "journal_mode = WAL",
         "synchronous = FULL",
         "cache_size = -65536",
-        "wal_autocheckpoint = 8000",
+        f"wal_autocheckpoint = {log_room.CHECKPOINT_PAGES}",
         "journal_size_limit = 67108864",
         "temp_store = MEMORY",
     ):

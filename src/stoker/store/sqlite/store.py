@@ -31,7 +31,7 @@ from stoker.store.reads import (
 from stoker.store.schedules import SchedulesQuery
 from stoker.store.schema import last_version
 from stoker.store.sessions import Session
-from stoker.store.sqlite import database
+from stoker.store.sqlite import database, log_room
 from stoker.store.sqlite.memory import SqliteMemory
 from stoker.store.sqlite.readers import Readers
 from stoker.store.sqlite.reads import SqliteReader
@@ -93,6 +93,8 @@ class SqliteStore(WritingVerbs):
         file = database.DatabaseFile.open(path)
         try:
             _check_priority_order(file.db, priority_order)
+            if threads:
+                log_room.make_room(file.db, file.path)
             return cls(file, clock, threads=threads, max_pending=max_pending)
         except BaseException as error:
             file.close()
