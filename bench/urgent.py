@@ -1,8 +1,9 @@
 """`python -m bench.urgent [PART…]`: how soon urgent jobs start amid a flood of short ones, and what the flood pays for it.
 
 A flood of `--jobs` echoes of low priority is queued while its queue is paused. When a part of it has run, four times five
-urgent jobs are sent, one of each type, in every second slice of the time; the rate of the flood in these slices is compared
-with that in the slices between them. A job's delay is `started_at - created_at`, as the API tells it.
+urgent jobs are sent, one of each type, in half of the slices of the time; the rate of the flood in these slices is compared
+with that in the others. Slices with and without alternate as ABBA, so that a drift of the rate counts for both alike. A
+job's delay is `started_at - created_at`, as the API tells it.
 """
 
 import argparse
@@ -91,11 +92,12 @@ class Flood:
         size = self._jobs * 8 // 10 // (2 * BURSTS)
         for place in range(2 * BURSTS):
             begun, done = time.monotonic(), self._system.stats().completed
-            if place % 2:
+            urgent = place % 4 in (1, 2)
+            if urgent:
                 self._send_urgent()
             ended = self._until(self._jobs // 10 + (place + 1) * size)
             found = Slice(ended - done, time.monotonic() - begun)
-            (with_urgent if place % 2 else without).append(found)
+            (with_urgent if urgent else without).append(found)
             self._run.progress(
                 f"{ended - WARM_UP - 3 * WARM_EACH:,} of {self._jobs:,}: {found.jobs / found.seconds:,.0f} a second"
             )
