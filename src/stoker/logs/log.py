@@ -27,7 +27,7 @@ _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 LINES: Final = 100
 """Lines are made and written by so many, or `WRITE_CHARS`: the memory for larger texts comes from the system each time,
 which takes longer than to fill it."""
-WRITE_CHARS: Final = 32 * 1024
+WRITE_CHARS: Final = 96 * 1024
 _TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 

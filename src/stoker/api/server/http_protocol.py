@@ -23,7 +23,7 @@ LINGER_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 64 * 1024 * 1024
 """How much of a refused body is read and dropped for the same reason."""
 _LARGE_BYTES: Final = 64 * 1024
-"""A body beyond this is not copied to save a system call."""
+"""A body beyond this is not copied to be written together with its head."""
 
 
 class OneWriteProtocol(HttpToolsProtocol):
@@ -80,8 +80,7 @@ class OneWriteProtocol(HttpToolsProtocol):
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
         if len(body) > _LARGE_BYTES:
-            self.transport.write(head + b"\r\n")
-            self.transport.write(body)
+            self.transport.writelines((head, b"\r\n", body))
         else:
             self.transport.write(b"%b\r\n%b" % (head, body))
         cycle.message_event.set()
