@@ -7,7 +7,7 @@ from stoker.executors.pipe import OutcomeBatch, WorkOutcome
 from stoker.wire import codec
 from stoker.wire.frames import Done, Report, Reports
 from stoker.worker import ends
-from stoker.worker.ends import REPORT_FRAME_BYTES, REPORT_FRAME_JOBS, Unreported, frame, split
+from stoker.worker.ends import REPORT_FRAME_BYTES, REPORT_FRAME_JOBS, Unreported, frame, report_at, split
 
 ERROR = b'{"type":"error","message":"no"}'
 
@@ -25,6 +25,13 @@ def failed(id: str) -> WorkOutcome:
 
 def ids_of(batches: list[OutcomeBatch]) -> list[list[str]]:
     return [[ended.id for ended in batch] for batch in batches]
+
+
+def test_a_lone_job_is_reported_at_once_and_short_ones_wait_for_each_other() -> None:
+    assert report_at(100.0, 99.0, more=False) <= 100.0
+    assert report_at(100.0, 99.999, more=False) == pytest.approx(100.004)
+    assert report_at(100.0, 99.0, more=True) == pytest.approx(100.003)
+    assert report_at(100.0, 99.999, more=True) == pytest.approx(100.004)
 
 
 def test_what_completed_goes_in_columns_and_the_rest_beside_it() -> None:

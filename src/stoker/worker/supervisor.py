@@ -38,7 +38,7 @@ from stoker.wire.frames import (
 from stoker.worker.announcement import Announcement
 from stoker.worker.child_pool import ChildPool
 from stoker.worker.connection import Dialer, Link, SessionLost
-from stoker.worker.ends import Unreported, us_between
+from stoker.worker.ends import Unreported, report_at, us_between
 from stoker.worker.machine import Machine
 from stoker.worker.output import OutputBuffer
 from stoker.worker.routes import Executor
@@ -48,7 +48,6 @@ TICK_SECONDS: Final = 0.05
 LEASE_MARGIN: Final = 0.1
 """The part of the lease that is kept for killing."""
 FAREWELL_SECONDS: Final = 5.0
-REPORT_EVERY_SECONDS: Final = 0.005
 REAP_EVERY_SECONDS: Final = 1.0
 
 log = structlog.get_logger()
@@ -424,11 +423,11 @@ class Supervisor:
         if self._output.written:
             self._output.end([*ended.ids, *[one.id for one in ended.others]])
         # At once when little happens; together with what ends in the next moment when much does.
-        if self._flush_soon:
-            return
-        if self._loop.time() >= (due := self._flushed_at + REPORT_EVERY_SECONDS):
+        now = self._loop.time()
+        due = report_at(now, self._flushed_at, more=len(self._pool.works) > self._settings.worker_threads)
+        if now >= due:
             self._flush()
-        else:
+        elif not self._flush_soon:
             self._flush_soon = True
             self._loop.call_at(due, self._flush)
 
