@@ -89,7 +89,7 @@ class Supervisor:
         self._ready: asyncio.Future[Ready] = self._loop.create_future()
         self._output = OutputBuffer()
         self._reports = Unreported()
-        self._flush_soon = False
+        self._flush_timer: asyncio.TimerHandle | None = None
         self._flushed_at = self._next_reaping = 0.0
         self._draining, self._done = asyncio.Event(), asyncio.Event()
         self._lease_seconds = settings.worker_heartbeat_timeout_sec
@@ -427,12 +427,13 @@ class Supervisor:
         due = report_at(now, self._flushed_at, more=len(self._pool.works) > self._settings.worker_threads)
         if now >= due:
             self._flush()
-        elif not self._flush_soon:
-            self._flush_soon = True
-            self._loop.call_at(due, self._flush)
+        elif self._flush_timer is None:
+            self._flush_timer = self._loop.call_at(due, self._flush)
 
     def _flush(self) -> None:
-        self._flush_soon = False
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         self._flushed_at = self._loop.time()
         if self._link is None:
             return
