@@ -166,7 +166,7 @@ unique: $(DEV) ## Submit SUBMISSIONS=10000 jobs with 100 unique keys at two owne
 	UNIQUE_SUBMISSIONS=$(or $(SUBMISSIONS),10000) $(BIN)/python -m pytest -q tests/conformance/test_unique_shared.py
 
 .PHONY: urgent
-urgent: $(DEV) ## Start urgent jobs amid a flood of short ones, on both stores, 1 and 4 workers; JOBS=500000 is the flood
+urgent: $(DEV) ## Start urgent jobs amid floods of short ones, on both stores, 1 and 4 workers (4 minutes); JOBS=500000 is a flood
 	$(BIN)/python -m bench.urgent $(if $(JOBS),--jobs $(JOBS)) $(PARTS)
 
 .PHONY: waits

@@ -2,8 +2,9 @@
 
 A flood of `--jobs` echoes of low priority is queued while its queue is paused. When a part of it has run, four times five
 urgent jobs are sent, one of each type, in half of the slices of the time; the rate of the flood in these slices is compared
-with that in the others. Slices with and without alternate as ABBA, so that a drift of the rate counts for both alike. A
-job's delay is `started_at - created_at`, as the API tells it.
+with that in the others. Slices with and without alternate as ABBA, so that a drift of the rate counts for both alike.
+Four workers on two cores are now quicker and now slower by a tenth, so `--floods` follow each other, and the slices of all
+count together. A job's delay is `started_at - created_at`, as the API tells it.
 """
 
 import argparse
@@ -60,15 +61,26 @@ class Flood:
         self._system = system
         self._jobs = jobs
         self._urgent: list[tuple[str, str]] = []
+        self._before = 0
+        """Jobs of warming up and of earlier floods."""
 
     def warm_up(self) -> None:
         """Make the flood's type known to be short, and start the children of the urgent ones."""
         self._submit_flood(WARM_UP, priority=1)
-        self._system.wait_for_completed(done := WARM_UP)
+        self._wait_for(WARM_UP)
         for seconds, type in ((0.05, "known_slow"), (0.001, "known_short"), (0.5, "side_by_side")):
             for _ in range(WARM_EACH):
                 self._system.submit(_body(type, {"seconds": seconds}, priority=1))
-            self._system.wait_for_completed(done := done + WARM_EACH)
+            self._wait_for(WARM_EACH)
+
+    def _wait_for(self, jobs: int) -> None:
+        """Wait until so many more jobs are completed, which are all that are left."""
+        self._before += jobs
+        self._system.wait_for_completed(self._before)
+
+    def end(self) -> None:
+        """Work off what is left of the flood."""
+        self._wait_for(self._jobs + BURSTS * len(URGENT))
 
     def queue(self) -> None:
         client = self._system.client
@@ -99,14 +111,14 @@ class Flood:
             found = Slice(ended - done, time.monotonic() - begun)
             (with_urgent if urgent else without).append(found)
             self._run.progress(
-                f"{ended - WARM_UP - 3 * WARM_EACH:,} of {self._jobs:,}: {found.jobs / found.seconds:,.0f} a second"
+                f"{ended - self._before:,} of {self._jobs:,}: {found.jobs / found.seconds:,.0f} a second"
             )
         return with_urgent, without
 
     def _until(self, number: int) -> int:
         """Wait until so many of the flood are completed; how many jobs are by then."""
         deadline = time.monotonic() + 300.0
-        while (done := self._system.stats().completed) < number + WARM_UP + 3 * WARM_EACH:
+        while (done := self._system.stats().completed) < number + self._before:
             if time.monotonic() > deadline:
                 raise BenchFailed(f"only {done:,} jobs completed")
             time.sleep(0.02)
@@ -166,10 +178,12 @@ class Urgent:
         parser.add_argument(
             "--jobs", type=int, default=500_000, help="how many short jobs (default: 500,000)"
         )
+        parser.add_argument("--floods", type=int, default=3, help="how many such floods (default: 3)")
 
     def prepare(self, options: argparse.Namespace, folder: Path, stack: ExitStack) -> Run:
         self._run = Run(folder)
         self._jobs: int = 20_000 if options.quick else options.jobs
+        self._floods: int = 1 if options.quick else options.floods
         self._stack = stack
         self._server: Postgres | None = None
         return self._run
@@ -195,8 +209,14 @@ class Urgent:
             started[0].wait_until(lambda: system.workers() == workers, "the workers")
             flood = Flood(self._run, system, self._jobs)
             flood.warm_up()
-            flood.queue()
-            with_urgent, without = flood.measure()
+            with_urgent: list[Slice] = []
+            without: list[Slice] = []
+            for _ in range(self._floods):
+                flood.queue()
+                slices = flood.measure()
+                with_urgent += slices[0]
+                without += slices[1]
+                flood.end()
             return lines_of(part, flood.delays(), with_urgent, without)
 
 
