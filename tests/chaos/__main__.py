@@ -177,12 +177,13 @@ def _until_nothing_moves(made: Stage) -> None:
 
 def _conversion(made: Stage) -> Conversion:
     """From the store's time of day to the observer's clock. SQLite's is the coordinator's, which was set forward."""
+    here = monotonic()
     if isinstance(made, PostgresStage):
-        return monotonic
+        return here
     past = made.clocks["c0"].past
 
     def convert(at: float) -> float:
-        moments = [(monotonic(at - offset), since) for since, offset in reversed(past)]
+        moments = [(here(at - offset), since) for since, offset in reversed(past)]
         return next((moment for moment, since in moments if moment >= since - 1), moments[-1][0])
 
     return convert

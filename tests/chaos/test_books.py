@@ -1,13 +1,16 @@
 """The journal of changes has what happens to a job after its end too, on every store."""
 
 import asyncio
+import itertools
 import sqlite3
+import time
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from stoker.store.base import Store
+from tests.chaos import books
 from tests.chaos.books import Books, PostgresBooks, SqliteBooks
 from tests.checkers.history import History
 from tests.checkers.invariants import check
@@ -83,3 +86,19 @@ def test_a_change_of_what_was_final_is_seen(
     assert job.found() == set()
     job.rewrite(change)
     assert invariant in job.found()
+
+
+def test_times_are_converted_by_one_offset_that_no_pause_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    pauses = itertools.cycle([0.006, 0.002, 0.0, 0.009])
+
+    def wall() -> float:
+        nonlocal now
+        told = 1_000_000.0 + now
+        now += next(pauses)  # another process had the processor before the monotonic clock could be read
+        return told
+
+    monkeypatch.setattr(time, "time", wall)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    clock = books.monotonic()
+    assert [clock(1_000_050.0 + place) for place in range(3)] == pytest.approx([50.0, 51.0, 52.0])
