@@ -14,13 +14,14 @@ REPORT_FRAME_BYTES: Final = 1024 * 1024
 REPORT_FRAME_JOBS: Final = 1_000
 REPORT_EVERY_SECONDS: Final = 0.005
 GATHER_SECONDS: Final = 0.003
-"""How long a report waits for others where more jobs are here than threads: then they are short, and end soon."""
+"""How long a report waits for others where more jobs are here than threads: short ones that were sent ahead end soon."""
 _REPORT_BYTES: Final = 200
 """What a report has beside its result or error, and a little more."""
 
 
 def report_at(now: float, last: float, *, more: bool) -> float:
-    """Return when to report what ended now. `last`: when something was reported; `more`: whether jobs wait for a thread."""
+    """Return when to report what ended now. `last`: when something was reported; `more`: whether the
+    worker has more jobs than threads."""
     due = last + REPORT_EVERY_SECONDS
     return max(due, now + GATHER_SECONDS) if more else due
 
